@@ -57,13 +57,16 @@ def run_virtual(
     predictor: Any = None,
     past: Sequence[PastRun] = (),
     look: Callable[[Any, str, bool], object] = lambda scheduler, job, ended: None,
+    compute: Compute | None = None,
+    prepare: Callable[[virtual.Cluster], object] = lambda cluster: None,
     **settings: Any,
 ) -> Run:
     """Run all jobs under `policy` on a fresh virtual cluster of one-thread workers.
 
     The scheduler remembers the `past` runs. `look` is called with the scheduler, the name of a job,
-    and whether it has ended: after each report, and at the end. `settings` are further arguments of
-    `SlaqPlugin`.
+    and whether it has ended: after each report, and at the end. `compute` are the functions of the
+    tasks, and `prepare` is called with the cluster before the first job. `settings` are further
+    arguments of `SlaqPlugin`.
     """
     plugin = clusters.plugin(policy, predictor=predictor, **settings)
 
@@ -71,7 +74,8 @@ def run_virtual(
         async with virtual.Cluster(threads=[1] * workers) as cluster:
             meter = clusters.meter(cluster)
             see = partial(look, cluster.scheduler)
-            traces = await _train_all(cluster, jobs, policy, plugin, partition_bytes, past, see)
+            train = partial(_train_all, cluster, jobs, policy, plugin, partition_bytes, past, see)
+            traces = await train(compute or COMPUTE, prepare)
             sent = sum(int(w.transfer_outgoing_bytes_total) for w in cluster.workers)
             return Run(seed, traces, sent, meter.seconds, workers)
 
@@ -87,6 +91,8 @@ async def _train_all(
     partition_bytes: int,
     past: Sequence[PastRun],
     look: Callable[[str, bool], object],
+    compute: Compute,
+    prepare: Callable[[virtual.Cluster], object],
 ) -> list[JobTrace]:
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(cluster.client()) for _ in jobs]
@@ -94,10 +100,11 @@ async def _train_all(
             await clients[0].register_plugin(plugin)
             for run in past:
                 cluster.scheduler.plugins["slaq"].memory.runs.recall(run)
+        prepare(cluster)
         begin = virtual.now()
         return await asyncio.gather(
             *(
-                _drive(client, job, policy, begin, partition_bytes, look)
+                _drive(client, job, policy, begin, partition_bytes, look, compute)
                 for client, job in zip(clients, jobs, strict=True)
             )
         )
@@ -110,23 +117,24 @@ async def _drive(
     begin: float,
     partition_bytes: int,
     look: Callable[[str, bool], object],
+    compute: Compute,
 ) -> JobTrace:
     """Wait for the arrival of one job, and train it."""
     trace = JobTrace(job.name, job.arrival)
     await asyncio.sleep(begin + job.arrival - virtual.now())
     async with clusters.job_block(policy, job.name, client, job.max_iter, job.kind) as block:
         if job.shape != "training":
-            futures = client.compute(batch(COMPUTE, job.name, job.shape, job.seconds))
+            futures = client.compute(batch(compute, job.name, job.shape, job.seconds))
             with client.as_current():
                 await wait(futures)
             del futures
             trace.completion = virtual.now() - begin
             return trace
-        data = load(client, COMPUTE, job.name, job.seconds.shape[1], partition_bytes)
+        data = load(client, compute, job.name, job.seconds.shape[1], partition_bytes)
         with client.as_current():
             await wait(data)
         for k, seconds in enumerate(job.seconds):
-            future = client.compute(iteration(COMPUTE, job.name, k, data, seconds))
+            future = client.compute(iteration(compute, job.name, k, data, seconds))
             await future.result()
             trace.record(virtual.now() - begin, job.loss[k])
             block.report(float(job.reports[k]))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-__all__ = ["audit", "explain", "jobs", "limits", "owners"]
+__all__ = ["audit", "explain", "jobs", "limits", "owners", "workers"]
 
 
 @click.command()
@@ -87,6 +87,26 @@ def limits(context: click.Context, where: Where, as_json: bool) -> None:
         return
     found = _status(where).get("limits", {})
     click.echo(to_json(found) if as_json else limits_table(found))
+
+
+@click.command()
+@scheduler_options
+@json_flag
+def workers(where: Where, as_json: bool) -> None:
+    """List the workers of a running scheduler, and how fast each is.
+
+    \b
+    Example:
+        dask slaq workers --scheduler tcp://10.0.0.1:8786
+
+    "factor" is how much longer like tasks take there than on a median worker, as scheduling uses
+    it: 1 unless that is sure. "estimate" is the best guess, with the band that has it in 80 %.
+    """
+    from dask_slaq.cli.status_tables import workers_table
+    from dask_slaq.client import workers as ask_workers
+
+    found = ask(where, lambda client: ask_workers(client))  # type: ignore[arg-type,return-value]
+    click.echo(to_json(found) if as_json else workers_table(found))
 
 
 @click.command()

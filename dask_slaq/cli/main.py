@@ -10,7 +10,7 @@ import click
 from dask_slaq.cli.advise import advise
 from dask_slaq.cli.change_commands import pause, policy, resume, set_job, set_limit, set_owner, stop
 from dask_slaq.cli.demo import demo
-from dask_slaq.cli.look_commands import audit, explain, jobs, limits, owners
+from dask_slaq.cli.look_commands import audit, explain, jobs, limits, owners, workers
 from dask_slaq.cli.memory import memory
 from dask_slaq.cli.replay import replay
 from dask_slaq.cli.simulate import simulate
@@ -23,7 +23,7 @@ def slaq() -> None:
     """Quality-driven scheduling of machine learning jobs."""
 
 
-LOOK = (top, jobs, owners, limits, explain, audit, usage)
+LOOK = (top, jobs, owners, limits, workers, explain, audit, usage)
 STEER = (set_job, pause, resume, stop, policy)
 for command in (demo, replay, simulate, advise, memory, *LOOK, *STEER):
     slaq.add_command(command)

@@ -18,6 +18,7 @@ __all__ = [
     "limits_table",
     "owners_table",
     "summary",
+    "workers_table",
 ]
 
 #: Columns of the table of running jobs.
@@ -53,6 +54,8 @@ def summary(status: Mapping[str, Any]) -> str:
     found = [s for s in ("running", "waiting", "idle", "paused", "stopping") if s in states]
     if found:
         parts.append(", ".join(f"{states.count(state)} {state}" for state in found))
+    if status.get("speeds"):
+        parts.append(status["speeds"])
     if status.get("failed"):
         parts.append(f"FAILED, tasks are left to plain Dask: {printable(status['failed'])}")
     return " · ".join(parts)
@@ -118,3 +121,19 @@ def limits_table(limits: Mapping[str, Mapping[str, int]]) -> str:
     for label, now in sorted(limits.items()):
         cells.append([printable(label), *(str(now[key]) for key in ("most", "running", "waiting"))])
     return "\n".join(aligned(cells))
+
+
+def workers_table(workers: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the speeds of workers as a readable table, slowest first."""
+    if not workers:
+        return "no worker has joined"
+    cells = [["worker", "host", "threads", "factor", "estimate", "80 %", "kinds"]]
+    for address, now in sorted(workers.items(), key=lambda one: (-one[1]["factor"], one[0])):
+        name = now["name"] if now["name"] != address else address
+        known = now["estimate"] is not None
+        band = f"{number(now['low'], 3)} to {number(now['high'], 3)}" if known else "-"
+        kinds = ", ".join(f"{printable(k)} {number(f, 3)}" for k, f in sorted(now["kinds"].items()))
+        numbers = [number(now["factor"], 3), number(now["estimate"], 3), band]
+        about = [printable(name), printable(now["host"]), str(now["threads"])]
+        cells.append([*about, *numbers, kinds or "-"])
+    return "\n".join(aligned(cells, left=(0, 1, 6)))

@@ -17,6 +17,7 @@ from dask_slaq.client.live import alerts as alerts
 from dask_slaq.client.live import progress as progress
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import ended as ended
+from dask_slaq.client.queries import workers as workers
 from dask_slaq.client.queries import explain as explain
 from dask_slaq.client.queries import history as history
 from dask_slaq.client.queries import seconds_of as seconds_of

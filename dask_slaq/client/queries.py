@@ -100,6 +100,30 @@ def ended(client: Client | None = None) -> list[dict[str, Any]]:
     return client.sync(request, client, "slaq_ended")  # type: ignore[no-any-return]
 
 
+def workers(client: Client | None = None) -> dict[str, dict[str, Any]]:
+    """Return how long tasks take on each worker, relative to a median worker.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Returns
+    -------
+    dict
+        By address: ``name``, ``host``, ``threads``; ``factor``, which scheduling uses and which is
+        1 unless the worker surely differs; ``estimate``, ``low`` and ``high``, the best guess and
+        its 80 % band, None while nothing is known; and ``kinds``, the factors of kinds of task that
+        differ from the others on the worker.
+
+    Raises
+    ------
+    NoPlugin
+    """
+    client = current_client(client)
+    return client.sync(request, client, "slaq_workers")  # type: ignore[no-any-return]
+
+
 def history(client: Client | None = None) -> xarray.Dataset:
     """Return the progress and share of every job in each epoch that the scheduler remembers.
 

@@ -25,6 +25,7 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
+from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, OUTSIDE
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.activity import Activity
@@ -161,6 +162,7 @@ class SlaqPlugin(SchedulerPlugin):
             lambda event: scheduler.log_event(MEMORY_TOPIC, event),
         )
         self.engine = self._make_engine()
+        self.speeds = WorkerSpeeds()
         self.pools = Pools(
             scheduler,
             lend=chosen.lend,
@@ -170,6 +172,7 @@ class SlaqPlugin(SchedulerPlugin):
             fail=self.fall_back,
             is_registered=lambda: self.is_active,
             log_length=chosen.bindings,
+            speeds=self.speeds,
         )
         self.jobs = ScheduledJobs(
             scheduler,
@@ -182,7 +185,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.alert,
         )
         self.spares = Spares(
-            scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back
+            scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back, self.speeds
         )
         self.searches = Searches(
             scheduler,
@@ -384,6 +387,7 @@ class SlaqPlugin(SchedulerPlugin):
     def reallocate(self) -> None:
         """Pass task counts to the engine, decide, and apply the grants to the pools."""
         with self.soon.work():
+            self.speeds.learn(monotonic())
             for name in self.jobs.observe_demand():
                 self.end_job(name)
             self.pools.hold(self.jobs.contended)
@@ -522,6 +526,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
+        self.speeds.forget_worker(worker)
         self.searches.forget_worker(worker)
         if self.jobs.reports:
             self.changed()

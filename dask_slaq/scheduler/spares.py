@@ -22,6 +22,8 @@ from dask_slaq.scheduler.timers import Alarm
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+    from dask_slaq.core.runtime import WorkerSpeeds
+
 __all__ = ["ANNOTATION", "Spares"]
 
 #: Annotation of tasks that may get a copy.
@@ -30,6 +32,8 @@ ANNOTATION = "slaq_spare"
 LATE = 3.0
 #: Seconds that a task is overdue before it is late: about what a copy takes to begin.
 SOON = 0.1
+#: A task is late from the beginning on a worker that is known to be this many times slower.
+SLOW = 2.0
 #: Compute times kept of similar tasks, and how many must be known.
 KEPT, LEAST = 32, 4
 #: Seconds between two looks for an idle thread for a late task.
@@ -41,7 +45,8 @@ class _Running:
     """Task on a worker that may get a copy."""
 
     worker: str
-    times: deque[float]  # of similar tasks, in seconds
+    times: deque[float]  # of similar tasks, in seconds on a median worker
+    factor: float  # of the worker's times
     sent: float  # in monotonic seconds
     ahead: int  # tasks that must end on its thread before it starts
     start: float | None  # estimated; None while it waits on the worker
@@ -56,7 +61,11 @@ class _Running:
         if len(self.times) < LEAST:
             return math.inf
         usual = sorted(self.times)[math.ceil(0.75 * len(self.times)) - 1]
-        start = self.sent + self.ahead * usual if self.start is None else self.start
+        start = self.start
+        if start is None:
+            start = self.sent + self.ahead * usual * self.factor
+        if self.factor * usual > usual + 2 * SOON and self.factor > SLOW:
+            return start + SOON  # a copy would end before it
         return start + max(LATE * usual, usual + SOON)
 
 
@@ -72,7 +81,9 @@ class Spares:
         control: TaskControl,
         moving: Callable[[Any], AbstractContextManager[None]],
         fail: Callable[[BaseException], None],
+        speeds: WorkerSpeeds,
     ) -> None:
+        self._speeds = speeds
         self.scheduler, self.made, self.won = scheduler, 0, 0
         self._control, self._moving, self._fail = control, moving, fail
         self.running: dict[Any, _Running] = {}
@@ -96,7 +107,7 @@ class Spares:
                 self._alarm.forget(key)
                 self._drop(key, running)
                 if finish == "memory":
-                    self._observe(running.times, kwargs.get("startstops") or ())
+                    self._observe(running, kwargs.get("startstops") or ())
             if self.running:
                 self._thread_freed(str(kwargs.get("worker")))
         if finish == "processing":
@@ -107,11 +118,15 @@ class Spares:
                 times = self._times.of(group, lambda: deque(maxlen=KEPT))
                 now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
                 starts = None if ahead > 0 else now
-                self.running[key] = running = _Running(ws.address, times, now, ahead, starts)
+                factor = self._speeds.factor(ws.address, ts.prefix.name)
+                running = _Running(ws.address, times, factor, now, ahead, starts)
+                self.running[key] = running
                 self._look_at(key, running.due())
 
-    def _observe(self, times: deque[float], startstops: Any) -> None:
-        times.extend(s["stop"] - s["start"] for s in startstops if s["action"] == "compute")
+    def _observe(self, ended: _Running, startstops: Any) -> None:
+        times = ended.times
+        computed = (s["stop"] - s["start"] for s in startstops if s["action"] == "compute")
+        times.extend(seconds / ended.factor for seconds in computed)
         if len(times) == LEAST:  # from now on it is known when they are late
             for key, running in self.running.items():
                 if running.times is times:
@@ -139,6 +154,7 @@ class Spares:
                 there = ts.processing_on
                 if there is not None and there.address != running.worker:  # stolen
                     running.worker, running.start = there.address, now
+                    running.factor = self._speeds.factor(there.address, ts.prefix.name)
                 if running.due() > now:  # similar tasks have taken longer since
                     self._look_at(key, running.due())
                 elif not self._copy(ts, running):
@@ -151,7 +167,11 @@ class Spares:
         idle = list(self._idle(ts, running.worker))
         if not idle:
             return False
-        ws = min(idle, key=lambda ws: (-_bytes_there(ts, ws), ws.address))
+        name = ts.prefix.name
+        factor = {ws: self._speeds.factor(ws.address, name) for ws in idle}
+        ws = min(idle, key=lambda ws: (factor[ws], -_bytes_there(ts, ws), ws.address))
+        if factor[ws] >= running.factor > SLOW:
+            return False  # it would not end sooner
         running.copied, running.copy = True, ws.address
         self._on[ws.address] += 1
         self.made += 1

@@ -67,6 +67,9 @@ class Contender:
     made_at: dict[str, float] = field(default_factory=dict)  # tasks without a home, by worker
     prioritized: bool = False  # whether any ready task has had a priority of the user's
     preferred: float | None = None  # the user's priority, negated, if it is known
+    ended: int = 0  # tasks that have computed
+    used: float = 0.0  # core-seconds of these
+    left_since: float | None = None  # since when its next task is left to faster workers
     gaps: Gaps = field(default_factory=Gaps)
 
     share: float = 1.0

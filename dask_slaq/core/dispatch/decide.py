@@ -16,6 +16,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, TRIVIAL, WORTH
+from dask_slaq.core.dispatch.faster import ends_sooner_elsewhere, longer
 from dask_slaq.core.dispatch.order import owner_has_room
 from dask_slaq.core.dispatch.places import Place, Sent
 from dask_slaq.core.dispatch.ready import ANY
@@ -23,7 +24,7 @@ from dask_slaq.core.dispatch.ready import ANY
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender
     from dask_slaq.core.dispatch.order import Key, Order
-    from dask_slaq.core.dispatch.ready import Entry, Kind, Ready
+    from dask_slaq.core.dispatch.ready import Entry, Kind, Ready, Supply
 
 # Stages of a turn: tasks that need a resource or certain workers, tasks at home, all tasks.
 SCARCE, AT_HOME, ANYWHERE = range(3)
@@ -62,8 +63,8 @@ class Turn:
     """Moment at which slots are filled, and what was chosen so far.
 
     `open` are the workers that may be sent a task, the least loaded first. `place` returns any
-    running worker, and `free` the free threads of all workers that suit any of some kinds, and all
-    their threads. `room` returns how many more tasks of a label may run.
+    running worker, `workers` all of them, and `free` the free threads of those that suit any of
+    some kinds, and all their threads. `room` returns how many more tasks of a label may run.
     """
 
     open: dict[str, Place]
@@ -71,6 +72,7 @@ class Turn:
     threads: int = 1  # of all workers
     running: int = 1  # workers
     place: Callable[[str], Place | None] = lambda address: None
+    workers: Callable[[], Iterable[Supply]] = tuple
     free: Callable[[Collection[Kind]], tuple[int, int]] = lambda kinds: (0, 0)
     inputs: Callable[[Entry], Inputs] = lambda entry: Inputs(0.0, (), lambda address: 0.0)
     room: Callable[[str | None], float] = lambda label: math.inf
@@ -82,6 +84,7 @@ class Turn:
     kept: bool = False  # whether slots were kept for a job that is about to come back
     labels: Counter[str] = field(default_factory=Counter)  # of what was chosen
     coming: Collection[Contender] = ()
+    seconds_before: dict[Contender, float] = field(default_factory=dict)  # that jobs wait for
     only_threads: bool = False  # whether only workers with a free thread are open still
 
     def leave(self, addresses: Iterable[str]) -> None:
@@ -100,9 +103,11 @@ class Turn:
     ) -> None:  # fmt: skip
         """Choose a task for a worker; one of a gang uses some `threads` until it ends."""
         like, address = entry.like, place.address
-        expected = math.inf if threads else like.expected
-        needs = bool(entry.kind.resources)
-        sent = Sent(pool, like, True, why, (), pool.service, expected, like.soonest, needs)
+        factor = order.speeds.factor(address, entry.name)
+        expected = math.inf if threads else like.expected * factor
+        needs, soonest = bool(entry.kind.resources), like.soonest * factor
+        sent = Sent(pool, like, True, why, (), pool.service, expected, soonest, needs, factor)
+        pool.left_since = None
         if threads:
             sent.threads = threads
         order.take(pool, entry)
@@ -341,7 +346,8 @@ def _least_loaded(
     for looked, (address, place) in enumerate(turn.open.items()):
         if best is not None and looked >= LOOKED_AT:
             break
-        there = made.get(address, 0.0) / place.nthreads
+        factor = order.speeds.factor(address, entry.name)
+        there = (made.get(address, 0.0) + (factor != 1.0)) * factor / place.nthreads
         if there > most:
             continue
         rank = (not place.has_thread, there, address not in pool.workers)
@@ -370,6 +376,9 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
         at_once = entry.like.is_trivial and place.free_in() < TRIVIAL
         if order.is_saturated(place) and not at_once:
             return False
+    if order.speeds.unlike and ends_sooner_elsewhere(order, turn, pool, entry, place):
+        turn.kept = True
+        return False
     if kind is ANY or kind.suits(place):
         return True
     # One task may wait on the worker until the resource is free, which hides a round trip.
@@ -390,23 +399,29 @@ def _moved(
         there = [place for a in entry.homes if (place := turn.place(a)) is not None]
         if not order.lend:
             there = [place for place in there if place.address in pool.workers]
-        waits = min((_wait(place, entry, ready) for place in there), default=math.inf)
+        waits = min(
+            (_wait(order, p, entry, ready) + longer(order, entry, p) for p in there),
+            default=math.inf,
+        )
         inputs = turn.inputs(entry)
         # Most workers have none of its inputs, and would have to fetch all.
-        if inputs.seconds >= waits and not any(place.address in inputs.at for place in free):
+        some = any(place.address in inputs.at for place in free)
+        if inputs.seconds >= waits and not some and not order.speeds.unlike:
             continue
         for place in free:
             some = place.address in inputs.at
             seconds = inputs.rest(place.address) if some else inputs.seconds
-            if seconds < waits and _may(order, turn, pool, entry, place):
+            later = seconds + longer(order, entry, place)
+            if later < waits and _may(order, turn, pool, entry, place):
                 busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
                 return entry, place, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
     return None
 
 
-def _wait(place: Place, entry: Entry, ready: Ready) -> float:
+def _wait(order: Order, place: Place, entry: Entry, ready: Ready) -> float:
     """Return the seconds until a task may start at its home, after those that wait for it."""
     expected = entry.like.mean if entry.like.known else 0.0
+    expected *= order.speeds.factor(place.address, entry.name)
     seconds, slots = place.next_end(), float(place.nthreads)
     if not entry.kind.suits(place):
         seconds = max(seconds, place.resource_free_in())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dask_slaq.core.dispatch.constants import NEWEST, TRIVIAL
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Like:
     """Compute times of similar tasks of one job: running mean in seconds, and mean deviation."""
 

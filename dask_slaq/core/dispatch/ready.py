@@ -23,6 +23,10 @@ class Supply(Protocol):
         """Address of the worker."""
 
     @property
+    def nthreads(self) -> int:
+        """Number of its threads."""
+
+    @property
     def resources(self) -> Mapping[str, float]:
         """Amounts of its resources."""
 
@@ -74,6 +78,7 @@ class Entry(NamedTuple):
     homes: tuple[str, ...]  # workers with nearly all of its inputs; empty if any worker will do
     like: Like  # compute times of similar tasks
     loads: bool = False  # whether it has no inputs
+    name: str = ""  # of tasks that do the same, on any amount of data
 
 
 class Ready:

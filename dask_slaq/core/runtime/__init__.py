@@ -4,5 +4,9 @@ from dask_slaq.core.runtime.least_squares import nnls
 from dask_slaq.core.runtime.observed import SPREAD, Runtimes
 from dask_slaq.core.runtime.prior import clearly_better
 from dask_slaq.core.runtime.speed import Progress, Speeds, among, waves
+from dask_slaq.core.runtime.worker_speeds import Known, WorkerSpeeds
 
-__all__ = ["SPREAD", "Progress", "Runtimes", "Speeds", "among", "clearly_better", "nnls", "waves"]
+__all__ = [
+    "SPREAD", "Known", "Progress", "Runtimes", "Speeds", "WorkerSpeeds", "among", "clearly_better",
+    "nnls", "waves",
+]

@@ -133,6 +133,8 @@ def _data(plugin: SlaqPlugin) -> BoardData:
     data = BoardData(capacity=status["capacity"])
     jobs = "1 job" if len(running) == 1 else f"{len(running)} jobs"
     data.head = f"Policy {status['policy']}, {data.capacity} threads, {jobs}."
+    if status["speeds"]:
+        data.head += f" {status['speeds'].capitalize()}."
     if plugin.failed is not None:
         data.note = f"Plain Dask schedules all tasks, as the plugin failed: {plugin.failed}"
         data.broken = True

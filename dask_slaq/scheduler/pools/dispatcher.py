@@ -130,6 +130,7 @@ class Dispatcher:
             scheduler.total_nthreads,
             len(scheduler.running),
             place_of,
+            lambda: scheduler.running,
             free,
             inputs,
             self.limits.room_in_pools,

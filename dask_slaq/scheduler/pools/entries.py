@@ -42,7 +42,8 @@ def entry_of(
     like, cheap = pool.durations.like(ts, nbytes), BETWEEN_MESSAGES * scheduler.bandwidth
     if nbytes > cheap:
         homes = _homes(scheduler, ts, pool, kind, cheap)
-    return Entry(rootish, ts.priority or (), count, ts, kind, homes, like, not ts.dependencies)
+    loads, name = not ts.dependencies, ts.prefix.name
+    return Entry(rootish, ts.priority or (), count, ts, kind, homes, like, loads, name)
 
 
 def _homes(

@@ -39,8 +39,6 @@ class Pool(Contender):
     tasks: set[TaskState] = field(default_factory=set)
     unfinished: set[TaskState] = field(default_factory=set)  # they wait, are ready, or run
     waiting: int = 0  # tasks that wait in a report
-    ended: int = 0  # tasks that have computed
-    used: float = 0.0  # core-seconds of these
     is_open: bool = False  # whether tasks came after some had ended: more may come
     bytes_at: dict[str, float] = field(default_factory=dict)  # of inputs, by worker; they decay
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
+    from dask_slaq.core.runtime import WorkerSpeeds
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Pools:
         fail: Callable[[BaseException], None],
         is_registered: Callable[[], bool],
         log_length: int,  # maximum number of remembered bindings
+        speeds: WorkerSpeeds,
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
@@ -66,6 +68,7 @@ class Pools:
             saturation=scheduler.WORKER_SATURATION,
             listed=lambda entry: self.tracker.listed(entry.ts),
             prefers=self._log_preference,
+            speeds=speeds,
         )
         self.waiting = order.waiting
         self._logged_preference = False
@@ -158,13 +161,15 @@ class Pools:
 
     @property
     def contended(self) -> bool:
-        """Whether there are several pools, or were until recently, or several gangs.
+        """Whether there are several pools, or were until recently, or gangs, or unlike workers.
 
         When one job is left alone, its tasks are held for as long again as there was contention,
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
         send its tasks after the data.
         """
         if len(self.pools) > 1 or len(self.tracker.gangs.waiting()) > 1:
+            return True
+        if self.pools and self.order.speeds.unlike:
             return True
         return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
 

@@ -201,7 +201,7 @@ class TaskTracker:
         if start == "no-worker":
             self._not_ready(pool, ts)
         elif start == "processing":
-            self._ended(pool, ts, kwargs.get("startstops") or ())
+            self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
         if finish == "waiting":
             pool.wait(ts)
@@ -335,6 +335,10 @@ class TaskTracker:
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
         assert ws is not None
+        if (factor := self._order.speeds.factor(ws.address, ts.prefix.name)) != sent.factor:
+            sent.expected *= factor / sent.factor
+            sent.soonest *= factor / sent.factor
+            sent.factor = factor
         sent.pool, pool.running[ts] = pool, sent
         pool.use(sent.threads)
         if not sent.ours:
@@ -363,7 +367,7 @@ class TaskTracker:
             sent.ahead = sent.expected * sent.threads
             sent.pool.charge(sent.ahead)
 
-    def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
+    def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str) -> None:
         (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0
         computed = [run for run in startstops if run["action"] == "compute"]
         sent, at_once = pool.running.get(ts), pool.demand
@@ -375,7 +379,9 @@ class TaskTracker:
             # A key that is computed again on the same worker brings its earlier runs along.
             seconds = max(min(computed[-1]["stop"], left) - computed[-1]["start"], 0.0)
             like = pool.durations.like(ts, input_bytes(ts)) if sent is None else sent.like
-            like.observe(seconds)
+            speeds, name = self._order.speeds, ts.prefix.name
+            speeds.observe(like, name, worker, seconds)
+            like.observe(seconds / speeds.factor(worker, name))  # on a median worker
             seconds *= sent.threads if sent is not None else 1.0
         self._left(pool, ts, seconds - charged)
         if sent is not None and sent.expected == math.inf:

@@ -33,7 +33,15 @@ from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
 from dask_slaq.scheduler.requests.waiting import Waiting
-from dask_slaq.scheduler.views import curves_to_come, explain, owners_of_jobs, positions, reason
+from dask_slaq.scheduler.views import (
+    curves_to_come,
+    explain,
+    owners_of_jobs,
+    positions,
+    reason,
+    speeds_in_words,
+    workers_of,
+)
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -47,7 +55,7 @@ logger = logging.getLogger(__name__)
 #: Requests, each by the name of its method.
 REQUESTS = (
     *("introduce", "open", "close", "trials", "left", "status", "history", "bindings", "curve"),
-    *("explain", "usage", "audit", "ended", "steer", "policy", "owner", "limit"),
+    *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
 )
 #: Those that change something, and those that need no registered plugin.
 AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", "left", "audit")
@@ -269,8 +277,13 @@ class Messages:
             },
             "owners": owners_of_jobs(plugin.jobs),
             "limits": plugin.pools.limits.as_dict(),
+            "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
             "memory": plugin.memory.about(),
         }
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Return how fast each worker is, by address; see `workers_of`."""
+        return workers_of(self.plugin.scheduler, self.plugin.speeds)
 
     def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
         """Return the jobs that ended in the last `seconds`, oldest first."""

@@ -12,6 +12,7 @@ from dask_slaq.scheduler.views.status import (
     values_of_jobs,
 )
 from dask_slaq.scheduler.views.web import add_web_pages
+from dask_slaq.scheduler.views.workers import speeds_in_words, workers_of
 
 __all__ = [
     "Shown",
@@ -24,7 +25,9 @@ __all__ = [
     "owners_of_jobs",
     "positions",
     "reason",
+    "speeds_in_words",
     "stage_of",
     "status_of_jobs",
     "values_of_jobs",
+    "workers_of",
 ]

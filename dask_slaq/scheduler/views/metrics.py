@@ -34,6 +34,7 @@ BY_OWNER = {
 #: Names of all metrics, without the prefix ``dask_slaq_``, as they are scraped.
 FAMILIES = (
     *("jobs", "holding", "failed", "owner_deserved_threads", "owner_got_threads"),
+    "worker_factor",
     *(f"job_{key}" for key in BY_JOB),
     *(f"{name}_total" for name, _ in BY_OWNER.values()),
 )
@@ -92,6 +93,10 @@ def add_metrics(scheduler: Scheduler) -> None:
                 known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
                 name, text = f"owner_{key}_threads", f"Threads {key}"
                 yield self._series(GaugeMetricFamily, name, text, ("owner",), known)
+
+            factors = {(a,): plugin.speeds.factor(a) for a in self.server.workers}
+            text = "How much longer tasks take on a worker than on a median one; 1 unless sure"
+            yield self._series(GaugeMetricFamily, "worker_factor", text, ("worker",), factors)
 
         def _gauge(self, name: str, text: str, value: float) -> Any:
             return GaugeMetricFamily(self.build_name(name), text, value=float(value))

@@ -1,0 +1,301 @@
+"""Speeds of workers, from the compute times of like tasks on several of them.
+
+A task's time is taken to be the product of what such tasks take and a factor of the worker. Both
+are fitted in logarithms, each epoch. A factor is exactly 1 unless it surely is not, so that nothing
+changes on like workers. Where some kinds of task differ, as with GPUs, they have their own factors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+
+__all__ = ["Known", "WorkerSpeeds"]
+
+#: Newest compute times that are kept of like tasks on one worker. Their median resists outliers,
+#: and follows a change after four tasks.
+KEPT = 7
+#: Maximum number of pairs of a worker and a group of like tasks that are kept: some 1 MB.
+MOST = 8192
+#: Seconds of a task below which mostly its overhead is measured.
+SHORTEST = 0.005
+#: Spread of logarithms between the tasks of a group that lie on different workers: one may hold the
+#: larger blocks of data. And the spread within a group, until four tasks on one worker have ended.
+BETWEEN, WITHIN = 0.15, 0.3
+#: A factor is used from this ratio on, if it is as many standard errors from 1; and until it is
+#: below the second ones.
+BEGINS, ENDS = (math.log(1.25), 4.0), (math.log(1.15), 2.5)
+#: Seconds after which an observation has half its weight; and after the newest one of its worker, or
+#: of its kind there, since which the worker may have changed: at least, and per second of a task.
+HALF_LIFE = 600.0
+OUTDATED = 3.0
+#: Least standard error of what is remembered of a host.
+REMEMBERED = 0.2
+#: Steps of the fit of groups and workers. It begins at the last one.
+STEPS = 8
+
+
+class Known(NamedTuple):
+    """Time of tasks on one worker, relative to a median worker."""
+
+    factor: float  # 1 unless it surely differs
+    estimate: float
+    error: float  # standard error of the logarithm of the estimate
+
+
+class _Fit(NamedTuple):
+    """Logarithm of factors (n,), their standard errors, and which of them count as not 1."""
+
+    value: FloatArray
+    error: FloatArray
+    unlike: BoolArray
+
+
+class WorkerSpeeds:
+    """Factors of the compute times of workers.
+
+    >>> speeds = WorkerSpeeds()
+    >>> for number in range(8):
+    ...     for worker, seconds in (("a", 0.1), ("b", 0.1), ("slow", 0.3)):
+    ...         speeds.observe(("load", number % 4), "load", worker, seconds)
+    >>> speeds.learn(now=1.0)
+    >>> speeds.factor("a"), round(speeds.factor("slow"), 1)
+    (1.0, 3.0)
+    """
+
+    def __init__(self) -> None:
+        self.workers: dict[str, Known] = {}
+        self.kinds: dict[tuple[str, str], Known] = {}  # where they differ from their worker's
+        self._remembered: dict[str, tuple[float, float]] = {}  # logarithm and its error
+        self._place: dict[tuple[Hashable, str], int] = {}
+        self._about: list[tuple[Hashable, str, str]] = []  # group, kind and worker, by place
+        self._newest = np.full((MOST, KEPT), math.nan)
+        self._count = np.zeros(MOST, np.int64)
+        self._seen = np.zeros(MOST)
+        self._now = 0.0
+        self._new = False
+        self.unlike = False  # whether any worker surely differs
+        self.learned = 0  # number of fits
+
+    def observe(self, group: Hashable, kind: str, worker: str, seconds: float) -> None:
+        """Record the compute time of a finished task in seconds. O(1).
+
+        Tasks of a `group` do the same on like amounts of data. A `kind` may have many groups.
+        """
+        if not SHORTEST <= seconds < math.inf:
+            return
+        place = self._place.get((group, worker))
+        if place is None:
+            if len(self._about) >= MOST:
+                self._keep(np.argsort(-self._seen, kind="stable")[: MOST // 2])
+            place = self._place[group, worker] = len(self._about)
+            self._about.append((group, kind, worker))
+        count = self._count[place]
+        self._newest[place, count % KEPT] = math.log(seconds)
+        self._count[place] = count + 1
+        self._seen[place] = self._now
+        self._new = True
+
+    def factor(self, worker: str, kind: str = "") -> float:
+        """Return how much longer a task takes on a worker than on a median one; 1 if unsure."""
+        if self.kinds and (own := self.kinds.get((worker, kind))) is not None:
+            return own.factor
+        known = self.workers.get(worker)
+        return 1.0 if known is None else known.factor
+
+    def remember(self, worker: str, estimate: float, error: float) -> None:
+        """Begin with what an earlier scheduler knew of a worker's host: its factor and error."""
+        self._remembered[worker] = math.log(estimate), max(error, REMEMBERED)
+        self._new = True
+
+    def forget_worker(self, worker: str) -> None:
+        """Forget a worker that left."""
+        self.workers.pop(worker, None)
+        self._remembered.pop(worker, None)
+        for key in [key for key in self.kinds if key[0] == worker]:
+            del self.kinds[key]
+        self._keep(i for i, about in enumerate(self._about) if about[2] != worker)
+
+    def _keep(self, places: Iterable[int]) -> None:
+        """Keep only some of the pairs of a group and a worker."""
+        kept = np.sort(np.fromiter(places, np.int64))
+        self._about = [self._about[i] for i in kept]
+        self._place = {(group, worker): i for i, (group, _, worker) in enumerate(self._about)}
+        for array, empty in ((self._newest, math.nan), (self._count, 0), (self._seen, 0.0)):
+            array[: len(kept)] = array[kept]
+            array[len(kept) :] = empty
+
+    def learn(self, now: float) -> None:
+        """Fit all factors. `now` is in seconds; it is that of what is observed until the next call."""
+        self._now = now
+        if not self._new:
+            return
+        self._new = False
+        self.learned += 1
+        names = list(dict.fromkeys([*self._remembered, *(worker for *_, worker in self._about)]))
+        workers = {name: i for i, name in enumerate(names)}
+        kinds: dict[str, int] = {}
+        groups: dict[Hashable, int] = {}
+        codes = [
+            (groups.setdefault(g, len(groups)), kinds.setdefault(k, len(kinds)), workers[w])
+            for g, k, w in self._about
+        ]
+        group, kind, worker = np.array(codes, np.int64).reshape(-1, 3).T
+        shared = np.bincount(group, minlength=len(groups))[group] > 1
+        used = np.flatnonzero(shared)
+        group, kind, worker = group[used], kind[used], worker[used]
+        value, variance = self._measured(used, group, len(groups))
+        seen, lasts = self._seen[used], OUTDATED * np.maximum(np.exp(value), 1.0)
+        by_kind = variance * _doublings(_newest(worker * len(kinds) + kind, seen) - seen, lasts)
+        variance = variance * _doublings(_newest(worker, seen) - seen, lasts)
+        before = np.array([math.log(self.workers[w].estimate) if w in self.workers else 0.0 for w in names])
+        prior = np.array([self._remembered.get(name, (0.0, math.inf)) for name in names])
+        prior = prior.reshape(-1, 2)
+        offset = _fit(value, 1 / variance, group, worker, before, prior)
+        of_others = _variance_of_others(1 / variance, group, len(groups))
+        was = np.array([name in self.workers and self.workers[name].factor != 1.0 for name in names])
+        fit = _combined(offset, variance + of_others, worker, len(names), prior, was)
+        self.workers = _table(names, fit)
+        by_kind = by_kind + of_others
+        self.kinds = self._differing(offset, by_kind, worker, kind, names, list(kinds), fit)
+        self.unlike = bool(self.kinds) or bool(fit.unlike.any())
+
+    def _measured(
+        self, used: IntArray, group: IntArray, n_groups: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the medians (n,) of the logarithms of seconds, and their variances."""
+        if not len(used):
+            return np.zeros(0), np.zeros(0)
+        newest, count = self._newest[used], np.minimum(self._count[used], KEPT)
+        value = np.nanmedian(newest, axis=1)
+        spread = np.nanmedian(np.abs(newest - value[:, None]), axis=1)
+        enough = (count >= 4).astype(float)
+        cells = np.bincount(group, enough, n_groups)
+        total = np.bincount(group, enough * spread, n_groups)
+        # The factor is that of a normal distribution, and of a median of seven.
+        within = np.divide(1.8 * total, cells, out=np.full(n_groups, WITHIN), where=cells > 0)
+        variance = 1.57 * within[group] ** 2 / count + BETWEEN**2
+        return value, variance * _doublings(self._now - self._seen[used], HALF_LIFE)
+
+    def _differing(
+        self,
+        offset: FloatArray,
+        variance: FloatArray,
+        worker: IntArray,
+        kind: IntArray,
+        names: list[str],
+        kinds: list[str],
+        overall: _Fit,
+    ) -> dict[tuple[str, str], Known]:
+        """Return the kinds of task that surely differ from the other tasks on their worker."""
+        found: dict[tuple[str, str], Known] = {}
+        if len(kinds) < 2:
+            return found
+        for k, name in enumerate(kinds):
+            mine = np.flatnonzero(kind == k)
+            if not len(mine):
+                continue
+            none = np.tile([0.0, math.inf], (len(names), 1))
+            was = np.array([(each, name) in self.kinds for each in names])
+            fit = _combined(offset[mine], variance[mine], worker[mine], len(names), none, was)
+            used = np.where(overall.unlike, overall.value, 0.0)
+            apart = np.abs(fit.value - used) > _least(fit.error, was)
+            for i in np.flatnonzero(apart & np.isfinite(fit.error)):
+                value = float(fit.value[i])
+                found[names[i], name] = Known(
+                    math.exp(value) if fit.unlike[i] else 1.0, math.exp(value), float(fit.error[i])
+                )
+        return found
+
+
+def _doublings(age: FloatArray, after: FloatArray | float) -> FloatArray:
+    """Return factors (n,) that double with each `after` seconds of age."""
+    found: FloatArray = 2.0 ** np.clip(age / after, 0.0, 60.0)
+    return found
+
+
+def _newest(owner: IntArray, seen: FloatArray) -> FloatArray:
+    """Return the latest time (n,) at which anything of the same owner was seen."""
+    latest = np.full(owner.max(initial=-1) + 1, -math.inf)
+    np.maximum.at(latest, owner, seen)
+    return latest[owner]
+
+
+def _fit(
+    value: FloatArray,
+    weight: FloatArray,
+    group: IntArray,
+    worker: IntArray,
+    factor: FloatArray,
+    prior: FloatArray,
+) -> FloatArray:
+    """Return what each value (n,) has above that of its group, beginning with some factors."""
+    if not len(value):
+        return value
+    n_groups, n_workers = int(group.max()) + 1, len(factor)
+    of_prior = prior[:, 1] ** -2
+    per_group = np.maximum(np.bincount(group, weight, n_groups), 1e-300)
+    per_worker = np.bincount(worker, weight, n_workers) + of_prior
+    offset = value
+    for _ in range(STEPS):
+        level = np.bincount(group, weight * (value - factor[worker]), n_groups) / per_group
+        offset = value - level[group]
+        total = np.bincount(worker, weight * offset, n_workers) + of_prior * prior[:, 0]
+        factor = np.divide(total, per_worker, out=np.zeros(n_workers), where=per_worker > 0)
+    return offset
+
+
+def _variance_of_others(weight: FloatArray, group: IntArray, n_groups: int) -> FloatArray:
+    """Return the variance (n,) of the mean of the other values of a group."""
+    others = np.bincount(group, weight, n_groups)[group] - weight
+    return 1 / np.maximum(others, 1e-300)
+
+
+def _combined(
+    offset: FloatArray,
+    variance: FloatArray,
+    worker: IntArray,
+    n_workers: int,
+    prior: FloatArray,
+    was: BoolArray,
+) -> _Fit:
+    """Return the factors of workers, relative to a median one, from the offsets (n,) of groups."""
+    weight = 1 / variance
+    of_prior = prior[:, 1] ** -2
+    total = np.bincount(worker, weight, n_workers) + of_prior
+    known = total > 0
+    mean = np.bincount(worker, weight * offset, n_workers) + of_prior * prior[:, 0]
+    mean = np.divide(mean, total, out=np.zeros(n_workers), where=known)
+    error = np.divide(1.0, np.sqrt(total), out=np.full(n_workers, math.inf), where=known)
+    # Groups that differ by more than they should say that the mean is less sure.
+    groups = np.bincount(worker, minlength=n_workers)
+    misfit = np.bincount(worker, weight * (offset - mean[worker]) ** 2, n_workers)
+    error *= np.sqrt(np.maximum(misfit / np.maximum(groups - 1, 1), 1.0))
+    if known.any():
+        # A worker, and not the middle between two: half of the workers may be slow.
+        mean = mean - np.sort(mean[known])[(np.count_nonzero(known) - 1) // 2]
+    return _Fit(np.where(known, mean, 0.0), error, known & (np.abs(mean) > _least(error, was)))
+
+
+def _least(error: FloatArray, was: BoolArray) -> FloatArray:
+    """Return the logarithms (n,) from which on factors count, for those that `was` true or not."""
+    begins, ends = (np.maximum(ratio, errors * error) for ratio, errors in (BEGINS, ENDS))
+    return np.where(was, ends, begins)
+
+
+def _table(names: list[str], fit: _Fit) -> dict[str, Known]:
+    return {
+        name: Known(
+            math.exp(fit.value[i]) if fit.unlike[i] else 1.0,
+            math.exp(fit.value[i]),
+            float(fit.error[i]),
+        )
+        for i, name in enumerate(names)
+        if fit.error[i] < math.inf
+    }
+
