@@ -100,9 +100,7 @@ class Probe(SchedulerPlugin):
 
     def _look(self) -> None:
         now, scheduler = virtual.now(), self.scheduler
-        free = any(
-            len(ws.processing) - len(ws.long_running) < ws.nthreads for ws in scheduler.running
-        )
+        free = any(_threads_used(ws) < ws.nthreads for ws in scheduler.running)
         if free and any(map(_anywhere, (*scheduler.queued, *scheduler.unrunnable))):
             if self._idle_since is None:
                 self._idle_since = now
@@ -155,6 +153,17 @@ def who_of(key: Any) -> str:
     """Return the participant NAME of a task with a key such as ``root-NAME.3-...``."""
     parts = str(key).split("-", 2)
     return parts[1].split(".")[0] if len(parts) > 1 else ""
+
+
+def _threads_used(ws: Any) -> float:
+    """Return the number of tasks on a worker that hold, or wait for, one of its threads.
+
+    Those that wait there for a resource do not, although Dask counts them. Tasks of scenarios need
+    one unit of one resource.
+    """
+    used = ws.used_resources.items()
+    waiting = sum(max(amount - ws.resources.get(name, 0), 0) for name, amount in used)
+    return len(ws.processing) - len(ws.long_running) - waiting
 
 
 def _anywhere(ts: Any) -> bool:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, TRIVIAL, WORTH
@@ -138,6 +139,8 @@ def undo(order: Order, choice: Choice, *, listed: bool) -> None:
     pool.charge(-sent.ahead)
     if not choice.entry.homes:
         pool.made_at[choice.address] -= 1
+        if not pool.made_at[choice.address]:
+            del pool.made_at[choice.address]
     if listed:
         order.put_back(pool, choice.entry)
 
@@ -186,8 +189,10 @@ def _serve(order: Order, turn: Turn, stage: int) -> None:
     heapq.heapify(queue)
     while queue and turn.open:
         key, i, pool = heapq.heappop(queue)
-        if not owner_has_room(pool.group, open_, open_):
-            continue  # another job of its owner was served meanwhile
+        if pool.group is not None and (newer := rank(pool)) != key:
+            if newer is not None:  # another job of its owner was served meanwhile
+                heapq.heappush(queue, (newer, i, pool))
+            continue
         if stage is AT_HOME:
             if pool.passed:
                 # Workers that go on with tasks that Dask has sent: it is their turn as well.
@@ -304,24 +309,28 @@ def _choose(
 ) -> tuple[Entry, Place, str] | None:
     """Return the job's first task, in Dask's order, that may take a slot, and why there."""
     best: tuple[Entry, Place, str] | None = None
-    for kind, ready in list(pool.kinds.items()):
-        if (stage is SCARCE and kind is ANY) or not turn.has_room(kind.label):
+    least: tuple[Any, ...] = ()
+    kinds = [each for each in pool.kinds.items() if turn.has_room(each[0].label)]
+    for kind, ready in kinds:
+        if stage is SCARCE and kind is ANY:
             continue
         homes, slots = ready.homes, turn.open
         few, many = (homes, slots) if len(homes) < len(slots) else (slots, homes)
         for address in list(islice((a for a in few if a in many), LOOKED_AT)):
             entry, place = ready.at(address), slots[address]
-            if entry is None or (best is not None and best[0] < entry):
+            if entry is None:
                 continue
-            if _may(order, turn, pool, entry, place):
-                best = entry, place, "home of its input"
+            rank = *entry[:3], not place.has_thread, place.load / place.nthreads, address
+            if (best is None or rank < least) and _may(order, turn, pool, entry, place):
+                best, least = (entry, place, "home of its input"), rank
         entry = ready.at()
-        if entry is not None and (best is None or entry < best[0]):
+        if entry is not None and (best is None or entry[:3] < least):
             found = _least_loaded(order, turn, pool, key, entry, stage)
             if found is not None:
-                best = entry, found, "any worker will do"
-        if best is None and stage is ANYWHERE:
-            best = _moved(order, turn, pool, ready)
+                best, least = (entry, found, "any worker will do"), entry[:3]
+    if best is None and stage is ANYWHERE:
+        moved = (_moved(order, turn, pool, ready) for _, ready in kinds)
+        best = min((m for m in moved if m is not None), key=itemgetter(0), default=None)
     if best is None:
         return None
     entry, place, where = best
@@ -392,7 +401,8 @@ def _moved(
     free = [place for place in islice(turn.open.values(), LOOKED_AT) if place.has_thread]
     if not free:
         return None
-    for home in heapq.nlargest(LOOKED_AT, ready.homes, key=ready.count_at.__getitem__):
+    count = ready.count_at
+    for home in heapq.nlargest(LOOKED_AT, ready.homes, key=lambda home: (count[home], home)):
         entry = ready.at(home)
         if entry is None or not home:
             continue

@@ -1,0 +1,567 @@
+"""Properties of `decide`, on small random clusters and against a slow, obvious rival."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from dispatch_worlds import (
+    GPU,
+    NOW,
+    Job,
+    Task,
+    Worker,
+    World,
+    accounts,
+    build,
+    place_of,
+    plain,
+    worlds,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_slaq.core.dispatch import ANY, Like, Place, Sent, decide, undo
+
+#: What `decide` may meet, but for gangs and limits of owners, which have worlds of their own.
+anything = worlds(priorities=True)
+#: Tasks that any worker may run, and threads that are free now or never.
+simple = worlds(homes=False, roots=False, scarce=False, owners=True, ahead=False, workers=3, jobs=5)
+
+
+# The rival
+
+
+def rival(world):
+    """Choose as `decide` would, job by job and task by task: all is found anew each time."""
+    built = build(world)
+    service = [job.service for job in world.jobs]
+    balance = [job.balance for job in world.jobs]
+    running = [0] * len(world.jobs)
+    for worker in world.workers:
+        for job, _ in worker.busy:
+            running[job] += 1
+    tokens = [tokens for _, tokens in world.owners]
+    free = [worker.threads - len(worker.busy) for worker in world.workers]
+    load = [len(worker.busy) for worker in world.workers]
+    made = [Counter() for _ in world.jobs]
+    ready = dict(enumerate(world.tasks))
+    by_load = sorted(
+        range(len(free)), key=lambda w: (load[w] / world.workers[w].threads, f"worker-{w}")
+    )
+    found = []
+
+    def of_owner(owner):
+        return sum(n for job, n in zip(world.jobs, running, strict=True) if job.owner == owner)
+
+    def key(number):
+        job = world.jobs[number]
+        lag = 0.0
+        if job.owner is not None:
+            if of_owner(job.owner) + 1 > world.owners[job.owner][0]:
+                return None
+            lag = max(tokens[job.owner], 0.0)
+        counts = job.owner is None or lag > 0 or job.index == math.inf
+        below, since = running[number] < job.most, 0.0
+        if job.paused or not (below or world.lend):
+            return None
+        if counts and below and (balance[number] > 0 or job.index == math.inf):
+            turn = 0
+            since = NOW - balance[number] / job.rate if job.rate else -math.inf
+        elif not below:
+            turn = 3
+        else:
+            turn = 1 if lag > 0 else 2
+        order = job.index, service[number], running[number] / job.weight
+        first = -lag if turn < 2 else 0.0
+        return turn > 1, first, turn, since, -order[0], order[1], order[2], f"job-{number}"
+
+    while True:
+        best = None
+        for number, job in enumerate(world.jobs):
+            theirs = [n for n, task in ready.items() if number in (task.job, task.wanted_by)]
+            places = [w for w in by_load if free[w] and (world.lend or w in job.workers)]
+            mine = key(number)
+            if theirs and places and mine is not None and (best is None or mine < best[0]):
+                threads = {w: world.workers[w].threads for w in places}
+                place = min(
+                    places,
+                    key=lambda w: (made[number][w] / threads[w], w not in job.workers),
+                )
+                best = mine, number, min(theirs), place
+        if best is None:
+            return found
+        _, number, task, place = best
+        job, expected = world.jobs[number], ready.pop(task).seconds
+        running[number] += 1
+        free[place] -= 1
+        made[number][place] += 1
+        if expected < math.inf:
+            service[number] += expected / job.weight
+            balance[number] -= expected
+            if job.owner is not None:
+                tokens[job.owner] -= expected
+        found.append((f"job-{number}", f"task-{task}", built.places[f"worker-{place}"].address))
+
+
+@given(simple)
+def test_it_chooses_as_a_slow_rival_does(world):
+    assert [each[:3] for each in plain(build(world).decide())] == rival(world)
+
+
+# Who is served
+
+
+def may(built, turn, pool, entry, place):
+    """Return whether a task may take a slot, by the rules that are in words in docs/dispatch.md."""
+    kind, world = entry.kind, built.world
+    labels = sum(c.entry.kind.label is not None for c in turn.choices)
+    if kind.label is not None and labels >= world.room:
+        return False
+    if kind.allowed is not None and place.address not in kind.allowed:
+        return False
+    if not world.lend and place.address not in pool.workers:
+        mine = (built.places[a] for a in pool.workers)
+        if kind is ANY or any(kind.allows(p) for p in mine):
+            return False
+    if entry.rootish:
+        needs = sum(bool(e.kind.resources) for e in pool.ready.values())
+        if needs >= len(built.places) or place.load >= max(world.saturation * place.nthreads, 1):
+            return False
+    return all(
+        place.resources.get(r, 0) - place.used_resources.get(r, 0) >= n
+        for r, n in kind.resources or ()
+    )
+
+
+@given(anything)
+def test_no_free_thread_stays_beside_a_ready_task_that_may_take_it(world):
+    built = build(world)
+    turn = built.turn()
+    decide(built.order, turn)
+    for pool in built.pools:
+        if built.order.key(pool, NOW, turn.open.values()) is None:
+            continue
+        for tasks in pool.kinds.values():
+            for home in list(tasks.homes):
+                entry = tasks.at(home)
+                for place in built.places.values():
+                    if entry is None or not place.has_thread:
+                        continue
+                    if not entry.homes or place.address in entry.homes:
+                        assert not may(built, turn, pool, entry, place), (pool.name, entry, place)
+
+
+@given(anything)
+def test_a_task_is_chosen_once_and_is_then_in_no_list(world):
+    built = build(world)
+    chosen = [choice.entry.ts for choice in built.decide()]
+    assert len(chosen) == len(set(chosen)) <= len(world.tasks)
+    for pool in built.pools:
+        assert not pool.ready.keys() & set(chosen)
+    built.order.waiting.check(built.pools)
+
+
+@given(anything)
+def test_whoever_serves_a_task_had_it_listed(world):
+    for pool, ts, *_ in plain(build(world).decide()):
+        task = world.tasks[int(ts.split("-")[1])]
+        assert int(pool.split("-")[1]) in (task.job, task.wanted_by)
+
+
+@given(worlds(lend=True, priorities=True))
+def test_paused_jobs_and_jobs_at_their_cap_without_lending_are_not_served(world):
+    built = build(world)
+    choices = built.decide()
+    assert not any(choice.pool.paused for choice in choices)
+    if not world.lend:
+        had = Counter(job for worker in world.workers for job, _ in worker.busy)
+        for number, job in enumerate(world.jobs):
+            mine = sum(c.pool is built.pools[number] for c in choices)
+            assert not mine or had[number] + mine <= job.most
+
+
+@given(simple)
+def test_jobs_over_their_cap_are_served_after_all_others(world):
+    world = replace(world, owners=(), jobs=tuple(replace(j, owner=None) for j in world.jobs))
+    turns = [choice.key.turn for choice in build(world).decide()]
+    assert all(turn == 3 for turn in turns[turns.index(3) :]) if 3 in turns and world.lend else True
+
+
+@given(worlds(lend=True))
+def test_without_lending_tasks_that_any_worker_may_run_stay_within_the_worker_set(world):
+    world = replace(world, lend=False)
+    for choice in build(world).decide():
+        if choice.entry.kind is ANY:
+            assert choice.address in choice.pool.workers
+
+
+@given(worlds(owners=True))
+def test_owners_stay_below_their_limit_or_wait_behind_their_own(world):
+    built = build(world)
+    choices = built.decide()
+    for group in built.groups:
+        begun = [c for c in choices if c.pool.group is group and c.sent.start is not None]
+        before = sum(p.threads for p in group.pools) - sum(c.pool.group is group for c in choices)
+        assert not begun or before + len(begun) <= group.most
+
+
+@given(anything)
+def test_labels_have_no_more_tasks_than_room(world):
+    assert sum(c.entry.kind.label is not None for c in build(world).decide()) <= world.room
+
+
+@given(anything)
+def test_tasks_run_only_where_the_user_and_the_resources_allow_it(world):
+    built = build(world)
+    for choice in built.decide():
+        kind, place = choice.entry.kind, built.places[choice.address]
+        assert kind.allows(place)
+    for place in built.places.values():
+        over = place.used_resources.get("GPU", 0) - place.resources.get("GPU", 0)
+        assert over <= 1, "one more may wait there"
+
+
+@given(anything)
+def test_no_worker_gets_more_root_tasks_than_dask_itself_sends(world):
+    built = build(world)
+    loads = Counter({place.address: place.load for place in built.places.values()})
+    for choice in built.decide():
+        place = built.places[choice.address]
+        if choice.entry.rootish:
+            assert loads[choice.address] < max(world.saturation * place.nthreads, 1)
+        loads[choice.address] += 1
+
+
+@given(worlds(scarce=False, roots=False))
+def test_one_task_waits_per_thread_or_eight_trivial_ones(world):
+    built = build(world)
+    built.decide()
+    for place in built.places.values():
+        assert place.ours <= 8 * place.nthreads
+        if all(sent.expected >= 1 / 64 for sent in place.sent):
+            assert place.ours <= place.nthreads
+
+
+@pytest.mark.parametrize(("trivial", "count"), [(2**-11, 5), (2**-14, 8)])
+def test_trivial_tasks_wait_in_runs_of_up_to_eight(trivial, count):
+    world = World(
+        (Worker(1, busy=((0, 1 / 64),)),),
+        (Job(index=1.0), Job(index=1.0)),
+        tuple(Task(1, seconds=trivial) for _ in range(20)),
+    )
+    assert len(build(world).decide()) == count
+
+
+# The order
+
+
+@given(simple)
+def test_jobs_are_served_in_the_order_of_their_keys(world):
+    """Each is first, when it is served, of all that are served later."""
+    world = replace(world, owners=(), jobs=tuple(replace(j, owner=None) for j in world.jobs))
+    choices = build(replace(world, lend=True)).decide()
+    seen = {}
+    for choice in choices:
+        before = seen.get(choice.pool)
+        assert before is None or before < choice.key, "it came again with a later key"
+        seen[choice.pool] = choice.key
+    for one, other in itertools.pairwise(choices):
+        if one.pool is not other.pool:
+            assert one.key < other.key
+
+
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(1, 6))
+def test_equal_jobs_get_equal_service(jobs, threads, workers):
+    world = World(
+        (Worker(threads),) * workers,
+        (Job(),) * jobs,
+        tuple(Task(k % jobs, 1.0) for k in range(jobs * threads * workers)),
+    )
+    counts = Counter(choice.pool.name for choice in build(world).decide())
+    assert counts.total() == threads * workers
+    most, least = (f(counts[f"job-{n}"] for n in range(jobs)) for f in (max, min))
+    assert most - least <= 1
+
+
+@given(st.sampled_from([1.0, 2.0, 4.0]), st.integers(2, 8))
+def test_service_is_in_proportion_to_weight(weight, threads):
+    world = World(
+        (Worker(threads),),
+        (Job(weight=weight), Job()),
+        tuple(Task(k % 2, 1.0) for k in range(40)),
+    )
+    built = build(world)
+    built.decide()
+    one, other = built.pools
+    assert abs(one.service - other.service) <= max(1.0, 1 / weight)
+
+
+def test_an_owner_that_got_a_task_comes_after_one_that_waits_for_longer():
+    """Also if several of its jobs had been in front of that."""
+    jobs = Job(owner=0), Job(owner=0), Job(owner=1)
+    tasks = tuple(Task(k, 1.0) for k in range(3))
+    world = World((Worker(3),), jobs, tasks, owners=((math.inf, 4.0), (math.inf, 4.0)))
+    assert [c.pool.owner[-1] for c in build(world).decide()] == ["0", "1", "0"]
+
+
+@given(anything)
+def test_tasks_of_one_kind_without_home_are_sent_in_dasks_order(world):
+    sent = {}
+    for choice in build(world).decide():
+        if not choice.entry.homes:
+            line = choice.pool.name, choice.entry.kind
+            assert line not in sent or sent[line] < choice.entry[:3]
+            sent[line] = choice.entry[:3]
+
+
+@given(worlds(owners=True, priorities=True))
+def test_keys_that_are_kept_are_those_found_anew(world):
+    built = build(world)
+    turn = built.turn()
+    built.order.check(built.pools, NOW)
+    for choice in decide(built.order, turn):
+        assert choice.key.name in (choice.pool.name, "")
+    built.order.check(built.pools, NOW)
+
+
+@given(worlds(homes=False, roots=False, scarce=False, owners=True, ahead=False, shared=False))
+def test_priorities_count_among_the_work_of_one_owner_only(world):
+    """Those of one owner change nothing of who of the others is served, and how often."""
+    world = replace(world, jobs=tuple(replace(j, owner=k % 2) for k, j in enumerate(world.jobs)))
+    world = replace(world, lend=True)
+    hers = [k for k in range(len(world.jobs)) if k % 2]
+    shouted = replace(
+        world,
+        tasks=tuple(replace(t, priority=-5) if t.job in hers else t for t in world.tasks),
+    )
+    calm, loud = (
+        [choice.pool.owner for choice in build(each).decide()] for each in (world, shouted)
+    )
+    assert Counter(calm) == Counter(loud)
+
+
+def test_a_priority_comes_before_other_work_of_its_owner():
+    tasks = Task(0, 1.0), Task(1, 1.0, priority=-5)
+    world = World((Worker(1),), (Job(service=0.0), Job(service=9.0)), tasks)
+    assert [choice.pool.name for choice in build(world).decide()] == ["job-1"]
+
+
+# Where
+
+
+@given(worlds(roots=False, scarce=False, capped=False, shared=False))
+def test_a_task_is_moved_only_where_that_is_sooner_than_waiting_for_its_home(world):
+    built = build(world)
+    for choice in built.decide():
+        entry = choice.entry
+        if entry.homes and choice.address not in entry.homes:
+            fetch = built.fetch[entry.ts]
+            assert "moved" in choice.why
+            before = build(world)
+            ends = min(before.places[home].next_end() for home in entry.homes)
+            line = max(len(p.ready) for p in before.pools)
+            longest = max((t.seconds for t in world.tasks if t.seconds < math.inf), default=0.0)
+            assert fetch < max(ends, built.places[entry.homes[0]].next_end()) + line * longest
+
+
+@given(worlds(roots=False, scarce=False, capped=False, ahead=False, shared=False, jobs=1, tasks=2))
+def test_a_task_runs_at_home_while_a_thread_is_free_there(world):
+    built = build(replace(world, lend=True))
+    for choice in built.decide():
+        entry = choice.entry
+        left = [a for a in entry.homes if built.places[a].has_thread]
+        assert choice.address in entry.homes or not left
+
+
+@given(worlds(roots=False, scarce=False, shared=False))
+def test_a_task_waits_on_no_worker_while_a_home_of_it_has_a_free_thread(world):
+    built = build(replace(world, lend=True))
+    for choice in built.decide():
+        if choice.sent.start is None and choice.entry.homes:
+            assert not any(built.places[home].has_thread for home in choice.entry.homes)
+
+
+@given(worlds(homes=False, scarce=False, shared=False))
+def test_a_task_without_a_home_waits_on_no_worker_while_another_has_a_free_thread(world):
+    world = replace(world, lend=True, saturation=math.inf)
+    built = build(world)
+    for choice in built.decide():
+        if choice.sent.start is None:
+            assert not any(place.has_thread for place in built.places.values())
+
+
+# Tasks that start together
+
+
+@given(worlds(homes=False, roots=False, scarce=False, shared=False, gangs=True, capped=False))
+def test_the_ready_tasks_of_a_gang_start_all_or_none(world):
+    world = replace(world, lend=True)
+    built = build(world)
+    threads = sum(worker.threads for worker in world.workers)
+    counts = Counter(choice.pool for choice in built.decide())
+    busy = {job for worker in world.workers for job, _ in worker.busy}
+    for number, pool in enumerate(built.pools):
+        tasks = sum(task.job == number for task in world.tasks)
+        if pool.gang and number not in busy:
+            assert counts[pool] in (0, tasks) or counts[pool] >= min(tasks, threads)
+
+
+@given(worlds(capped=False), st.data())
+def test_the_members_of_a_pinned_gang_start_all_or_none(world, data):
+    numbers = st.integers(0, len(world.workers) - 1)
+    jobs = st.integers(0, len(world.jobs) - 1)
+    members = st.lists(numbers, min_size=1, unique=True).map(tuple)
+    world = replace(world, pinned=tuple(data.draw(st.lists(st.tuples(jobs, members), max_size=3))))
+    choices = build(world).decide()
+    for number, (_, workers) in enumerate(world.pinned):
+        mine = [c for c in choices if c.entry.ts.startswith(f"gang-{number}-")]
+        assert len(mine) in (0, len(workers))
+        assert all(choice.sent.start == NOW for choice in mine)
+
+
+# Anticipation
+
+
+def waits_for_its_return(gap, mean=1.0, index=0.0, service=0.0):
+    """Return what is chosen for one thread beside a job that ended an iteration just now."""
+    world = World(
+        (Worker(1),), (Job(index=index), Job(service=9.0)), (Task(1, mean), Task(1, mean))
+    )
+    built = build(world)
+    back = built.pools[0]
+    back.service, back.gaps.mean, back.gaps.spell, back.gaps.width = service, gap, 1.0, 1.0
+    back.gaps.left_at = NOW
+    built.order.waiting.coming.add(back)
+    turn = built.turn()
+    return decide(built.order, turn), turn.kept
+
+
+@given(st.integers(0, 100).map(lambda n: n / 1000), st.integers(1, 100).map(lambda n: n / 1000))
+def test_a_slot_is_kept_only_for_a_job_with_short_gaps_and_from_long_tasks(gap, mean):
+    choices, kept = waits_for_its_return(gap, mean)
+    assert kept == (gap < 0.020 and mean > 0.020)
+    assert bool(choices) != kept
+
+
+@given(anything)
+def test_no_slot_is_kept_while_no_job_is_about_to_return(world):
+    built = build(world)
+    turn = built.turn()
+    decide(built.order, turn)
+    assert not turn.kept
+
+
+# What is undone, repeated, or empty
+
+
+@given(worlds(owners=True, priorities=True), st.data())
+def test_choices_that_are_undone_leave_everything_as_it_was(world, data):
+    built, untouched = build(world), build(world)
+    choices = built.decide()
+    some = data.draw(st.permutations(choices)) if choices else []
+    split = data.draw(st.integers(0, len(some)))
+    for choice in some[:split]:
+        undo(built.order, choice, listed=True)
+    built.order.check(built.pools, NOW)
+    back = {choice.entry.ts for choice in some[:split]}
+    for pool in built.pools:
+        assert pool.running.keys() & back == set()
+        ahead = sum(c.sent.ahead for c in some[split:] if c.pool is pool)
+        first = next(p for p in untouched.pools if p.name == pool.name)
+        assert pool.service == first.service + ahead / pool.weight
+        assert pool.balance == first.balance - ahead
+    for choice in some[split:]:
+        undo(built.order, choice, listed=True)
+    built.order.check(built.pools, NOW)
+    assert accounts(built) == accounts(untouched)
+
+
+@given(worlds(owners=True, priorities=True, gangs=True))
+def test_a_plan_that_is_refused_as_a_whole_is_made_again(world):
+    built = build(world)
+    first = built.decide()
+    for choice in first:
+        undo(built.order, choice, listed=True)
+    for number in range(len(world.workers)):
+        built.places[f"worker-{number}"] = place = place_of(world, built.pools, number)
+        for k, _ in enumerate(place.sent):
+            place.sent[k] = built.pools[0].running.get(f"busy-{number}-{k}") or place.sent[k]
+    assert plain(built.decide()) == plain(first)
+
+
+@given(worlds(owners=True, priorities=True, gangs=True))
+def test_the_same_turn_has_the_same_choices(world):
+    assert plain(build(world).decide()) == plain(build(world).decide())
+
+
+@given(worlds(tasks=0, owners=True))
+def test_a_turn_without_ready_tasks_changes_nothing(world):
+    built = build(world)
+    assert built.decide() == []
+    assert accounts(built) == accounts(build(world))
+
+
+@given(anything)
+def test_a_turn_without_open_workers_changes_nothing(world):
+    full = tuple(replace(w, busy=((0, math.inf),) * w.threads) for w in world.workers)
+    built = build(replace(world, workers=full))
+    assert built.decide() == []
+    assert accounts(built) == accounts(build(replace(world, workers=full)))
+
+
+@given(worlds(owners=True, priorities=True))
+@settings(max_examples=30)
+def test_a_second_turn_at_the_same_moment_finds_nothing_more(world):
+    """What a turn leaves over is left for a reason that still holds."""
+    built = build(world)
+    built.decide()
+    assert [c for c in built.decide() if c.sent.start is not None] == []
+
+
+# Places
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.sampled_from([1 / 64, 0.5, math.inf]), st.booleans()), max_size=6),
+    st.lists(st.tuples(st.sampled_from([1 / 64, 0.5, math.inf]), st.booleans()), max_size=4),
+)
+def test_a_place_that_took_tasks_is_as_one_built_anew_with_them(threads, before, after):
+    (pool,) = build(World((), (Job(),), ())).pools
+    gpu = {"GPU": 1.0}
+
+    def observe(tasks):
+        """Return a worker with tasks of some seconds, that may need a resource."""
+        there, load, used, waits = [], 0, 0.0, []
+        for seconds, needs in tasks:
+            sent = Sent(pool, Like(seconds), True, "", (), 0.0, seconds, seconds, needs)
+            blocked = needs and used >= 1
+            used += needs
+            load += not blocked
+            if load <= threads:
+                sent.start = NOW
+            else:
+                waits.append(sent)
+            there.append(sent)
+        return Place(
+            "a", threads, load, there, now=NOW, ours=len(waits), resources=gpu,
+            seconds=sum(sent.counts for sent in waits), blocked=int(max(used - 1, 0)),
+            used_resources={"GPU": used} if used else {},
+        )  # fmt: skip
+
+    taken, anew = observe(before), observe(before + after)
+    world = World((Worker(1, True),), (Job(),), tuple(Task(0, s, gpu=g) for s, g in after))
+    for count, (seconds, needs) in enumerate(after):
+        entry = build(world).pools[0].ready[f"task-{count}"]
+        sent = Sent(pool, Like(seconds), True, "", (), 0.0, seconds, seconds, needs)
+        assert (entry.kind.resources == GPU) == needs
+        taken.free_in(), taken.next_end()  # remembered, until a task comes
+        taken.take(sent, entry)
+    for each in ("load", "ours", "seconds", "blocked", "has_thread", "free"):
+        assert getattr(taken, each) == getattr(anew, each), each
+    for ask in ("has_slot", "free_in", "next_end", "resource_free_in", "is_low", "has_trivial"):
+        assert getattr(taken, ask)() == getattr(anew, ask)(), ask

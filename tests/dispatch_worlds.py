@@ -1,0 +1,323 @@
+"""Small clusters with jobs and ready tasks, drawn at random, as `decide` sees them.
+
+All seconds are multiples of 1/64 and all weights powers of two, so that sums are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dask_slaq.core.dispatch import (
+    ANY,
+    Contender,
+    Entry,
+    Group,
+    Inputs,
+    Kind,
+    Like,
+    Order,
+    Pinned,
+    Place,
+    Sent,
+    Turn,
+    decide,
+)
+
+#: The moment of all turns, in monotonic seconds.
+NOW = 1024.0
+GPU = (("GPU", 1.0),)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Ready task of a job, by number; `wanted_by` is another job that waits for it."""
+
+    job: int
+    seconds: float = math.inf  # expected; infinite if unknown
+    root: bool = False
+    priority: int = 0  # of the user, negated
+    homes: tuple[int, ...] = ()
+    fetch: float = 0.0  # seconds to move its inputs
+    gpu: bool = False
+    pin: int | None = None  # the only worker that the user allows
+    label: bool = False
+    wanted_by: int | None = None
+    loads: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """Job, and its account."""
+
+    owner: int | None = None
+    index: float = 0.0
+    service: float = 0.0
+    weight: float = 1.0
+    share: float = 1.0
+    most: float = math.inf
+    balance: float = 0.0
+    rate: float = 0.0
+    paused: bool = False
+    gang: bool = False
+    workers: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Worker with tasks that compute, each of a job and with some seconds left, or infinite."""
+
+    threads: int = 1
+    gpu: bool = False
+    busy: tuple[tuple[int, float], ...] = ()
+    waiting: tuple[tuple[int, float], ...] = ()  # tasks that were sent ahead, with their seconds
+
+
+@dataclass(frozen=True)
+class World:
+    """What a turn begins with."""
+
+    workers: tuple[Worker, ...]
+    jobs: tuple[Job, ...]
+    tasks: tuple[Task, ...]
+    owners: tuple[tuple[float, float], ...] = ()  # maximum of threads and tokens of each
+    lend: bool = True
+    saturation: float = 1.125
+    room: float = math.inf  # of the label
+    pinned: tuple[tuple[int, tuple[int, ...]], ...] = ()  # gangs: job, and a worker per member
+
+
+@dataclass
+class Built:
+    """A world, built anew: nothing of it is shared with another."""
+
+    world: World
+    order: Order
+    pools: list[Contender]
+    places: dict[str, Place]
+    pinned: dict[Contender, list[Pinned]]
+    groups: list[Group]
+    fetch: dict[str, float]
+    listed: dict[str, list[Contender]] = field(default_factory=dict)
+    turns: list[Turn] = field(default_factory=list)
+
+    def turn(self) -> Turn:
+        """Return the turn, with the workers that the shell would open."""
+        order, places = self.order, self.places
+        open_ = [p for p in places.values() if p.has_thread or (order.wants(p) and p.has_slot())]
+        open_.sort(key=lambda p: (p.load / p.nthreads, p.address))
+
+        def free(kinds: Any) -> tuple[int, int]:
+            fits = [p for p in places.values() if any(kind.allows(p) for kind in kinds)]
+            return sum(p.free for p in fits), sum(p.nthreads for p in fits)
+
+        def inputs(entry: Entry) -> Inputs:
+            seconds = self.fetch[entry.ts]
+            return Inputs(seconds, entry.homes, lambda a: 0.0 if a in entry.homes else seconds)
+
+        turn = Turn(
+            {place.address: place for place in open_},
+            NOW,
+            sum(p.nthreads for p in places.values()),
+            len(places),
+            places.get,
+            free,
+            inputs,
+            lambda label: math.inf if label is None else self.world.room,
+            lambda label: False,
+            self.pinned,
+        )
+        self.turns.append(turn)
+        return turn
+
+    def decide(self) -> list[Any]:
+        """Return the choices of a new turn."""
+        return decide(self.order, self.turn())
+
+
+def address(worker: int) -> str:
+    return f"worker-{worker}"
+
+
+def place_of(world: World, pools: list[Contender], number: int) -> Place:
+    """Return a worker as the shell would observe it, with the tasks there."""
+    worker, found = world.workers[number], []
+    for k, (job, left) in enumerate(worker.busy + worker.waiting):
+        like = Like(left if left < math.inf else math.inf)
+        sent = Sent(pools[job], like, True, "", (k,), 0.0, like.expected, like.soonest)
+        sent.worker, sent.start = address(number), NOW if k < len(worker.busy) else None
+        found.append(sent)
+    waits = [sent for sent in found if sent.start is None]
+    return Place(
+        address(number), worker.threads, len(found), found, now=NOW, ours=len(waits),
+        seconds=sum(sent.counts for sent in waits), resources={"GPU": 1.0} if worker.gpu else {},
+    )  # fmt: skip
+
+
+def build(world: World) -> Built:
+    """Build a world anew."""
+    listed: dict[str, list[Contender]] = {}
+    order = Order(
+        lend=world.lend,
+        saturation=world.saturation,
+        listed=lambda entry: listed.get(entry.ts, ()),
+    )
+    groups = [Group(most, 1.0, tokens) for most, tokens in world.owners]
+    pools = []
+    for number, job in enumerate(world.jobs):
+        owner = "" if job.owner is None else f"owner-{job.owner}"
+        pool = Contender(f"job-{number}", owner, job.weight, job.gang, order.waiting)
+        pool.index, pool.service, pool.share, pool.most = (
+            job.index,
+            job.service,
+            job.share,
+            job.most,
+        )
+        pool.balance, pool.rate, pool.accrued_at, pool.most_accrued = (
+            job.balance,
+            job.rate,
+            NOW,
+            1.0,
+        )
+        pool.paused, pool.workers = job.paused, frozenset(map(address, job.workers))
+        if job.owner is not None:
+            pool.group = groups[job.owner]
+            pool.group.pools.append(pool)
+        pools.append(pool)
+    places = {}
+    for number in range(len(world.workers)):
+        place = places[address(number)] = place_of(world, pools, number)
+        for k, sent in enumerate(place.sent):
+            sent.pool.running[f"busy-{number}-{k}"] = sent
+            sent.pool.use(1.0)
+    fetch = {}
+    for count, task in enumerate(world.tasks):
+        ts = f"task-{count}"
+        kind = ANY
+        if task.gpu or task.pin is not None or task.label:
+            allowed = None if task.pin is None else frozenset({address(task.pin)})
+            kind = Kind(allowed, GPU if task.gpu else None, "label" if task.label else None)
+        entry = Entry(
+            task.root, (task.priority, count), count, ts, kind, tuple(map(address, task.homes)),
+            Like(task.seconds), task.loads,
+        )  # fmt: skip
+        fetch[ts] = task.fetch
+        pools[task.job].push(entry)
+        if task.wanted_by not in (None, task.job):
+            pools[task.wanted_by].push(entry)
+            listed[ts] = [pools[task.job], pools[task.wanted_by]]
+    pinned: dict[Contender, list[Pinned]] = {}
+    for number, (job, members) in enumerate(world.pinned):
+        found = []
+        for k, worker in enumerate(members):
+            kind = Kind(frozenset({address(worker)}), None)
+            ts = f"gang-{number}-{k}"
+            entry = Entry(False, (0,), 10_000 + 100 * number + k, ts, kind, (), Like())
+            pools[job].push(entry, filed=False)
+            fetch[ts] = 0.0
+            found.append((entry, address(worker), 1.0))
+        pinned.setdefault(pools[job], []).append(Pinned(found))
+    return Built(world, order, pools, places, pinned, groups, fetch, listed)
+
+
+def accounts(built: Built) -> Any:
+    """Return all that a choice changes, to compare."""
+    return [
+        (
+            set(pool.ready), set(pool.running), pool.threads, pool.service, pool.balance,
+            pool.made_at, {k: dict(r.count_at) for k, r in pool.kinds.items()}, pool.prioritized,
+            pool.user_priority(), [(g.running, g.tokens) for g in built.groups],
+            built.order.key(pool, NOW),
+        )
+        for pool in built.pools
+    ]  # fmt: skip
+
+
+def plain(choices: list[Any]) -> list[tuple[str, str, str, str]]:
+    """Return what was chosen, to compare between worlds that were built apart."""
+    return [(c.pool.name, c.entry.ts, c.address, c.why) for c in choices]
+
+
+def seconds(least: int = 1, most: int = 128) -> Any:
+    return st.integers(least, most).map(lambda n: n / 64)
+
+
+@st.composite
+def worlds(
+    draw: Any,
+    *,
+    workers: int = 4,
+    threads: int = 3,
+    jobs: int = 4,
+    tasks: int = 12,
+    busy: bool = True,
+    homes: bool = True,
+    roots: bool = True,
+    scarce: bool = True,
+    owners: bool = False,
+    capped: bool = True,
+    gangs: bool = False,
+    shared: bool = True,
+    priorities: bool = False,
+    lend: bool = True,
+    ahead: bool = True,
+) -> World:
+    """Draw a world, with what is asked for."""
+    n_jobs = draw(st.integers(1, jobs))
+    job_numbers = st.integers(0, n_jobs - 1)
+    n_workers = draw(st.integers(1, workers))
+    worker_numbers = st.integers(0, n_workers - 1)
+    some_owner = st.none() if not owners else st.integers(0, 1)
+    limits = st.tuples(st.sampled_from([1.0, 2.0, 4.0, math.inf]), st.sampled_from([0.0, 2.0]))
+    left = (
+        st.just(math.inf) if not ahead else st.one_of(seconds(), st.just(math.inf), st.just(1 / 64))
+    )
+    drawn_workers = []
+    for _ in range(n_workers):
+        n = draw(st.integers(1, threads))
+        running = draw(st.lists(st.tuples(job_numbers, left), max_size=n)) if busy else []
+        drawn_workers.append(Worker(n, draw(st.booleans()) if scarce else False, tuple(running)))
+    drawn_jobs = [
+        Job(
+            owner=draw(some_owner),
+            index=draw(st.sampled_from([0.0, 0.0, 1.0, 8.0, math.inf])),
+            service=draw(seconds(0)),
+            weight=draw(st.sampled_from([1.0, 2.0, 0.5])),
+            share=draw(st.sampled_from([0.0, 1.0, 2.0])),
+            most=draw(st.sampled_from([0.0, 1.0, 2.0, math.inf])) if capped else math.inf,
+            balance=draw(st.sampled_from([0.0, 0.0, 1.0, -1.0])),
+            rate=draw(st.sampled_from([0.0, 0.5])),
+            paused=draw(st.sampled_from([False, False, False, True])) if capped else False,
+            gang=draw(st.booleans()) if gangs else False,
+            workers=draw(st.frozensets(worker_numbers)),
+        )
+        for _ in range(n_jobs)
+    ]
+    drawn_tasks = [
+        Task(
+            job=draw(job_numbers),
+            seconds=draw(st.one_of(seconds(1 if ahead else 8), st.just(math.inf))),
+            root=draw(st.booleans()) if roots else False,
+            priority=draw(st.sampled_from([0, -5, 5])) if priorities else 0,
+            homes=tuple(draw(st.sets(worker_numbers, max_size=2))) if homes else (),
+            fetch=draw(seconds(0, 64)) if homes else 0.0,
+            gpu=draw(st.sampled_from([False, False, True])) if scarce else False,
+            pin=draw(st.one_of(st.none(), st.none(), worker_numbers)) if scarce else None,
+            label=draw(st.booleans()) if scarce else False,
+            wanted_by=draw(st.one_of(st.none(), job_numbers)) if shared else None,
+            loads=draw(st.booleans()) if roots else False,
+        )
+        for _ in range(draw(st.integers(0, tasks)))
+    ]
+    return World(
+        tuple(drawn_workers),
+        tuple(drawn_jobs),
+        tuple(drawn_tasks),
+        tuple(draw(some) for some in [limits] * 2) if owners else (),
+        draw(st.booleans()) if lend else True,
+        draw(st.sampled_from([1.125, 1.0, math.inf])),
+        draw(st.sampled_from([0.0, 1.0, 2.0, math.inf])) if scarce else math.inf,
+    )
