@@ -110,6 +110,9 @@ class Built:
         open_ = [p for p in places.values() if p.has_thread or (order.wants(p) and p.has_slot())]
         open_.sort(key=lambda p: (p.load / p.nthreads, p.address))
 
+        running = (ts for pool in self.pools for ts in pool.running if ts.startswith("task-"))
+        room = self.world.room - sum(self.world.tasks[int(ts[5:])].label for ts in running)
+
         def free(kinds: Any) -> tuple[int, int]:
             fits = [p for p in places.values() if any(kind.allows(p) for kind in kinds)]
             return sum(p.free for p in fits), sum(p.nthreads for p in fits)
@@ -126,7 +129,7 @@ class Built:
             places.get,
             free,
             inputs,
-            lambda label: math.inf if label is None else self.world.room,
+            lambda label: math.inf if label is None else room,
             lambda label: False,
             self.pinned,
         )

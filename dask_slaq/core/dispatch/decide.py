@@ -83,6 +83,7 @@ class Turn:
     choices: list[Choice] = field(default_factory=list)
     left: set[str] = field(default_factory=set)  # workers where the next turn looks again
     kept: bool = False  # whether slots were kept for a job that is about to come back
+    later: float = math.inf  # seconds until a home is late enough for tasks to move
     labels: Counter[str] = field(default_factory=Counter)  # of what was chosen
     coming: Collection[Contender] = ()
     seconds_before: dict[Contender, float] = field(default_factory=dict)  # that jobs wait for
@@ -409,11 +410,21 @@ def _moved(
         there = [place for a in entry.homes if (place := turn.place(a)) is not None]
         if not order.lend:
             there = [place for place in there if place.address in pool.workers]
+<<<<<<< ours
         waits = min(
             (_wait(order, p, entry, ready) + longer(order, entry, p) for p in there),
             default=math.inf,
         )
         inputs = turn.inputs(entry)
+=======
+        wait = {place: _wait(place, entry, ready) for place in there}
+        waits, inputs = min(wait.values(), default=math.inf), turn.inputs(entry)
+        if waits <= inputs.seconds:
+            # No event tells that the tasks there take longer than expected.
+            short = {place: inputs.seconds - (wait[place] - place.next_end()) for place in there}
+            late = max(place.late_in(short[place]) for place in there)
+            turn.later = min(turn.later, late) if late > 0 else turn.later
+>>>>>>> theirs
         # Most workers have none of its inputs, and would have to fetch all.
         some = any(place.address in inputs.at for place in free)
         if inputs.seconds >= waits and not some and not order.speeds.unlike:

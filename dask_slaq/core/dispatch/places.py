@@ -158,6 +158,16 @@ class Place:
             self._next_end = left if left < math.inf else self.occupancy() / self.nthreads
         return self._next_end
 
+    def late_in(self, seconds: float) -> float:
+        """Return the seconds until all tasks that compute here are expected to take that long.
+
+        That is, until each is late by as much; infinite if none has an expected time.
+        """
+        starts = ((s.start, s.expected) for s in self.sent if s.start is not None)
+        ends = (start + expected for start, expected in starts if expected < math.inf)
+        late = max(ends, default=math.inf) + seconds + 2 * BETWEEN_MESSAGES
+        return late - self.now
+
     def resource_free_in(self) -> float:
         """Return the seconds until a task that needs a resource ends; infinite if unknown.
 

@@ -39,6 +39,7 @@ class Dispatcher:
         self.left: set[str] = set()  # workers at which the next dispatch has to look again
         self.again: dict[str, float] = {}  # seconds until others may be sent a task
         self.kept = False  # whether it kept slots for a job that is about to come back
+        self.later = math.inf  # seconds until a task may move to a thread that it left over
 
     def key(self, pool: Contender) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served."""
@@ -82,7 +83,7 @@ class Dispatcher:
         choices = decide(order, turn)
         refused = self._send(choices) if choices else ()
         touched = {choice.address for choice in choices}
-        self.kept, self.left = turn.kept, set()
+        self.kept, self.later, self.left = turn.kept, turn.later, set()
         if refused:  # Dask or a hook failed, and would again
             turn.left.update(place.address for place in open_)
         self._spare = {}

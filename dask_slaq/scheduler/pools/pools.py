@@ -317,6 +317,8 @@ class Pools:
         self.wakeups.looked(left, spare=self.dispatcher.has_spare)
         if self.dispatcher.kept:
             self.wakeups.later("", BACK_WITHIN)
+        if self.dispatcher.later < math.inf:
+            self.wakeups.later("", self.dispatcher.later)
         for address, seconds in self.dispatcher.again.items():
             self.wakeups.later(address, seconds)
         if self.scheduler.validate:

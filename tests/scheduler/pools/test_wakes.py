@@ -141,3 +141,28 @@ def test_who_has_patience_is_served_together_and_who_has_not_at_once():
         assert len(times) == 3 and not soon.is_due
 
     asyncio.run(scenario())
+
+
+def test_a_task_moves_when_its_home_is_late_although_nothing_ends_meanwhile():
+    async def scenario(client, cluster, plugin):
+        a, _ = (worker.address for worker in cluster.workers)
+        async with jobs(client, "x", "y"):
+            with tasks_of("y"):
+                for k in range(3):  # such tasks usually take 50 ms
+                    await client.submit(work, 0.05, key=f"y-{k}", workers=[a])
+            with tasks_of("x"):
+                data = client.submit(big, 0.1, pure=False, workers=[a])
+                # One is sent ahead of the end of the task there, and waits behind it.
+                uses = [client.submit(work, 0.1, data, pure=False) for _ in range(2)]
+                await asyncio.sleep(0.05)
+            with tasks_of("y"):
+                long = client.submit(work, 30, key="y-9", workers=[a])
+            begin = asyncio.get_running_loop().time()
+            waits = [asyncio.ensure_future(each.result()) for each in uses]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            seconds = asyncio.get_running_loop().time() - begin
+            await client.cancel([long, *uses])
+            await asyncio.wait(waits)
+        return seconds
+
+    assert on_virtual_clock(scenario, [1, 1], epoch="1h") < 1

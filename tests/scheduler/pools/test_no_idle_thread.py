@@ -1,0 +1,122 @@
+"""Whatever happens, no thread stays free that `decide`, asked about all workers, would fill."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+
+import dask
+import pytest
+from driving import jobs, on_virtual_clock, tasks_of
+
+from benchmarks import virtual
+from dask_slaq.core.dispatch import decide, undo
+
+#: Virtual seconds between two looks, and of a scenario.
+EVERY, LONG = 0.0137, 4.0
+
+
+def missed(plugin):
+    """Return what a dispatch would send to free threads now, although none is scheduled."""
+    pools = plugin.pools
+    if pools.wakeups.due or not pools.tracker.holding or pools.dispatcher.kept:
+        return []
+    now, scheduler, order = virtual.now(), pools.scheduler, pools.order
+    places = {ws.address: pools.sent.place(ws, now) for ws in scheduler.running}
+    open_ = [place for place in places.values() if place.has_thread]
+    open_.sort(key=lambda place: (place.load / place.nthreads, place.address))
+    used = {place.address: place.used_resources for place in open_}
+    turn = pools.dispatcher._turn(open_, places, now)
+    choices = decide(order, turn)
+    for choice in reversed(choices):
+        undo(order, choice, listed=True)
+    order.check(pools.pools.values(), now)
+    begun = [choice for choice in choices if choice.sent.start is not None]
+    # Those that would wait there for a resource that another task uses are sent ahead, too.
+    begun = [c for c in begun if not (c.entry.kind.resources and any(used[c.address].values()))]
+    # Of compute times that are unknown, any event may change Dask's guess.
+    begun = [
+        c
+        for c in begun
+        if c.address in c.entry.homes
+        or all(places[a].late_in(0) < math.inf for a in c.entry.homes if a in places)
+    ]
+    return [(c.pool.name, c.entry.ts.key, c.entry.homes, c.address, c.why) for c in begun]
+
+
+async def some_work(client, cluster, name, rng):
+    """Submit some tasks of a job, or of no job, and wait for them."""
+    shape = rng.choice(["roots", "chains", "homes", "gpu", "pinned", "labels", "one"])
+    seconds = [rng.choice([0.0005, 0.01, 0.05, 0.3]) * rng.uniform(0.5, 3) for _ in range(12)]
+    work = virtual.work
+    with tasks_of(name) if name else contextlib.nullcontext():
+        made = [
+            client.submit(work, seconds=s, nbytes=rng.choice([0, 10**6, 10**8]), pure=False)
+            for s in (seconds if shape != "one" else seconds[:1])
+        ]
+    addresses = sorted(cluster.scheduler.workers)
+    pinned = {"workers": rng.sample(addresses, rng.randint(1, len(addresses)))}
+    notes = {
+        "gpu": {"resources": {"GPU": 1}}, "pinned": pinned, "labels": {"slaq_limit": "some"},
+    }.get(shape, {})  # fmt: skip
+    with tasks_of(name) if name else contextlib.nullcontext(), dask.annotate(**notes):
+        then = [
+            client.submit(work, m, seconds=rng.choice(seconds), nbytes=10**6, pure=False)
+            for m in (made if shape != "roots" else made[:2])
+        ]
+    if rng.random() < 0.2:
+        await asyncio.sleep(rng.uniform(0, 0.5))
+        await client.cancel(rng.sample(then, len(then) // 2))
+    await asyncio.wait([asyncio.ensure_future(client.gather(made + then, errors="skip"))])
+
+
+async def take_part(client, cluster, name, rng):
+    end = virtual.now() + LONG
+    while virtual.now() < end:
+        await asyncio.sleep(rng.choice([0.0, 0.005, 0.2]))
+        await some_work(client, cluster, name, rng)
+
+
+async def workers_come_and_go(cluster, rng):
+    for _ in range(3):
+        await asyncio.sleep(rng.uniform(0.3, 1))
+        if rng.random() < 0.6 or len(cluster.workers) < 3:
+            await cluster.add_worker(rng.randint(1, 3), {"GPU": 1} if rng.random() < 0.5 else None)
+        else:
+            await cluster.kill_worker(rng.choice(cluster.workers))
+
+
+def free_threads_that_are_missed(seed):
+    """Return what the dispatcher missed in a random scenario."""
+    rng = random.Random(seed)
+
+    async def scenario(client, cluster, plugin):
+        names = ["a", "b", "c"][: rng.randint(2, 3)]
+        async with jobs(client, *names, gang=rng.random() < 0.1), cluster.client() as stranger:
+            parts = [
+                take_part(client, cluster, name, random.Random(rng.random())) for name in names
+            ]
+            parts.append(workers_come_and_go(cluster, rng))
+            if rng.random() < 0.5:
+                parts.append(take_part(stranger, cluster, None, random.Random(rng.random())))
+            all_of_them = asyncio.gather(*parts)
+            while not all_of_them.done():
+                await asyncio.sleep(EVERY)
+                if found := missed(plugin):
+                    all_of_them.cancel()
+                    return found
+            await all_of_them
+        return []
+
+    threads = [rng.randint(1, 4) for _ in range(rng.randint(2, 4))]
+    resources = [{"GPU": 1} if rng.random() < 0.6 else None for _ in threads]
+    resources[0] = {"GPU": 1}
+    with dask.config.set({"slaq.limits": {"some": 2}}):
+        return on_virtual_clock(scenario, threads, resources=resources, epoch="1h")
+
+
+@pytest.mark.parametrize("seed", [0, 6, 9, 11, 18, 19])
+def test_no_thread_stays_free_beside_a_task_that_may_take_it(seed):
+    assert free_threads_that_are_missed(seed) == []
