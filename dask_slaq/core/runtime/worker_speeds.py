@@ -30,9 +30,10 @@ BETWEEN, WITHIN = 0.15, 0.3
 #: A factor is used from this ratio on, if it is as many standard errors from 1; and until it is
 #: below the second ones.
 BEGINS, ENDS = (math.log(1.25), 4.0), (math.log(1.15), 2.5)
-#: Seconds after which an observation has half its weight; and after the newest one of its worker, or
-#: of its kind there, since which the worker may have changed: at least, and per second of a task.
+#: Seconds after which an observation has half its weight.
 HALF_LIFE = 600.0
+#: The same, counted to the newest observation of the worker, or of the kind there, as it may have
+#: changed since. In seconds: at least, and per second of a task.
 OUTDATED = 3.0
 #: Least standard error of what is remembered of a host.
 REMEMBERED = 0.2
@@ -131,7 +132,7 @@ class WorkerSpeeds:
             array[len(kept) :] = empty
 
     def learn(self, now: float) -> None:
-        """Fit all factors. `now` is in seconds; it is that of what is observed until the next call."""
+        """Fit all factors. Until the next call, what is observed counts as of `now`, in seconds."""
         self._now = now
         if not self._new:
             return
@@ -153,12 +154,16 @@ class WorkerSpeeds:
         seen, lasts = self._seen[used], OUTDATED * np.maximum(np.exp(value), 1.0)
         by_kind = variance * _doublings(_newest(worker * len(kinds) + kind, seen) - seen, lasts)
         variance = variance * _doublings(_newest(worker, seen) - seen, lasts)
-        before = np.array([math.log(self.workers[w].estimate) if w in self.workers else 0.0 for w in names])
+        before = np.array(
+            [math.log(self.workers[w].estimate) if w in self.workers else 0.0 for w in names]
+        )
         prior = np.array([self._remembered.get(name, (0.0, math.inf)) for name in names])
         prior = prior.reshape(-1, 2)
         offset = _fit(value, 1 / variance, group, worker, before, prior)
         of_others = _variance_of_others(1 / variance, group, len(groups))
-        was = np.array([name in self.workers and self.workers[name].factor != 1.0 for name in names])
+        was = np.array(
+            [name in self.workers and self.workers[name].factor != 1.0 for name in names]
+        )
         fit = _combined(offset, variance + of_others, worker, len(names), prior, was)
         self.workers = _table(names, fit)
         by_kind = by_kind + of_others
@@ -298,4 +303,3 @@ def _table(names: list[str], fit: _Fit) -> dict[str, Known]:
         for i, name in enumerate(names)
         if fit.error[i] < math.inf
     }
-

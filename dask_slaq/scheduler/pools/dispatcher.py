@@ -96,8 +96,8 @@ class Dispatcher:
         self._ends: dict[str, float] = {}  # seconds until a thread is free, of workers looked at
         self.left: set[str] = set()  # workers at which the next dispatch has to look again
         self.filled: set[str] = set()  # workers that have no slot any more
-        # Of unlike workers: since when tasks of jobs are left to faster ones; median threads of those,
-        # by prefix of tasks and factor; and core-seconds that jobs wait for, in this dispatch.
+        # For slow workers: since when tasks of jobs are left to faster ones; the median threads of
+        # those, by prefix and factor; and the core-seconds that jobs wait for, in this dispatch.
         self._left_since: WeakKeyDictionary[Pool, float] = WeakKeyDictionary()
         self._faster: dict[tuple[str, float], tuple[float, list[tuple[WorkerState, float]]]] = {}
         self._faster_as_of = 0
@@ -594,7 +594,9 @@ class Dispatcher:
             return False
         return self._now - self._left_since.setdefault(pool, self._now) < there
 
-    def _faster_than(self, factor: float, name: str) -> tuple[float, list[tuple[WorkerState, float]]]:
+    def _faster_than(
+        self, factor: float, name: str
+    ) -> tuple[float, list[tuple[WorkerState, float]]]:
         """Return the median threads of workers that are clearly faster, and some of these.
 
         `name` is that of the prefix of tasks. It is as of the last epoch.

@@ -357,9 +357,7 @@ class TaskTracker:
             sent.ahead = sent.expected * sent.threads
             sent.pool.charge(sent.ahead)
 
-    def _ended(
-        self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str
-    ) -> None:
+    def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str) -> None:
         (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0
         computed = [run for run in startstops if run["action"] == "compute"]
         sent, at_once = pool.running.get(ts), pool.demand
@@ -383,9 +381,7 @@ class TaskTracker:
         self.control.restore(ts)
         self.control.blame(ts)
 
-    def _on_median_worker(
-        self, ts: TaskState, like: Like, seconds: float, worker: str
-    ) -> float:
+    def _on_median_worker(self, ts: TaskState, like: Like, seconds: float, worker: str) -> float:
         """Learn from the compute time of a finished task. Returns that on a median worker."""
         self.speeds.observe(like, ts.prefix.name, worker, seconds)
         return seconds / self.speeds.factor(worker, ts.prefix.name)
