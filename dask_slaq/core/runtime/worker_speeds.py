@@ -26,7 +26,7 @@ MOST = 8192
 SHORTEST = 0.005
 #: Spread of logarithms between the tasks of a group that lie on different workers: one may hold the
 #: larger blocks of data. And the spread within a group, until four tasks on one worker have ended.
-BETWEEN, WITHIN = 0.15, 0.3
+BETWEEN, WITHIN = 0.2, 0.3
 #: A factor is used from this ratio on, if it is as many standard errors from 1; and until it is
 #: below the second ones.
 BEGINS, ENDS = (math.log(1.25), 4.0), (math.log(1.15), 2.5)
