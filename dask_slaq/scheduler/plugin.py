@@ -384,6 +384,7 @@ class SlaqPlugin(SchedulerPlugin):
             return
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
+        self.speeds.learn(monotonic())
         self.reallocate()
         self.jobs.record()
         self.host_speeds.write()
@@ -392,7 +393,6 @@ class SlaqPlugin(SchedulerPlugin):
     def reallocate(self) -> None:
         """Pass task counts to the engine, decide, and apply the grants to the pools."""
         with self.soon.work():
-            self.speeds.learn(monotonic())
             for name in self.jobs.observe_demand():
                 self.end_job(name)
             self.pools.hold(self.jobs.contended)

@@ -80,6 +80,7 @@ class WorkerSpeeds:
         self._seen = np.zeros(MOST)
         self._now = 0.0
         self._new = False
+        self._gone: set[str] = set()  # workers that left since the last fit
         self.unlike = False  # whether any worker surely differs
         self.learned = 0  # number of fits
 
@@ -120,7 +121,8 @@ class WorkerSpeeds:
         self._remembered.pop(worker, None)
         for key in [key for key in self.kinds if key[0] == worker]:
             del self.kinds[key]
-        self._keep(i for i, about in enumerate(self._about) if about[2] != worker)
+        self._gone.add(worker)
+        self._new = True
 
     def _keep(self, places: Iterable[int]) -> None:
         """Keep only some of the pairs of a group and a worker."""
@@ -137,16 +139,22 @@ class WorkerSpeeds:
         if not self._new:
             return
         self._new = False
+        if self._gone:  # all at once: workers often leave together
+            self._keep(i for i, each in enumerate(self._about) if each[2] not in self._gone)
+            self._gone.clear()
         self.learned += 1
         names = list(dict.fromkeys([*self._remembered, *(worker for *_, worker in self._about)]))
         workers = {name: i for i, name in enumerate(names)}
         kinds: dict[str, int] = {}
         groups: dict[Hashable, int] = {}
-        codes = [
-            (groups.setdefault(g, len(groups)), kinds.setdefault(k, len(kinds)), workers[w])
-            for g, k, w in self._about
-        ]
-        group, kind, worker = np.array(codes, np.int64).reshape(-1, 3).T
+        group, kind, worker = (
+            np.fromiter(numbers, np.int64, len(self._about))
+            for numbers in (
+                (groups.setdefault(each[0], len(groups)) for each in self._about),
+                (kinds.setdefault(each[1], len(kinds)) for each in self._about),
+                (workers[each[2]] for each in self._about),
+            )
+        )
         shared = np.bincount(group, minlength=len(groups))[group] > 1
         used = np.flatnonzero(shared)
         group, kind, worker = group[used], kind[used], worker[used]
@@ -177,8 +185,8 @@ class WorkerSpeeds:
         if not len(used):
             return np.zeros(0), np.zeros(0)
         newest, count = self._newest[used], np.minimum(self._count[used], KEPT)
-        value = np.nanmedian(newest, axis=1)
-        spread = np.nanmedian(np.abs(newest - value[:, None]), axis=1)
+        value = _medians(newest, count)
+        spread = _medians(np.abs(newest - value[:, None]), count)
         enough = (count >= 4).astype(float)
         cells = np.bincount(group, enough, n_groups)
         total = np.bincount(group, enough * spread, n_groups)
@@ -216,6 +224,13 @@ class WorkerSpeeds:
                     math.exp(value) if fit.unlike[i] else 1.0, math.exp(value), float(fit.error[i])
                 )
         return found
+
+
+def _medians(rows: FloatArray, count: IntArray) -> FloatArray:
+    """Return the medians (n,) of rows (n, width) of which `count` (n,) values are not nan."""
+    each, ordered = np.arange(len(rows)), np.sort(rows, axis=1)
+    found: FloatArray = (ordered[each, (count - 1) // 2] + ordered[each, count // 2]) / 2
+    return found
 
 
 def _doublings(age: FloatArray, after: FloatArray | float) -> FloatArray:
