@@ -497,7 +497,7 @@ class Dispatcher:
             if best is not None and looked >= LOOKED_AT:
                 break
             factor = self.speeds.factor(address, entry.ts.prefix.name)
-            there = (made.get(address, 0.0) + (factor != 1.0)) * factor / ws.nthreads
+            there = (made.get(address, 0.0) + self.speeds.unlike) * factor / ws.nthreads
             if there > most:
                 continue
             order = (not has_thread(ws), there, address not in pool.workers)
@@ -539,6 +539,8 @@ class Dispatcher:
         free = [ws for ws in islice(self._open.values(), LOOKED_AT) if has_thread(ws)]
         if not free:
             return None
+        if self.speeds.unlike:
+            free.sort(key=lambda ws: self.speeds.factor(ws.address))
         known, running = self.scheduler.workers, self.scheduler.running
         homes = heapq.nlargest(LOOKED_AT, ready.homes, key=ready.count_at.__getitem__)
         bandwidth = self.scheduler.bandwidth
