@@ -12,6 +12,7 @@ import dask_slaq as slaq
 from benchmarks import speeds
 from dask_slaq.cli.status_tables import summary, workers_table
 from dask_slaq.client import workers as workers_of
+from dask_slaq.scheduler.board.data import data_of
 from dask_slaq.scheduler.views.workers import workers_of as view
 
 SECONDS, SLOWER = 0.2, 3.0
@@ -46,9 +47,9 @@ def test_a_job_alone_does_not_wait_for_the_slow_worker():
         took = await iterate(client, 12, 8)
         found = await workers_of(client)
         status = await slaq.status(client)
-        return took, found, status
+        return took, found, status, data_of(cluster.scheduler).head
 
-    took, found, status = on_virtual_clock(scenario, [1] * 4)
+    took, found, status, head = on_virtual_clock(scenario, [1] * 4)
     # Eight tasks on three fast workers and one that takes 0.6 s for each: two waves and a half.
     assert max(took[6:]) < 0.7 < 1.1 < took[0]
     factors = {worker["name"]: worker["factor"] for worker in found.values()}
@@ -57,9 +58,17 @@ def test_a_job_alone_does_not_wait_for_the_slow_worker():
     slowest = found[min(found, key=lambda a: found[a]["name"])]
     assert slowest["low"] < SLOWER < slowest["high"]
     assert status["speeds"] == "workers: 1 slower"
-    assert "workers: 1 slower" in summary(status)
+    assert "workers: 1 slower" in summary(status) and "Workers: 1 slower." in head
     first = workers_table(found).splitlines()[1].split()
     assert first[0] == "worker-1" and first[2:4] == ["1", "3"]
+
+
+def test_a_slow_worker_leaves_the_last_tasks_before_a_barrier_to_faster_ones():
+    async def scenario(client, cluster, plugin):
+        return await iterate(client, 12, 6)
+
+    took = on_virtual_clock(scenario, [1] * 4)
+    assert max(took[6:]) < 0.5 < 0.6 <= took[0]  # two waves on three workers; its task takes 0.6 s
 
 
 def test_data_of_a_new_job_is_made_where_it_is_computed_soonest():

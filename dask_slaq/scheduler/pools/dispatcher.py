@@ -586,13 +586,13 @@ class Dispatcher:
         power, fastest = self._faster_than(factor, entry.ts.prefix.name)
         if not power:
             return False
-        soonest = math.inf
+        begin = soonest = math.inf
         for other, theirs in fastest:
             if (end := self._ends.get(other.address)) is None:
                 end = self._ends[other.address] = self.sent.next_end(other)
-            soonest = min(soonest, end + theirs * like.mean)
-        there = factor * like.mean
-        if soonest + self._seconds_before(pool) / power >= there:
+            begin, soonest = min(begin, end), min(soonest, end + theirs * like.mean)
+        there, seconds = factor * like.mean, len(pool.ready) * like.mean
+        if max(soonest, begin + (self._seconds_before(pool) + seconds) / power) >= there:
             return False
         return self._now - self._left_since.setdefault(pool, self._now) < there
 
@@ -615,13 +615,13 @@ class Dispatcher:
         return found
 
     def _seconds_before(self, pool: Pool) -> float:
-        """Return the core-seconds of the ready tasks of a job and of those before it."""
+        """Return the core-seconds of the ready tasks of the jobs before one."""
         if not self._before_it:
             seconds = 0.0
             keys = ((self.key(each), each) for each in self.waiting.pools)
             for _, each in sorted((key, each) for key, each in keys if key is not None):
-                seconds += len(each.ready) * each.used / max(each.ended, 1)
                 self._before_it[each] = seconds
+                seconds += len(each.ready) * each.used / max(each.ended, 1)
         return self._before_it.get(pool, math.inf)
 
     def _wait(self, ws: WorkerState, entry: Entry, ready: Ready) -> float:

@@ -281,8 +281,10 @@ class TaskTracker:
             choice = choice._replace(why=f"{choice.why}; submitted by {owner.name}")
         order = (*choice.key[:-1], next(self._count))
         self._sending = choice, order
+        # Work stealing knows no speeds, and would move it to a slow worker that was left idle.
+        within = frozenset() if self.speeds.unlike else pool.workers
         try:
-            self.control.send(ts, choice.ws, pool.workers, order, f"{pool.name}: {choice.why}")
+            self.control.send(ts, choice.ws, within, order, f"{pool.name}: {choice.why}")
         finally:
             self._sending = None
         return ts in pool.running
