@@ -508,6 +508,9 @@ class TaskTracker:
         if pool is None or after is None or before is None or after is before:
             return
         if (sent := self._leave(ts)) is not None:
+            if sent.start is not None:  # a copy of it has ended: here it takes at least until now
+                seconds = monotonic() - sent.start
+                self.speeds.observe(sent.like, ts.prefix.name, before.address, seconds)
             self._enter(pool, ts, sent)
         reason = "granted" if after.address in pool.workers else "lent"
         self._bound(Binding(time(), key, pool.name, after.address, reason, "by work stealing"))
