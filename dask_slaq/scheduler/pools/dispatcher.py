@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 # Classes of the jobs of one owner, in the order in which they are served.
 OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
+# Share of a slow worker's factor below which another one is clearly faster.
+CLEARLY = 0.8
 # Stages of a dispatch: tasks that need a resource or certain workers, tasks at home, all tasks.
 SCARCE, AT_HOME, ANYWHERE = range(3)
 
@@ -608,7 +610,7 @@ class Dispatcher:
         found = self._faster.get((name, factor))
         if found is None:
             each = ((ws, self.speeds.factor(ws.address, name)) for ws in self.scheduler.running)
-            faster = sorted((theirs, ws.address, ws) for ws, theirs in each if theirs < factor)
+            faster = sorted((f, ws.address, ws) for ws, f in each if f < CLEARLY * factor)
             power = sum(ws.nthreads / theirs for theirs, _, ws in faster)
             some = [(ws, theirs) for theirs, _, ws in faster[:LOOKED_AT]]
             found = self._faster[name, factor] = power, some
