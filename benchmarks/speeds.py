@@ -1,10 +1,11 @@
 """Workers of unlike speed: plain Dask, and the plugin with and without what it learns of them.
 
-Trainings arrive one after another on eight one-thread workers, and beside them run chains of short
-tasks; everything on the virtual clock. "off" is the plugin that learns no speeds. In "one slow" a
-worker takes three times as long as the others, in "half slow" four of eight do, in "slows down" half
-do from some time on, in "kinds" (like GPUs) half of them compute gradients four times faster
-and all else alike, and in "alike" all are alike: there "on" is to equal "off".
+Trainings arrive one after another on eight one-thread workers of the virtual clock. "off" is the
+plugin that learns no speeds. In "one slow" a worker takes three times as long as the others, in
+"half slow" four of eight do, and in "slows down" these four do from some time on. In "kinds" half
+of the workers are like those without a GPU: gradients take four times as long there, and all else
+does not. In "alike" all are alike, and "on" is to equal "off". In "chains" two chains of short
+tasks run alongside three trainings on four workers, of which one is slow.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class _Tasks:
 def jobs_of(case: Case, seed: int, scale: float, count: int) -> list[EmulatedJob]:
     """Make the jobs of a case."""
     jobs = make_jobs("staggered", make_curves(seed), seed, count=count, scale=scale)
-    if not case.chains:  # as many per worker and second as in `benchmarks.live`, on half the workers
+    if (
+        not case.chains
+    ):  # as many per worker and second as in `benchmarks.live`, on half the workers
         return [replace(job, arrival=2 * job.arrival) for job in jobs]
     links, none = np.full((LINKS, CHAINS), LINK), np.zeros(0)
     chains = EmulatedJob("chains", "none", 0.0, none, none, links, shape="chains")

@@ -17,12 +17,12 @@ from dask_slaq.client.live import alerts as alerts
 from dask_slaq.client.live import progress as progress
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import ended as ended
-from dask_slaq.client.queries import workers as workers
 from dask_slaq.client.queries import explain as explain
 from dask_slaq.client.queries import history as history
 from dask_slaq.client.queries import seconds_of as seconds_of
 from dask_slaq.client.queries import status as status
 from dask_slaq.client.queries import usage as usage
+from dask_slaq.client.queries import workers as workers
 from dask_slaq.client.search import Search as Search
 from dask_slaq.client.search import search as search
 from dask_slaq.client.submit import submit as submit

@@ -101,24 +101,9 @@ def ended(client: Client | None = None) -> list[dict[str, Any]]:
 
 
 def workers(client: Client | None = None) -> dict[str, dict[str, Any]]:
-    """Return how long tasks take on each worker, relative to a median worker.
+    """Return how long tasks take on each worker, relative to a median worker; see `workers_of`.
 
-    Parameters
-    ----------
-    client : distributed.Client, optional
-        Defaults to the current client. With an asynchronous client, an awaitable is returned.
-
-    Returns
-    -------
-    dict
-        By address: ``name``, ``host``, ``threads``; ``factor``, which scheduling uses and which is
-        1 unless the worker surely differs; ``estimate``, ``low`` and ``high``, the best guess and
-        its 80 % band, None while nothing is known; and ``kinds``, the factors of kinds of task that
-        differ from the others on the worker.
-
-    Raises
-    ------
-    NoPlugin
+    It is by address. With an asynchronous client, an awaitable is returned.
     """
     client = current_client(client)
     return client.sync(request, client, "slaq_workers")  # type: ignore[no-any-return]

@@ -65,6 +65,9 @@ _LATER = (
     """,
     "CREATE INDEX IF NOT EXISTS stages_by_kind ON stages (kind, number)",
     "CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
+    # How much longer tasks take there, the standard error of its logarithm, and Unix seconds.
+    "CREATE TABLE IF NOT EXISTS hosts"
+    " (host TEXT PRIMARY KEY, factor REAL NOT NULL, error REAL NOT NULL, seen REAL NOT NULL)",
 )
 _SCHEMA = (
     f"CREATE TABLE runs ({_COLUMNS})",

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from dask_slaq.core.memory import MOST_POINTS, PastRun, StagedRun
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
+from dask_slaq.memory.host_rows import insert_hosts, select_hosts
 from dask_slaq.memory.rows import (
     Unfinished,
     insert,
@@ -129,6 +130,10 @@ class RunStore:
         """Queue that unfinished runs written `LAPSE` seconds before `now` count as failed."""
         self._put(lambda connection: let_lapse(connection, now - LAPSE))
 
+    def add_hosts(self, hosts: Mapping[str, tuple[float, float]], now: float) -> None:
+        """Queue the speeds of hosts, as they are `now` (Unix seconds)."""
+        self._put(lambda connection: insert_hosts(connection, hosts, now))
+
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
     ) -> bool:
@@ -162,6 +167,10 @@ class RunStore:
         """Read usage as `select_usage` does, with what is queued; None if it cannot be read."""
         self.flush(PATIENCE)
         return self._read(lambda connection: select_usage(connection, by, since))
+
+    def hosts(self) -> dict[str, tuple[float, float]]:
+        """Read the speeds of hosts: factor and error by name; none if it cannot be."""
+        return self._read(select_hosts) or {}
 
     def audit(self) -> list[dict[str, Any]]:
         """Read the events of the audit, oldest first, with those that are queued."""

@@ -34,6 +34,7 @@ from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
+from dask_slaq.scheduler.host_speeds import HostSpeeds
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.notices import Notices
@@ -187,6 +188,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.spares = Spares(
             scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back, self.speeds
         )
+        self.host_speeds = HostSpeeds(scheduler, self.speeds, self.memory.store)
         self.searches = Searches(
             scheduler,
             self.engine,
@@ -296,6 +298,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.hold(False)
         self.pools.set_limits({})
         self.jobs.accounts.stop()
+        self.host_speeds.write(now=True)
         self.memory.stop()
         if self.recomputed is not None:
             self.recomputed.close()
@@ -308,6 +311,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Stop timers, close the event log and the memory when the scheduler closes."""
         self._rest()
         self.jobs.accounts.stop()
+        self.host_speeds.write(now=True)
         await self.memory.close()
         await self.notices.close()
         self._close_journal()
@@ -380,14 +384,15 @@ class SlaqPlugin(SchedulerPlugin):
             return
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
+        self.speeds.learn(monotonic())
         self.reallocate()
         self.jobs.record()
+        self.host_speeds.write()
 
     @guarded
     def reallocate(self) -> None:
         """Pass task counts to the engine, decide, and apply the grants to the pools."""
         with self.soon.work():
-            self.speeds.learn(monotonic())
             for name in self.jobs.observe_demand():
                 self.end_job(name)
             self.pools.hold(self.jobs.contended)
@@ -517,6 +522,7 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
+        self.host_speeds.joined(worker)
         self._look_at(worker)
 
     @guarded
@@ -526,6 +532,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
+        self.host_speeds.left(worker)
         self.speeds.forget_worker(worker)
         self.searches.forget_worker(worker)
         if self.jobs.reports:

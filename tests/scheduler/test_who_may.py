@@ -34,6 +34,7 @@ REQUESTS = {
     "slaq_explain": {"job": "a"},
     "slaq_curve": {"job": "a"},
     **{f"slaq_{name}": {} for name in ("status", "history", "bindings", "usage", "audit", "ended")},
+    "slaq_workers": {},
 }
 MESSAGES = {
     "slaq-report": {"job": "a", "loss": -1e6},

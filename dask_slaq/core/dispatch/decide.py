@@ -357,7 +357,7 @@ def _least_loaded(
         if best is not None and looked >= LOOKED_AT:
             break
         factor = order.speeds.factor(address, entry.name)
-        there = (made.get(address, 0.0) + (factor != 1.0)) * factor / place.nthreads
+        there = (made.get(address, 0.0) + order.speeds.unlike) * factor / place.nthreads
         if there > most:
             continue
         rank = (not place.has_thread, there, address not in pool.workers)
@@ -402,6 +402,8 @@ def _moved(
     free = [place for place in islice(turn.open.values(), LOOKED_AT) if place.has_thread]
     if not free:
         return None
+    if order.speeds.unlike:
+        free.sort(key=lambda place: order.speeds.factor(place.address))
     count = ready.count_at
     for home in heapq.nlargest(LOOKED_AT, ready.homes, key=lambda home: (count[home], home)):
         entry = ready.at(home)
@@ -410,21 +412,13 @@ def _moved(
         there = [place for a in entry.homes if (place := turn.place(a)) is not None]
         if not order.lend:
             there = [place for place in there if place.address in pool.workers]
-<<<<<<< ours
-        waits = min(
-            (_wait(order, p, entry, ready) + longer(order, entry, p) for p in there),
-            default=math.inf,
-        )
-        inputs = turn.inputs(entry)
-=======
-        wait = {place: _wait(place, entry, ready) for place in there}
+        wait = {p: _wait(order, p, entry, ready) + longer(order, entry, p) for p in there}
         waits, inputs = min(wait.values(), default=math.inf), turn.inputs(entry)
         if waits <= inputs.seconds:
             # No event tells that the tasks there take longer than expected.
             short = {place: inputs.seconds - (wait[place] - place.next_end()) for place in there}
             late = max(place.late_in(short[place]) for place in there)
             turn.later = min(turn.later, late) if late > 0 else turn.later
->>>>>>> theirs
         # Most workers have none of its inputs, and would have to fetch all.
         some = any(place.address in inputs.at for place in free)
         if inputs.seconds >= waits and not some and not order.speeds.unlike:

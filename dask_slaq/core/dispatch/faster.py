@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from dask_slaq.core.dispatch.constants import LOOKED_AT
+from dask_slaq.core.dispatch.constants import CLEARLY, LOOKED_AT
 from dask_slaq.core.dispatch.ready import ANY
 
 if TYPE_CHECKING:
@@ -36,12 +36,13 @@ def ends_sooner_elsewhere(
     power, fastest = _faster_than(order, turn, factor, entry.name)
     if not power:
         return False
-    soonest = math.inf
+    begin = soonest = math.inf
     for address, theirs in fastest:
         if (other := turn.place(address)) is not None:
-            soonest = min(soonest, other.next_end() + theirs * like.mean)
-    there = factor * like.mean
-    if soonest + _seconds_before(order, turn, pool) / power >= there:
+            end = other.next_end()
+            begin, soonest = min(begin, end), min(soonest, end + theirs * like.mean)
+    there, seconds = factor * like.mean, len(pool.ready) * like.mean
+    if max(soonest, begin + (_seconds_before(order, turn, pool) + seconds) / power) >= there:
         return False
     if pool.left_since is None:
         pool.left_since = turn.now
@@ -60,20 +61,21 @@ def _faster_than(
     found = order.faster.get((name, factor))
     if found is None:
         each = [(order.speeds.factor(ws.address, name), ws) for ws in turn.workers()]
-        power = sum(ws.nthreads / theirs for theirs, ws in each if theirs < factor)
-        faster = sorted((theirs, ws.address) for theirs, ws in each if theirs < factor)
+        each = [(theirs, ws) for theirs, ws in each if theirs < CLEARLY * factor]
+        power = sum(ws.nthreads / theirs for theirs, ws in each)
+        faster = sorted((theirs, ws.address) for theirs, ws in each)
         some = [(address, theirs) for theirs, address in faster[:LOOKED_AT]]
         found = order.faster[name, factor] = power, some
     return found
 
 
 def _seconds_before(order: Order, turn: Turn, pool: Contender) -> float:
-    """Return the core-seconds of the ready tasks of a job and of those before it."""
+    """Return the core-seconds of the ready tasks of the jobs before one."""
     if not turn.seconds_before:
         seconds, open_ = 0.0, turn.open.values()
         keys = ((order.key(each, turn.now, open_), each) for each in order.waiting.pools)
         ranked = sorted((key, i, each) for i, (key, each) in enumerate(keys) if key is not None)
         for _, _, each in ranked:
-            seconds += len(each.ready) * each.used / max(each.ended, 1)
             turn.seconds_before[each] = seconds
+            seconds += len(each.ready) * each.used / max(each.ended, 1)
     return turn.seconds_before.get(pool, math.inf)

@@ -7,6 +7,14 @@ from dask_slaq.core.runtime.speed import Progress, Speeds, among, waves
 from dask_slaq.core.runtime.worker_speeds import Known, WorkerSpeeds
 
 __all__ = [
-    "SPREAD", "Known", "Progress", "Runtimes", "Speeds", "WorkerSpeeds", "among", "clearly_better",
-    "nnls", "waves",
+    "SPREAD",
+    "Known",
+    "Progress",
+    "Runtimes",
+    "Speeds",
+    "WorkerSpeeds",
+    "among",
+    "clearly_better",
+    "nnls",
+    "waves",
 ]

@@ -26,13 +26,14 @@ MOST = 8192
 SHORTEST = 0.005
 #: Spread of logarithms between the tasks of a group that lie on different workers: one may hold the
 #: larger blocks of data. And the spread within a group, until four tasks on one worker have ended.
-BETWEEN, WITHIN = 0.15, 0.3
+BETWEEN, WITHIN = 0.2, 0.3
 #: A factor is used from this ratio on, if it is as many standard errors from 1; and until it is
 #: below the second ones.
 BEGINS, ENDS = (math.log(1.25), 4.0), (math.log(1.15), 2.5)
-#: Seconds after which an observation has half its weight; and after the newest one of its worker, or
-#: of its kind there, since which the worker may have changed: at least, and per second of a task.
+#: Seconds after which an observation has half its weight.
 HALF_LIFE = 600.0
+#: The same, counted to the newest observation of the worker, or of the kind there, as it may have
+#: changed since. In seconds: at least, and per second of a task.
 OUTDATED = 3.0
 #: Least standard error of what is remembered of a host.
 REMEMBERED = 0.2
@@ -79,6 +80,7 @@ class WorkerSpeeds:
         self._seen = np.zeros(MOST)
         self._now = 0.0
         self._new = False
+        self._gone: set[str] = set()  # workers that left since the last fit
         self.unlike = False  # whether any worker surely differs
         self.learned = 0  # number of fits
 
@@ -119,7 +121,8 @@ class WorkerSpeeds:
         self._remembered.pop(worker, None)
         for key in [key for key in self.kinds if key[0] == worker]:
             del self.kinds[key]
-        self._keep(i for i, about in enumerate(self._about) if about[2] != worker)
+        self._gone.add(worker)
+        self._new = True
 
     def _keep(self, places: Iterable[int]) -> None:
         """Keep only some of the pairs of a group and a worker."""
@@ -131,21 +134,27 @@ class WorkerSpeeds:
             array[len(kept) :] = empty
 
     def learn(self, now: float) -> None:
-        """Fit all factors. `now` is in seconds; it is that of what is observed until the next call."""
+        """Fit all factors. Until the next call, what is observed counts as of `now`, in seconds."""
         self._now = now
         if not self._new:
             return
         self._new = False
+        if self._gone:  # all at once: workers often leave together
+            self._keep(i for i, each in enumerate(self._about) if each[2] not in self._gone)
+            self._gone.clear()
         self.learned += 1
         names = list(dict.fromkeys([*self._remembered, *(worker for *_, worker in self._about)]))
         workers = {name: i for i, name in enumerate(names)}
         kinds: dict[str, int] = {}
         groups: dict[Hashable, int] = {}
-        codes = [
-            (groups.setdefault(g, len(groups)), kinds.setdefault(k, len(kinds)), workers[w])
-            for g, k, w in self._about
-        ]
-        group, kind, worker = np.array(codes, np.int64).reshape(-1, 3).T
+        group, kind, worker = (
+            np.fromiter(numbers, np.int64, len(self._about))
+            for numbers in (
+                (groups.setdefault(each[0], len(groups)) for each in self._about),
+                (kinds.setdefault(each[1], len(kinds)) for each in self._about),
+                (workers[each[2]] for each in self._about),
+            )
+        )
         shared = np.bincount(group, minlength=len(groups))[group] > 1
         used = np.flatnonzero(shared)
         group, kind, worker = group[used], kind[used], worker[used]
@@ -153,12 +162,16 @@ class WorkerSpeeds:
         seen, lasts = self._seen[used], OUTDATED * np.maximum(np.exp(value), 1.0)
         by_kind = variance * _doublings(_newest(worker * len(kinds) + kind, seen) - seen, lasts)
         variance = variance * _doublings(_newest(worker, seen) - seen, lasts)
-        before = np.array([math.log(self.workers[w].estimate) if w in self.workers else 0.0 for w in names])
+        before = np.array(
+            [math.log(self.workers[w].estimate) if w in self.workers else 0.0 for w in names]
+        )
         prior = np.array([self._remembered.get(name, (0.0, math.inf)) for name in names])
         prior = prior.reshape(-1, 2)
         offset = _fit(value, 1 / variance, group, worker, before, prior)
         of_others = _variance_of_others(1 / variance, group, len(groups))
-        was = np.array([name in self.workers and self.workers[name].factor != 1.0 for name in names])
+        was = np.array(
+            [name in self.workers and self.workers[name].factor != 1.0 for name in names]
+        )
         fit = _combined(offset, variance + of_others, worker, len(names), prior, was)
         self.workers = _table(names, fit)
         by_kind = by_kind + of_others
@@ -172,8 +185,8 @@ class WorkerSpeeds:
         if not len(used):
             return np.zeros(0), np.zeros(0)
         newest, count = self._newest[used], np.minimum(self._count[used], KEPT)
-        value = np.nanmedian(newest, axis=1)
-        spread = np.nanmedian(np.abs(newest - value[:, None]), axis=1)
+        value = _medians(newest, count)
+        spread = _medians(np.abs(newest - value[:, None]), count)
         enough = (count >= 4).astype(float)
         cells = np.bincount(group, enough, n_groups)
         total = np.bincount(group, enough * spread, n_groups)
@@ -211,6 +224,13 @@ class WorkerSpeeds:
                     math.exp(value) if fit.unlike[i] else 1.0, math.exp(value), float(fit.error[i])
                 )
         return found
+
+
+def _medians(rows: FloatArray, count: IntArray) -> FloatArray:
+    """Return the medians (n,) of rows (n, width) of which `count` (n,) values are not nan."""
+    each, ordered = np.arange(len(rows)), np.sort(rows, axis=1)
+    found: FloatArray = (ordered[each, (count - 1) // 2] + ordered[each, count // 2]) / 2
+    return found
 
 
 def _doublings(age: FloatArray, after: FloatArray | float) -> FloatArray:
@@ -298,4 +318,3 @@ def _table(names: list[str], fit: _Fit) -> dict[str, Known]:
         for i, name in enumerate(names)
         if fit.error[i] < math.inf
     }
-

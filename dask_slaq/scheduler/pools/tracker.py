@@ -277,6 +277,8 @@ class TaskTracker:
     def send(self, choices: Sequence[Choice]) -> Collection[Choice]:
         """Send tasks to the workers that were chosen for them. Returns those that are not there."""
         sendings = []
+        # Work stealing knows no speeds, and would move tasks to a slow worker that was left idle.
+        alike = not self._order.speeds.unlike
         for choice in choices:
             pool, ts, sent = choice.pool, choice.entry.ts, choice.sent
             assert isinstance(pool, Pool)
@@ -290,7 +292,7 @@ class TaskTracker:
             sent.order = (*choice.key[:-1], next(self._count))
             self._sending[ts] = choice
             ws = self.scheduler.workers[choice.address]
-            sendings.append(Sending(ts, ws, pool.workers, sent.order))
+            sendings.append(Sending(ts, ws, pool.workers if alike else frozenset(), sent.order))
         first = choices[0]
         why = f"{first.pool.name}: {first.sent.why}"
         if len(choices) > 1:
@@ -513,6 +515,9 @@ class TaskTracker:
         if pool is None or after is None or before is None or after is before:
             return
         if (sent := self._leave(ts)) is not None:
+            if sent.start is not None:  # a copy of it has ended: here it takes at least until now
+                seconds = monotonic() - sent.start
+                self._order.speeds.observe(sent.like, ts.prefix.name, before.address, seconds)
             self._enter(pool, ts, sent)
         reason = "granted" if after.address in pool.workers else "lent"
         self._bound(Binding(time(), key, pool.name, after.address, reason, "by work stealing"))

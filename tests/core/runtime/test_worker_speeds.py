@@ -110,6 +110,12 @@ def test_one_kind_of_task_may_differ():
     assert {speeds.factor(f"w{i}", "load") for i in range(8)} == {1.0}
 
 
+def test_a_worker_with_larger_blocks_of_one_job_does_not_count_as_slow():
+    speeds = WorkerSpeeds()
+    compute(speeds, workers(8, larger=2.0), groups=1, epochs=50, noise=0.02)
+    assert not speeds.unlike
+
+
 def test_tasks_that_only_one_worker_computes_tell_nothing():
     speeds = WorkerSpeeds()
     for i in range(100):
