@@ -187,6 +187,18 @@ class Owners:
                 del self._accounts[gone]
         return grants
 
+    def within_limits(
+        self, order: Order, capacity: float, weight: FloatArray, cap: FloatArray
+    ) -> FloatArray:
+        """Return the caps (n_jobs,) of jobs, which together keep to the limits of their owners."""
+        for i, owner in enumerate(order.owners):
+            most = self.of(owner).max_threads
+            mine = order.owner == i
+            if most < min(capacity, cap[mine].sum()):
+                cap = cap.copy()
+                cap[mine] = fair_fill(weight[mine], 0.0 * cap[mine], cap[mine], most)
+        return cap
+
     def charge(self, owner: str, seconds: float) -> None:
         """Charge an owner for core-seconds of a job that ends before the next decision."""
         if owner in self._accounts:
