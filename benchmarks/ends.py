@@ -136,9 +136,9 @@ def figures(runs: Sequence[tuple[Watched, Watched]], seed: int = 0) -> dict[str,
     """Return how true the shown ends are, in runs under a policy and of the same jobs under `fair`.
 
     A job is looked at once in each fifth of its work, at any moment. By fifth, ``band`` is the
-    share of ends in their 80 % band, ``answers`` their number, and ``shown`` the share of looks at
-    which an end was shown. ``four_times`` is the share of ends that were wrong by more than `WRONG`,
-    ``promise_kept`` that of promises, as stated when a fifth of the work was done.
+    share of ends in their 80 % band, ``answers`` their number, and ``shown`` the share of looks
+    at which an end was shown. ``four_times`` is the share of ends that were wrong by more than
+    `WRONG`, ``promise_kept`` that of promises, as stated when a fifth of the work was done.
     ``first_report_worst`` is the longest wait for a first report over that under `fair`.
     """
     rng = np.random.default_rng(seed)
@@ -218,12 +218,16 @@ def main(
     if quick:
         jobs, seeds = 10, 1
     if owners:
-        _owners(policy or "first-to-target", range(seed, seed + seeds), 10 if quick else COUNT, output)
+        _owners(
+            policy or "first-to-target", range(seed, seed + seeds), 10 if quick else COUNT, output
+        )
         return
     if on_dask:
         runs = live(policy or "max-total", seeds, jobs)
     else:
-        runs = simulated(policy or "max-total", Settings(jobs=jobs, seeds=seeds, noise=noise), curves or None)
+        runs = simulated(
+            policy or "max-total", Settings(jobs=jobs, seeds=seeds, noise=noise), curves or None
+        )
     found = coverage(runs)
     if output != "-":
         click.echo("work done   jobs  within   below   above   width  promise kept")

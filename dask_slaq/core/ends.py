@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -95,10 +94,6 @@ class EndForecasts:
         """How well the last ends were foretold."""
         return Hits(len(self.held), sum(self.held))
 
-    def recall(self, held: Iterable[bool]) -> None:
-        """Begin with what an earlier scheduler remembered of the last ended jobs."""
-        self.held.extend(held)
-
     def forecast(
         self,
         rows: IntArray,
@@ -125,9 +120,7 @@ class EndForecasts:
         done = np.divide(attained, total, out=np.zeros(len(rows)), where=known)
         pace = self._pace(rows, attained, share, epoch, now)
         left = np.where(known, np.maximum(total - attained, 0.0), math.nan)
-        alone, lately = (
-            np.maximum(left / np.maximum(rate, 1e-3), epoch) for rate in (share, pace)
-        )
+        alone, lately = (np.maximum(left / np.maximum(rate, 1e-3), epoch) for rate in (share, pace))
         base = alone ** (1 - done / 2) * lately ** (done / 2)
         mark = np.searchsorted(MARKS, np.minimum(done, 1.0), side="right") - 1
         group = 2 * mark + ~settled
@@ -149,8 +142,8 @@ class EndForecasts:
     ) -> FloatArray:
         """Return the core-seconds per second (n,) of late; the `share` of a new job."""
         column = self._table.column
-        pace = column["end_pace"][rows]
-        pace = np.where(np.isnan(pace), share, pace)
+        before = column["end_pace"][rows]
+        pace: FloatArray = np.where(np.isnan(before), share, before)
         elapsed = now - np.nan_to_num(column["end_seen"][rows], nan=now)
         used = attained - column["end_used"][rows]
         rate = np.divide(used, elapsed, out=pace.copy(), where=elapsed > 0)

@@ -78,9 +78,3 @@ def test_nothing_is_expected_of_a_job_that_may_have_no_thread():
     engine.pause("paused")
     engine.reallocate({"w": 4}, 1.0)
     assert engine.end_of("paused", 1.0) is None
-
-
-def test_what_was_remembered_counts_among_the_last_ends():
-    ends = EndForecasts(JobArrays(COLUMNS))
-    ends.recall([True] * 60 + [False])
-    assert ends.hits == (50, 49)

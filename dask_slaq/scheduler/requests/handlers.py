@@ -268,6 +268,7 @@ class Messages:
                 for name, job in plugin.jobs.status().items()
             },
             "owners": owners_of_jobs(plugin.jobs),
+            "foretold": plugin.engine.jobs.ends.hits._asdict(),
             "limits": plugin.pools.limits.as_dict(),
             "memory": plugin.memory.about(),
         }
