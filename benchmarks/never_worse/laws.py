@@ -49,11 +49,17 @@ def compare(
     """
     scenario = make_scenario(seed)
     plain = run(scenario, "none", bandwidth)
-    return [
+    outcomes = {policy: run(scenario, policy, bandwidth) for policy in policies}
+    found = [
         (seed, policy, finding)
-        for policy in policies
-        for finding in check(scenario, policy, plain, run(scenario, policy, bandwidth))
+        for policy, ours in outcomes.items()
+        for finding in check(scenario, policy, plain, ours)
     ]
+    if scenario.family in ("shared", "newcomers", "steady") and plain.reports:
+        fair = outcomes["fair"] if "fair" in outcomes else run(scenario, "fair", bandwidth)
+        for policy, ours in outcomes.items():
+            found += [(seed, policy, finding) for finding in _first_reports(fair, ours)]
+    return found
 
 
 def check(scenario: Scenario, policy: str, plain: Outcome, ours: Outcome) -> list[Finding]:
@@ -134,6 +140,17 @@ def _waiters(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Find
     for person in scenario.participants:
         if person.shape == "waiters" and person.name in plain.ended:
             yield _slower("8 waiters", 1.5, person.name, plain, ours)
+
+
+def _first_reports(fair: Outcome, ours: Outcome) -> Iterator[Finding]:
+    """Compare the waits for a first report with those under `fair`, allowing for one more task."""
+    longest = max((run.stop - run.start for run in ours.probe.computed), default=0.0)
+    for name, reports in fair.reports.items():
+        if reports:
+            before = reports[0][0] - fair.started[name]
+            mine = ours.reports.get(name) or [(1e9, 0.0)]
+            now = mine[0][0] - ours.started[name]
+            yield _bound("9 first report", before, now, 2 * before + longest + ROUND_TRIP, name)
 
 
 def _slower(law: str, factor: float, name: str, plain: Outcome, ours: Outcome) -> Finding:

@@ -143,7 +143,8 @@ async def _block(
     import dask_slaq as slaq
 
     gang = person.shape == "waiting_for_each_other"
-    async with slaq.job(person.name, client=client, gang=gang) as job:
+    iterations = person.parameters.get("iterations")
+    async with slaq.job(person.name, client=client, gang=gang, max_iter=iterations) as job:
         yield job.report
 
 

@@ -59,8 +59,8 @@ def owners(context: click.Context, where: Where, as_json: bool) -> None:
     Example:
         dask slaq owners --scheduler-file scheduler.json
 
-    "deserved", "got", "lent" and "borrowed" are threads, known if slaq.owners is configured on
-    the scheduler. Usage includes jobs that have ended.
+    "deserved", "got", "lent", "borrowed" and "idle" are threads, known if slaq.owners is
+    configured on the scheduler. Usage includes jobs that have ended.
     """
     from dask_slaq.cli.status_tables import owners_table
 

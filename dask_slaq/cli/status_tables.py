@@ -33,6 +33,7 @@ _OWNER_COLUMNS = (
     ("got", "got", 3),
     ("lent", "lent", 3),
     ("borrowed", "borrowed", 3),
+    ("idle", "idle", 3),
     ("factor", "factor", 2),
     ("core-s", "core_seconds", 4),
     ("finished", "finished_jobs", 9),
@@ -56,6 +57,9 @@ def summary(status: Mapping[str, Any]) -> str:
         parts.append(", ".join(f"{states.count(state)} {state}" for state in found))
     if status.get("speeds"):
         parts.append(status["speeds"])
+    if (foretold := status.get("foretold")) and foretold["ended"]:
+        ends = "end" if foretold["ended"] == 1 else f"{foretold['ended']} ends"
+        parts.append(f"of the last {ends}, {foretold['held']} in their band")
     if status.get("failed"):
         parts.append(f"FAILED, tasks are left to plain Dask: {printable(status['failed'])}")
     return " · ".join(parts)

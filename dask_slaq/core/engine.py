@@ -374,8 +374,11 @@ class Engine:
         room = order.room(workers, eligible)
         fair = credit_entitlement(jobs, weight, capacity, elapsed)
         total = jobs.total(rows, speeds.work)
+        limits = {}
+        if self.owners is not None:
+            limits["within"] = partial(self.owners.within_limits, order, capacity)
         self._ends = advance_fair_clock(
-            jobs, weight, room, total, capacity, elapsed, now, self.latest, self.epoch
+            jobs, weight, room, total, capacity, elapsed, now, self.latest, self.epoch, **limits
         )
         snapshot = build_snapshot(
             jobs,

@@ -8,6 +8,8 @@ all of them can be kept at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
@@ -62,11 +64,13 @@ class FairClock:
         elapsed: float,
         age: FloatArray,
         step: float,
+        within: Callable[[FloatArray, FloatArray], FloatArray] = lambda weight, cap: cap,
     ) -> FloatArray:
         """Advance by `elapsed` seconds, and return the threads (n,) of the jobs in `rows` here.
 
         A job without tasks has a `cap` of 0 threads. `step` is the seconds between the first points
-        of the history.
+        of the history. `within` returns the caps within the limits of owners, from weights and caps
+        of the jobs in `rows`.
         """
         column, n = self._table.column, len(rows)
         before = column["fair_served"][rows]
@@ -80,6 +84,7 @@ class FairClock:
         for turn in range(ENDS, 0, -1):
             works = left > given
             cap = np.where(works, most, 0.0)
+            cap[:n] = within(weight[:n], cap[:n])
             threads = fair_fill(weight, np.zeros(len(left)), cap, capacity)
             busy = threads > 0
             end = ((left - given)[busy] / threads[busy]).min(initial=np.inf)

@@ -162,6 +162,12 @@ class Jobs(Mapping[str, "Job"]):
         left = (self.table.column["max_iter"][rows] - seen["step"][rows]) / seen["stride"][rows]
         return np.where(left > 0, left, math.inf)
 
+    def before_report(self, rows: IntArray) -> BoolArray:
+        """Return which jobs (n,) in `rows` have announced iterations, and ended none so far."""
+        announced = np.isfinite(self.table.column["max_iter"][rows])
+        new: BoolArray = announced & (self.runtimes.column["reports"][rows] == 0)
+        return new
+
     def diverge(self, rows: IntArray) -> BoolArray:
         """Return which of the jobs (n,) in `rows` have had no usable loss for long."""
         lost: BoolArray = self.runtimes.column["missed"][rows] >= LOST
@@ -178,16 +184,24 @@ class Jobs(Mapping[str, "Job"]):
     def total(self, rows: IntArray, work: FloatArray) -> FloatArray:
         """Return the core-seconds (n,) of jobs from arrival to end; inf if the end is unknown.
 
-        `work` (n,) is the core-seconds of an iteration, 0 if unknown.
+        `work` (n,) is the core-seconds of an iteration, 0 if unknown. Before its first report, a
+        job that announced iterations has as many as long as those of past runs, or else as the
+        tasks that it submitted, or else as those of other jobs.
         """
         seen = self.runtimes.column
         ahead = self.ahead(rows)
         attained, left = seen["attained"][rows], self.table.column["left"][rows]
+        after = self.table.column["after"][rows]
         total: FloatArray = np.where(np.isnan(left), np.inf, attained + left)
         at_report = attained - seen["charged"][rows]
         to_come = np.multiply(work, ahead, out=np.full(len(rows), np.inf), where=work > 0)
-        to_come = to_come + np.nan_to_num(self.table.column["after"][rows])
+        to_come = to_come + np.nan_to_num(after)
         total = np.where(np.isnan(left), at_report + to_come, total)
+        begun, past = attained + np.nan_to_num(left), seen["past_work"][rows]
+        one = np.where(past > 0, past, np.where(left > 0, begun, np.maximum(work, begun)))
+        first = self.before_report(rows) & np.isnan(after)
+        rest = np.multiply(ahead - 1, one, out=np.full(len(rows), np.inf), where=first & (one > 0))
+        total = np.where(first, np.maximum(one, begun) + rest, total)
         total = np.maximum(total, attained)
         return total
 

@@ -21,7 +21,7 @@ from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
 from dask_slaq.core.settings import check_latest, is_number, is_whole, shown
 
-__all__ = ["DEFAULT", "OwnerGrant", "OwnerTerms", "Owners", "check_owners"]
+__all__ = ["DEFAULT", "OwnerGrant", "OwnerTerms", "Owners", "check_owners", "standings"]
 
 
 #: Name of the settings for all owners that are not listed.
@@ -187,6 +187,18 @@ class Owners:
                 del self._accounts[gone]
         return grants
 
+    def within_limits(
+        self, order: Order, capacity: float, weight: FloatArray, cap: FloatArray
+    ) -> FloatArray:
+        """Return the caps (n_jobs,) of jobs, which together keep to the limits of their owners."""
+        for i, owner in enumerate(order.owners):
+            most = self.of(owner).max_threads
+            mine = order.owner == i
+            if most < min(capacity, cap[mine].sum()):
+                cap = cap.copy()
+                cap[mine] = fair_fill(weight[mine], 0.0 * cap[mine], cap[mine], most)
+        return cap
+
     def charge(self, owner: str, seconds: float) -> None:
         """Charge an owner for core-seconds of a job that ends before the next decision."""
         if owner in self._accounts:
@@ -202,6 +214,31 @@ class Owners:
         if self._factor is None or self._latest is None:
             return fair
         return fair_fill(weight * self._factor, fair / self._latest, cap, capacity)
+
+
+def standings(
+    deserved: Mapping[str, float], got: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    """Return the threads that each of several deserved, got, lent, borrowed and left idle.
+
+    Threads are lent only as far as others borrowed; what is left of those not used is idle.
+
+    >>> standings({"ann": 3.0, "bob": 1.0}, {"ann": 1.0, "bob": 2.0})["ann"]
+    {'deserved': 3.0, 'got': 1.0, 'lent': 1.0, 'borrowed': 0.0, 'idle': 1.0}
+    """
+    more = {name: max(got[name] - deserved[name], 0.0) for name in deserved}
+    less = {name: max(deserved[name] - got[name], 0.0) for name in deserved}
+    part = min(sum(more.values()) / max(sum(less.values()), 1e-9), 1.0)
+    return {
+        name: {
+            "deserved": deserved[name],
+            "got": got[name],
+            "lent": part * less[name],
+            "borrowed": more[name],
+            "idle": (1 - part) * less[name],
+        }
+        for name in deserved
+    }
 
 
 def _sums(owner: IntArray, values: FloatArray, n: int) -> FloatArray:

@@ -8,6 +8,7 @@ any policy's index, make up for what it lacks of that, or of its own floor in th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -66,11 +67,12 @@ def advance_fair_clock(
     now: float,
     latest: float,
     epoch: float,
+    within: Callable[[FloatArray, FloatArray], FloatArray] = lambda weight, cap: cap,
 ) -> Ends:
     """Advance the fair clock by `elapsed` seconds, and return when the jobs end.
 
     All arrays are (n_jobs,): `room` is the threads that each job may use, and `total` the
-    core-seconds from arrival to end, inf if unknown.
+    core-seconds from arrival to end, inf if unknown. `within` limits owners, as in `FairClock`.
     """
     rows, column = jobs.order().rows, jobs.table.column
     # At the very moment at which an iteration ends, a job has few tasks or none.
@@ -79,17 +81,21 @@ def advance_fair_clock(
     cap = np.minimum(np.minimum(room, column["most"][rows]), width)
     cap[column["paused"][rows]] = 0.0
     age = jobs.age(rows, now)
-    threads = jobs.fair_clock.advance(rows, weight, cap, total, capacity, elapsed, age, epoch)
+    threads = jobs.fair_clock.advance(
+        rows, weight, cap, total, capacity, elapsed, age, epoch, within
+    )
     times = jobs.latest(rows, latest)
     attained = jobs.runtimes.column["attained"][rows]
-    # It goes on with as many as it has had.
-    usual = np.where(column["paused"][rows], 0.0, column["fair_cap"][rows])
-    share = np.minimum(capacity * weight / weight.sum(), usual)
+    # It goes on with as many as it has had, or without any so far, with as many as it may use.
+    usual, most = column["fair_cap"][rows], np.minimum(room, column["most"][rows])
+    usual = np.where(column["paused"][rows], 0.0, np.where(usual > 0, usual, most))
+    share = within(weight, np.minimum(capacity * weight / weight.sum(), usual))
     fair = jobs.fair_clock.until_end(rows, total, np.maximum(threads, share), age)
     promised = times * (age + fair) - age
-    due = jobs.fair_clock.served(rows, (age + epoch) / times)
+    # The first iteration includes start-up: it is the second report that tells the cost of one.
+    settled = ~np.isfinite(column["max_iter"][rows]) | (jobs.runtimes.column["reports"][rows] > 1)
     return jobs.ends.forecast(
-        rows, attained, total, share, due, fair, promised, epoch, now, capacity
+        rows, attained, total, share, settled, fair, promised, epoch, now, capacity
     )
 
 
@@ -119,7 +125,9 @@ def refill_tokens(
     left = np.maximum(column["bucket"][rows] - used, -floor * epoch)
     bucket = np.minimum(left + floor * elapsed, floor * epoch)
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
-    times = jobs.latest(rows, latest)
+    times, new = jobs.latest(rows, latest), jobs.before_report(rows)
+    # Half of the slack only: until then all that is known of the job is that it waits.
+    times = np.where(new, 1.0 + (times - 1.0) / 2, times)
     due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (0.0, epoch))
     # By then all of it should be done: what is left is due now, be it a little more than expected.
     ends = due >= (1 - INEXACT) * total
@@ -133,5 +141,10 @@ def refill_tokens(
     promised = soon > bucket + floor * epoch
     tokens: FloatArray = np.maximum(np.where(promised, due, bucket), 0.0)
     rate: FloatArray = np.where(promised, (soon - tokens) / epoch, floor)
+    # Debts of longer standing would come first, and those of a job that is never even may last:
+    # what a job is due before its first report comes before them.
+    first = new & known & promised
+    tokens = np.where(first, np.maximum(soon, 0.0), tokens)
+    rate[first] = 0.0
     tokens[paused] = rate[paused] = 0.0
     return tokens, rate

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.owners import LEAST_FACTOR, OwnerTerms
+from dask_slaq.core.owners import LEAST_FACTOR, OwnerTerms, standings
 
 
 def owners_of(used, latest=2.0, owners=None, names=("ann", "bob"), **settings):
@@ -54,3 +56,15 @@ def test_the_factor_is_bounded_and_no_use_changes_nothing():
     assert found["owner-3"].deserved == pytest.approx(12 * 0.1 / 11.1)
     assert owners_of({"nobody": 5.0}) == owners_of({}) == owners_of({"ann": 0.0})
     assert {grant.factor for grant in owners_of({}).values()} == {1.0}
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=9))
+def test_threads_are_lent_only_as_far_as_others_borrowed(pairs):
+    deserved, got = ({str(i): pair[at] for i, pair in enumerate(pairs)} for at in (0, 1))
+    found = standings(deserved, got)
+    lent, borrowed = (sum(each[key] for each in found.values()) for key in ("lent", "borrowed"))
+    assert lent <= borrowed + 1e-6
+    for name, each in found.items():
+        assert each["got"] + each["lent"] + each["idle"] - each["borrowed"] == pytest.approx(
+            deserved[name], abs=1e-6
+        )

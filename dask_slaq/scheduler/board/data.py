@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.job_columns import JOB_COLUMNS, Row, rows
 from dask_slaq.core.job_history import threads
+from dask_slaq.core.owners import standings
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.usage import DAY
 from dask_slaq.core.usage import OTHERS as OTHER_OWNERS
@@ -53,7 +54,7 @@ UNOWNED_TASKS = "unowned tasks"
 #: Color of texts about jobs that have ended.
 GREY = "#999999"
 #: What lines and areas, bars of shares, and boxes of usage consist of.
-LINE, STANDING = ("x", "y", "job", "color"), ("deserved", "got", "lent", "borrowed")
+LINE, STANDING = ("x", "y", "job", "color"), ("deserved", "got", "lent", "borrowed", "idle")
 BOX = ("left", "right", "bottom", "top")
 #: Columns of the table of jobs.
 COLUMNS = tuple(column for column in JOB_COLUMNS if column.board)
@@ -304,14 +305,7 @@ def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float
         for name, job in status["jobs"].items():
             name = name if job["reports"] else UNOWNED_TASKS
             shares[name] = shares.get(name, 0.0) + job["share"]
-        for name, deserved in shares.items():
-            got = recent.get(name, 0.0)
-            found[name] = {
-                "deserved": deserved,
-                "got": got,
-                "lent": max(deserved - got, 0.0),
-                "borrowed": max(got - deserved, 0.0),
-            }
+        found = standings(shares, {name: recent.get(name, 0.0) for name in shares})
     names = sorted(found, key=lambda name: -max(found[name]["deserved"], found[name]["got"]))
     bars = [[name] for name in names[:MOST_BARS]]
     if others := names[MOST_BARS:]:

@@ -50,7 +50,13 @@ SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
 FLOW, LONGEST = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px", 40
 RED = "#c00000"
 Serializer.register(Plain, lambda column, serializer: column)
-COLORS = {"deserved": "#bbbbbb", "got": "#1f77b4", "lent": "#98df8a", "borrowed": "#ff9896"}
+COLORS = {
+    "deserved": "#bbbbbb",
+    "got": "#1f77b4",
+    "lent": "#98df8a",
+    "borrowed": "#ff9896",
+    "idle": "#e7e7e7",
+}
 
 
 class _Plot(DashboardComponent):  # type: ignore[misc]
@@ -123,7 +129,7 @@ class Threads(_Plot):
 
 
 class Shares(_Plot):
-    """Threads that each owner, or job, deserves, got, lent and borrowed."""
+    """Threads that each owner, or job, deserves, got, lent, borrowed and left idle."""
 
     shows = ()
 
@@ -132,11 +138,11 @@ class Shares(_Plot):
         self.bars = ColumnDataSource(_bars(BoardData().shares))
         self.names = FactorRange(factors=[])
         kwargs = {"x_axis_label": "threads", **kwargs}
-        self.root = _figure("Deserved, got, lent and borrowed", y_range=self.names, **kwargs)
+        self.root = _figure("Deserved, got, lent, borrowed and idle", y_range=self.names, **kwargs)
         self.root.add_layout(BokehLegend(border_line_alpha=0), "right")
         # One glyph for all of them: each one more makes the page slower to open.
         at = {"y": "y", "right": "right", "color": "color", "legend_field": "what"}
-        self.root.hbar(**at, height=0.18, source=self.bars)
+        self.root.hbar(**at, height=0.14, source=self.bars)
 
     def _show(self, data: BoardData) -> None:
         names = data.shares["name"][::-1]
@@ -147,9 +153,9 @@ class Shares(_Plot):
 
 
 def _bars(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return four bars for each owner or job, one below the other."""
+    """Return five bars for each owner or job, one below the other."""
     bars = [
-        (key, color, (name, 0.3 - 0.2 * i), threads)
+        (key, color, (name, 0.32 - 0.16 * i), threads)
         for i, (key, color) in enumerate(COLORS.items())
         for name, threads in zip(columns["name"], columns[key], strict=True)
     ]

@@ -276,6 +276,7 @@ class Messages:
                 for name, job in plugin.jobs.status().items()
             },
             "owners": owners_of_jobs(plugin.jobs),
+            "foretold": plugin.engine.jobs.ends.hits._asdict(),
             "limits": plugin.pools.limits.as_dict(),
             "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
             "memory": plugin.memory.about(),

@@ -80,15 +80,24 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
 
     ``fair`` is on a cluster that shares fairly, ``promised`` at the latest (None without a
     promise), ``expected`` in the 80 % band ``low`` to ``high``. ``late`` is the reason if the
-    promise has moved since a fifth of the work was done, or None.
+    promise has moved since a fifth of the work was done, or None. ``of`` is ``"job"``, or
+    ``"submitted"`` for a job that announced nothing: the end of what it has submitted so far.
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
-    if found is None:
+    if found is None or _has_unknown_stages(jobs, name):
         return None
     found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
     if found["high"] is None:
         found.update(low=None, expected=None)
-    return {**{key: found[key] for key in TOLD}, "late": _late(jobs, name, found)}
+    job, stages = jobs.engine.jobs[name], jobs.pools.pools[name].stages
+    announced = job.max_iter is not None or stages is not None
+    told = {key: found[key] for key in TOLD}
+    return {**told, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}
+
+
+def _has_unknown_stages(jobs: ScheduledJobs, name: str) -> bool:
+    """Return whether a job has stages, and no like run tells which are to come."""
+    return jobs.pools.pools[name].stages is not None and not jobs.memory.expected_stages(name)
 
 
 def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:
@@ -122,6 +131,8 @@ def in_words(ends: Mapping[str, Any] | None) -> str:
         low, high = _clock(ends["low"]), _clock(ends["high"])
         parts.append(f"expected {_clock(ends['expected'])} ({low} to {high})")
     text = ", ".join(parts)
+    if ends["of"] == "submitted" and text:
+        text = f"what it has submitted so far: {text}"
     return text if ends["late"] is None else f"{text}; later than it was promised: {ends['late']}"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import iterations_to_losses
-from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.owners import OwnerTerms, standings
 from dask_slaq.core.usage import Usage
 from dask_slaq.scheduler.views.forecasts import ends_of
 
@@ -107,10 +107,10 @@ def etas(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, list[float | No
 def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     """Return the standing of every owner that has or had jobs, or has terms of its own.
 
-    ``jobs`` are those that run and wait; ``deserved``, ``got``, ``lent`` and ``borrowed`` are
-    threads, means of recent epochs (None unless ``slaq.owners`` is configured); ``factor`` is by
-    what its weight counts because of what it used lately, and ``lately`` that over its share (None
-    unless ``slaq.half-life`` is configured).
+    ``jobs`` are those that run and wait; ``deserved``, ``got``, ``lent``, ``borrowed`` and ``idle``
+    are threads, means of recent epochs (None unless ``slaq.owners`` is configured); ``factor`` is
+    by what its weight counts because of what it used lately, and ``lately`` that over its share
+    (None unless ``slaq.half-life`` is configured).
     """
     engine, usage = jobs.engine, jobs.usage
     running = Counter(jobs.owner[name] for name in jobs.reports)
@@ -118,19 +118,20 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     known = {**usage, **running}
     without_host = {owner.partition("@")[0] for owner in known}
     terms = () if engine.owners is None else engine.owners.terms
-    standings = engine.grants.owners if jobs.pools.pools else {}  # else those of the last job
+    grants = engine.grants.owners if jobs.pools.pools else {}  # else those of the last job
+    of_all = standings(
+        {name: grant.deserved for name, grant in grants.items()},
+        {name: grant.got for name, grant in grants.items()},
+    )
     for owner in (*known, *(name for name in terms if name not in without_host | known.keys())):
         own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
-        grant = standings.get(owner)
+        grant = grants.get(owner)
         standing: dict[str, Any] = dict.fromkeys(
-            ("deserved", "got", "lent", "borrowed", "factor", "lately")
+            ("deserved", "got", "lent", "borrowed", "idle", "factor", "lately")
         )
         if grant is not None:
             standing = {
-                "deserved": grant.deserved,
-                "got": grant.got,
-                "lent": max(grant.deserved - grant.got, 0.0),
-                "borrowed": max(grant.got - grant.deserved, 0.0),
+                **of_all[owner],
                 "factor": grant.factor if jobs.accounts.half_life is not None else None,
                 "lately": grant.lately if jobs.accounts.half_life is not None else None,
             }
