@@ -147,7 +147,8 @@ def index_of(
     New jobs get `top`, the largest index of others, plus their weight, and silent ones -1.
     """
     new = snapshot.reporting & ~has_forecast
-    return np.where(has_forecast, known, np.where(new, top + snapshot.weight, -1.0))
+    first = top * (1.0 + snapshot.weight) if top > 0 else snapshot.weight
+    return np.where(has_forecast, known, np.where(new, first, -1.0))
 
 
 def by_name(jobs: tuple[str, ...]) -> IntArray:

@@ -191,9 +191,12 @@ class FirstToTarget(MaxTotal):
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
         """Return the order of dispatch, job by job. See `GreedyPolicy.index`."""
-        left, first = _work_left(snapshot), np.maximum(first_value(self, snapshot), 0.0)
-        value = np.where(np.isfinite(left), 1.0 + 1.0 / (1.0 + left), first / (1.0 + first))
-        return index_of(value, has_forecast, snapshot, 2.0)
+        left, gain = _work_left(snapshot), np.maximum(first_value(self, snapshot), 0.0)
+        value = 1.0 / left
+        known = has_forecast & (value > 0)
+        least = float(value[known].min()) if known.any() else 1.0
+        value = np.where(np.isfinite(left), value, least * gain / (1.0 + gain))
+        return index_of(value, has_forecast, snapshot, float(value[has_forecast].max(initial=0.0)))
 
 
 class MaxMin(GreedyPolicy):
