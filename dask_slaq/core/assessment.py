@@ -13,7 +13,7 @@ from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_t
 from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.policies import Snapshot
-from dask_slaq.core.promises import EXPLORED, still_reporting
+from dask_slaq.core.promises import EXPLORED, still_new
 from dask_slaq.core.runtime import Progress, Speeds
 
 __all__ = ["build_snapshot"]
@@ -33,7 +33,7 @@ PARTS = {"to_target": TARGET, "to_end": END}
 class _Lines(NamedTuple):
     """Jobs without a loss so far, as straight lines: their loss is the share of work left."""
 
-    new: BoolArray  # (n_jobs,) jobs that report, or of which nothing is known yet
+    new: BoolArray  # (n_jobs,) jobs that are to be explored
     counted: BoolArray  # (n_jobs,) jobs whose work left is counted by their tasks
     left: FloatArray  # (n_jobs,) core-seconds of it; 0 for others
     per_second: FloatArray  # (n_jobs,) fall of their loss per core-second; 0 for others
@@ -49,10 +49,11 @@ def _straight_lines(
     """
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     attained, submitted = seen["attained"][rows], column["submitted"][rows]
-    unknown = np.isnan(submitted) & (age < EXPLORED * epoch)
-    new = still_reporting(jobs, capacity, epoch) | (unknown & ~column["reports"][rows])
-    staged = np.isfinite(column["after"][rows])
-    counted = (staged | ~new) & (seen["reports"][rows] == 0) & (attained + age > 0)
+    silent, staged = seen["reports"][rows] == 0, np.isfinite(column["after"][rows])
+    new = silent & still_new(jobs, capacity, epoch)
+    # Nothing is to be learned any more of a client of whose tasks none has ended for long.
+    new &= column["reports"][rows] | ~np.isnan(submitted) | (age < EXPLORED * epoch)
+    counted = silent & (staged | ~new) & (attained + age > 0)
     fair = capacity * weight / weight.sum()
     # One that has nothing to count goes on for as long as it has: it ran, or could have run.
     so_far = np.maximum(attained, fair * age)
@@ -146,7 +147,7 @@ def build_snapshot(
         normalized=normalized,
         gain=gain,
         speed=Progress(speeds, work),
-        reporting=lines.new | staged,
+        reporting=lines.new | staged | (seen["reports"][rows] > 0),
         age=age,
         attained=attained,
         efficient=speeds.efficient,

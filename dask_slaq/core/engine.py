@@ -136,7 +136,7 @@ class Engine:
         `weight` is from 1e-6 to 1e6. `min_share` and `max_share` are floor and cap, in threads.
         `latest` is the factor of the job's own fair time at which it ends at the latest; that of
         all by default. `target` is a loss in raw units. `reports` is False for work without a loss,
-        which gets a fair share. By its `kind`, like past runs are found.
+        which goes by the tasks that it has left. By its `kind`, like past runs are found.
         """
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter, latest)

@@ -89,7 +89,7 @@ class Gains:
     speeds: Speeds  # of all jobs
     held: FloatArray  # (n_jobs,) threads that each job holds now
     left: FloatArray  # (n_jobs,) core-seconds that jobs without a loss have left, counted by tasks
-    per_second: FloatArray  # (n_jobs,) their fall per core-second: straight lines; 0 for others
+    per_second: FloatArray  # (n_jobs,) their fall per core-second, a straight line; 0 for others
     epoch: float  # seconds until the next reallocation
     pause: float  # seconds of it in which a newly granted thread does not compute
 
