@@ -25,6 +25,8 @@ LEAST = 0.05
 #: Exchange rate of the measure: core-seconds of a training on its way to its target that weigh as
 #: one of any other work. docs/evaluation.md says how it was chosen.
 SILENT = 3.0
+#: Least work left, in core-seconds.
+INSTANT = 1e-6
 
 #: Fraction of the predicted range up to which each field counts the work left.
 PARTS = {"to_target": TARGET, "to_end": END}
@@ -60,7 +62,7 @@ def _straight_lines(
     left = np.where(submitted > 0, submitted, so_far)
     more = np.isnan(column["left"][rows])
     left = left + np.where(more, np.maximum(attained - fair * age, 0.0), 0.0)
-    left = np.where(counted, left, 0.0)
+    left = np.where(counted, np.maximum(left, INSTANT), 0.0)
     per_second = np.divide(1.0, SILENT * (attained + left), out=np.zeros(len(rows)), where=counted)
     return _Lines(new, counted, left, per_second)
 
@@ -134,7 +136,9 @@ def build_snapshot(
             rest = jobs.total(rows, work) - attained
             rest = np.where(np.isfinite(rest), rest, attained)
             reached = (total == 0) | ~np.isfinite(total)
-            total = np.where(reached & (rest > 0) & (work > 0), SILENT * rest, total)
+            # Among trainings alone its gain tells more.
+            reached &= (rest > 0) & (work > 0) & lines.counted.any()
+            total = np.where(reached, SILENT * rest, total)
         weighs = SILENT if name == "to_target" else 1.0
         left[name] = np.where(staged, weighs * counted, total)
     return Snapshot(

@@ -82,6 +82,10 @@ def test_a_training_at_its_target_is_work_like_any_other():
             engine.observe_task(name, 1.0, 8)
             engine.report(name, 0.8**k, float(k))
         engine.observe_demand(name, 8)
+    engine.add_job("batch", 0.0, reports=False)
+    engine.observe_task("batch", 100.0, 8)
+    engine.observe_left("batch", 30.0)
     engine.reallocate(WORKERS, 60.0)
+    assert engine.grants["batch"].index > engine.grants["training"].index
     assert engine.grants["training"].index == pytest.approx(1 / (SILENT * 40.0), rel=0.05)
     assert engine.grants["later"].index > engine.grants["training"].index

@@ -35,6 +35,8 @@ __all__ = [
     "with_efficiency_cap",
 ]
 
+#: Core-seconds; less is left to a job that is all but there, whose index stays finite.
+INSTANT = 1e-6
 #: Fraction of the capacity that counts as rounding.
 ROUNDING = 1e-9
 
@@ -192,7 +194,7 @@ class FirstToTarget(MaxTotal):
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
         """Return the order of dispatch, job by job. See `GreedyPolicy.index`."""
         left, gain = _work_left(snapshot), np.maximum(first_value(self, snapshot), 0.0)
-        value = 1.0 / left
+        value = 1.0 / np.maximum(left, INSTANT)
         known = has_forecast & (value > 0)
         least = float(value[known].min()) if known.any() else 1.0
         value = np.where(np.isfinite(left), value, least * gain / (1.0 + gain))
