@@ -113,6 +113,14 @@ async def _take_part(
 
 
 async def _compute(person: Participant, client: Any, policy: str, outcome: Outcome) -> Any:
+    for turn in range(1, person.repeat):
+        await _compute_once(person, client, policy, outcome, turn)
+    return await _compute_once(person, client, policy, outcome)
+
+
+async def _compute_once(
+    person: Participant, client: Any, policy: str, outcome: Outcome, turn: int = 0
+) -> Any:
     shape = SHAPES[person.shape]
     async with _block(person, client, policy) as report:
         parameters = dict(person.parameters)
@@ -124,7 +132,7 @@ async def _compute(person: Participant, client: Any, policy: str, outcome: Outco
                 report(loss)
 
             parameters["report"] = record
-        task = asyncio.ensure_future(shape(client, f"{person.name}.0", **parameters))
+        task = asyncio.ensure_future(shape(client, f"{person.name}.{turn}", **parameters))
         if person.early:
             await asyncio.sleep(LEFT_EARLY)
         else:
@@ -143,8 +151,10 @@ async def _block(
     import dask_slaq as slaq
 
     gang = person.shape == "waiting_for_each_other"
-    iterations = person.parameters.get("iterations")
-    async with slaq.job(person.name, client=client, gang=gang, max_iter=iterations) as job:
+    announced = person.announced
+    if announced is None:
+        announced = {"max_iter": person.parameters.get("iterations")}
+    async with slaq.job(person.name, client=client, gang=gang, **announced) as job:
         yield job.report
 
 

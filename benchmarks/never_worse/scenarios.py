@@ -6,7 +6,7 @@ import random
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks.never_worse.shapes import SHAPES, draw
+from benchmarks.never_worse.shapes import DRAWN, draw
 
 __all__ = ["Event", "Participant", "Scenario", "make_scenario"]
 
@@ -26,7 +26,8 @@ class Participant:
 
     Kinds: tasks in a job block ("job"), unowned tasks ("stray"), a single unowned task
     ("newcomer"), a job block without tasks ("idle"). One that leaves early leaves its block while
-    tasks are in flight.
+    tasks are in flight. Its job is `announced` with further arguments of `slaq.job`, by default its iterations. One that does
+    its work more than once opens a block for each `repeat`.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Participant:
     shape: str = "roots"
     parameters: dict[str, Any] = field(default_factory=dict)
     early: bool = False
+    announced: dict[str, Any] | None = None
+    repeat: int = 1
 
 
 @dataclass
@@ -76,7 +79,7 @@ def _participant(
     name: str, rng: random.Random, total: int, start: float, seconds: float, kind: str = "job"
 ) -> Participant:
     """Draw a participant that would keep the whole cluster busy for the given seconds."""
-    shape = rng.choice(list(SHAPES))
+    shape = rng.choice(list(DRAWN))
     early = kind == "job" and shape in ("roots", "reduction", "chains") and rng.random() < 0.15
     parameters = draw(shape, rng, total, seconds * total)
     return Participant(name, kind, start, shape, parameters, early)
@@ -145,7 +148,7 @@ def _faults(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
         scenario.events.append(Event(rng.choice(FAULTS), at, rng.randrange(8)))
     for person in scenario.participants:
         while person.shape in NEED_WORKERS:
-            person.shape = rng.choice(list(SHAPES))
+            person.shape = rng.choice(list(DRAWN))
         person.parameters = draw(person.shape, rng, sum(threads), sum(threads))
     return scenario
 

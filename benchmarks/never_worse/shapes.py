@@ -21,7 +21,7 @@ from distributed import Client, Event, Queue, get_client, get_worker, utils
 
 from benchmarks.never_worse.probe import compute, current, give_up_slot, value_of, who_of
 
-__all__ = ["SHAPES", "Shape", "draw"]
+__all__ = ["DRAWN", "SHAPES", "Shape", "draw"]
 
 Shape = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -168,10 +168,15 @@ async def iterating(
     report: Any,
     nbytes: int = 0,
     decay: float | None = None,
+    before: int = 0,
+    before_seconds: float = 0.0,
 ) -> Any:
     """Run a training loop: a map over persisted data, a tree of sums, and a report.
 
-    The loss is ``exp(-decay * k)`` after `k` iterations, or ``1 / (k + 1)`` without `decay`."""
+    The loss is ``exp(-decay * k)`` after `k` iterations, or ``1 / (k + 1)`` without `decay`. Some
+    tasks may come `before` the first iteration."""
+    if before:
+        await roots(client, f"{tag}-before", before, before_seconds)
     data = client.persist([task(f"data-{tag}-{i}", seconds=0.01, nbytes=nbytes) for i in range(n)])
     results = []
     for k in range(iterations):
@@ -179,6 +184,19 @@ async def iterating(
         results.append(await result_of(client, reduce_tree(f"{tag}-{k}", parts, 16, 0.001)))
         report(1.0 / (k + 1) if decay is None else math.exp(-decay * k))
         await asyncio.sleep(gap)
+    return results
+
+
+async def asking(
+    client: Client, tag: str, queries: int, n: int, seconds: float, pause: float
+) -> Any:
+    """Ask as a notebook does: a map and its sum, and a `pause` before the next query."""
+    results = []
+    for k in range(queries):
+        parts = [task(f"map-{tag}-{k}-{i}", seconds=seconds) for i in range(n)]
+        total = task(f"sum-{tag}-{k}", parts, seconds=0.001)
+        results.append(await result_of(client, total))
+        await asyncio.sleep(pause)
     return results
 
 
@@ -325,8 +343,8 @@ async def shuffle(client: Client, tag: str, n: int, rows: int, seconds: float) -
         return sorted((await client.compute(sums)).tolist())
 
 
-#: Shapes by name.
-SHAPES: dict[str, Shape] = {
+#: Shapes by name that scenarios draw from.
+DRAWN: dict[str, Shape] = {
     shape.__name__: shape
     for shape in (
         roots, reduction, load_process, chains, stencil, one_input, one_by_one, iterating,
@@ -334,6 +352,8 @@ SHAPES: dict[str, Shape] = {
         waiting_for_each_other, waiters, shared_keys, shuffle,
     )
 }  # fmt: skip
+#: All shapes by name.
+SHAPES: dict[str, Shape] = {**DRAWN, "asking": asking}
 
 
 def draw(name: str, rng: random.Random, threads: int, work: float) -> dict[str, Any]:

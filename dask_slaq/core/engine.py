@@ -30,7 +30,11 @@ from dask_slaq.core.policies import (
     with_efficiency_cap,
 )
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refill_tokens
+from dask_slaq.core.promises import (
+    advance_fair_clock,
+    credit_entitlement,
+    refill_tokens,
+)
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import check_engine_settings, check_job_settings
@@ -132,7 +136,7 @@ class Engine:
         `weight` is from 1e-6 to 1e6. `min_share` and `max_share` are floor and cap, in threads.
         `latest` is the factor of the job's own fair time at which it ends at the latest; that of
         all by default. `target` is a loss in raw units. `reports` is False for work without a loss,
-        which gets a fair share. By its `kind`, like past runs are found.
+        which goes by the tasks that it has left. By its `kind`, like past runs are found.
         """
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter, latest)
@@ -213,9 +217,14 @@ class Engine:
         """Record how many `tasks` of a job are ready or running now."""
         self.jobs.table.column["demand"][self.jobs.row(job)] = tasks
 
-    def observe_left(self, job: str, seconds: float) -> None:
-        """Record the core-seconds that the submitted tasks of a job still take; nan if unknown."""
-        self.jobs.table.column["left"][self.jobs.row(job)] = seconds
+    def observe_left(self, job: str, seconds: float, *, more: bool = False) -> None:
+        """Record the core-seconds that the submitted tasks of a job still take; nan if unknown.
+
+        If `more` tasks may come, they do not tell when it ends.
+        """
+        column, row = self.jobs.table.column, self.jobs.row(job)
+        column["submitted"][row] = seconds
+        column["left"][row] = math.nan if more else seconds
 
     def observe_after(self, job: str, seconds: float) -> None:
         """Record the core-seconds of the stages of a job to come; nan if it has no stages.
@@ -410,8 +419,9 @@ class Engine:
         if self.owners is not None:
             owners = self.owners.refill(jobs, order, capacity, self.epoch, elapsed, snapshot.age)
         reported = snapshot.known & (seen["reports"][rows] > 0)
+        counted = snapshot.known & ~reported
         decision = Decision(
-            reports=snapshot.reporting,
+            reports=column["reports"][rows] & snapshot.reporting & ~counted,
             share=share,
             index=allocation.index,
             tokens=tokens,

@@ -85,19 +85,23 @@ class Gains:
 
     fall: Interpolation  # fall of the raw loss by iterations, of the jobs that report
     scale: FloatArray  # (n_reporting,) divisor of their losses
-    reporting: IntArray  # (n_reporting,) their positions; all others gain nothing
+    reporting: IntArray  # (n_reporting,) their positions
     speeds: Speeds  # of all jobs
     held: FloatArray  # (n_jobs,) threads that each job holds now
+    left: FloatArray  # (n_jobs,) core-seconds that jobs without a loss have left, counted by tasks
+    per_second: FloatArray  # (n_jobs,) their fall per core-second, a straight line; 0 for others
     epoch: float  # seconds until the next reallocation
     pause: float  # seconds of it in which a newly granted thread does not compute
 
     def __call__(self, threads: FloatArray) -> FloatArray:
         """Return the gain (n_jobs,) on `threads` (n_jobs,): 0 at 0, nondecreasing, concave."""
         ahead = self.iterations(np.asarray(threads, dtype=float))
-        if len(self.reporting) == len(ahead):
+        if len(self.reporting) == len(ahead) and not self._counted:
             return self.fall(ahead) / self.scale
-        gain = np.zeros(len(ahead))
-        gain[self.reporting] = self.fall(ahead[self.reporting]) / self.scale
+        gain = np.minimum(ahead * self.speeds.work, self.left) * self.per_second
+        curved = self.per_second[self.reporting] == 0
+        fall = self.fall(ahead[self.reporting]) / self.scale
+        gain[self.reporting] = np.where(curved, fall, gain[self.reporting])
         return gain
 
     def of(self, rows: IntArray) -> Gains:
@@ -110,6 +114,8 @@ class Gains:
             reporting=reporting,
             speeds=self.speeds.of(rows),
             held=self.held[rows],
+            left=self.left[rows],
+            per_second=self.per_second[rows],
         )
 
     def iterations(self, threads: FloatArray) -> FloatArray:
@@ -124,6 +130,10 @@ class Gains:
             return speed * self.epoch
         kept = np.minimum(speed, self._speed_held)
         return kept * self.epoch + (speed - kept) * max(self.epoch - self.pause, 0.0)
+
+    @cached_property
+    def _counted(self) -> bool:
+        return bool(self.per_second.any())
 
     @cached_property
     def _speed_held(self) -> FloatArray:

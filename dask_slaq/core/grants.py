@@ -99,7 +99,7 @@ class Decision:
         elif missed >= LOST:
             reason = f"its last {missed} losses are nan or infinite: it diverges"
         elif not self.reports.item(i):
-            reason = "has reported no loss: fair share"
+            reason = "has reported no loss: " + ("fair share" if self.blind else "its tasks count")
         elif self.blind:
             reason = "equal shares by weight"
         elif math.isnan(predicted):

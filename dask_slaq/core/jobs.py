@@ -65,6 +65,7 @@ class Jobs(Mapping[str, "Job"]):
                 "attained_by_owner": number,  # core-seconds charged to the owner
                 "latest": ((), np.float64, math.nan),  # factor of its fair time; nan for none
                 "left": ((), np.float64, math.nan),  # core-seconds of submitted tasks, or nan
+                "submitted": ((), np.float64, math.nan),  # the same where more may come
                 # Core-seconds of stages to come, nan for a job without stages.
                 "after": ((), np.float64, math.nan),
                 **fair_clock.COLUMNS,

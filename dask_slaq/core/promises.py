@@ -16,11 +16,11 @@ from dask_slaq.core.ends import Ends
 from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs import Jobs
 
-__all__ = ["advance_fair_clock", "credit_entitlement", "refill_tokens", "still_reporting"]
+__all__ = ["advance_fair_clock", "credit_entitlement", "refill_tokens", "still_new"]
 
 
-#: Epochs' worth of its fair share after which a job without a report counts as one that never
-#: reports. Otherwise it would come before all others for as long as it runs.
+#: Epochs' worth of its fair share up to which a job without a report comes first. Without a bound
+#: it would for as long as it runs.
 EXPLORED = 2.0
 #: Relative error of the work that a job is expected to have. A job that is due to have received all
 #: but this is due to end: the fair clock takes it for done, so its last task would wait otherwise.
@@ -44,17 +44,13 @@ def credit_entitlement(
     return fair
 
 
-def still_reporting(jobs: Jobs, capacity: float, epoch: float) -> BoolArray:
-    """Return which jobs (n_jobs,) report a loss or still may.
-
-    A job that used `EXPLORED` epochs of its fair share without a report does not count.
-    """
+def still_new(jobs: Jobs, capacity: float, epoch: float) -> BoolArray:
+    """Return which jobs (n_jobs,) have used at most `EXPLORED` epochs of their fair share."""
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     weight = column["weight"][rows]
     explored = EXPLORED * epoch * capacity * weight / weight.sum()
-    silent = (seen["reports"][rows] == 0) & (seen["attained"][rows] > explored)
-    reporting: BoolArray = column["reports"][rows] & ~silent
-    return reporting
+    new: BoolArray = seen["attained"][rows] <= explored
+    return new
 
 
 def advance_fair_clock(

@@ -469,8 +469,8 @@ class ScheduledJobs:
             else:
                 self.engine.observe_demand(name, pool.demand - self.pools.limits.blocked(pool))
                 if pool.stages is None:
-                    left = math.nan if self.reports.get(name) else pool.left
-                    self.engine.observe_left(name, left)
+                    left = math.nan if self.reports.get(name) else pool.submitted
+                    self.engine.observe_left(name, left, more=pool.is_open)
                 else:
                     here, after = pool.stages.left(self.memory.expected_stages(name))
                     self.engine.observe_left(name, here + after)

@@ -128,6 +128,8 @@ def test_gains_of_some_jobs_are_theirs(silent, pause):
         reporting,
         Speeds(work, np.full(n, 4.0), useful, scaled, law),
         held=rng.uniform(0, 5, n),
+        left=rng.uniform(0, 9, n),
+        per_second=np.where(rng.random(n) < 0.3, 0.1, 0.0),
         epoch=2.0,
         pause=pause,
     )

@@ -22,8 +22,7 @@ class GreedyPolicy:
 
     Jobs without a forecast get their weighted fair share first. Threads that are worth nothing to
     any job are given to the jobs with the smallest shares for their weight, so that no thread is
-    idle for lack of a forecast. The index is the worth of the first thread; new jobs have most to
-    gain and come first, and jobs that never report come last.
+    idle for lack of a forecast. The index is the worth of the first thread; new jobs come first.
     """
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
@@ -144,10 +143,12 @@ def index_of(
 ) -> FloatArray:
     """Return the order of dispatch (n_jobs,), given that of the jobs with a forecast.
 
-    New jobs get `top`, the largest index of others, plus their weight, and silent ones -1.
+    New jobs exceed `top`, the largest index of others, by the factor 1 plus their weight. Jobs of
+    which nothing is known or to be learned get -1; the engine has none.
     """
     new = snapshot.reporting & ~has_forecast
-    return np.where(has_forecast, known, np.where(new, top + snapshot.weight, -1.0))
+    first = top * (1.0 + snapshot.weight) if top > 0 else snapshot.weight
+    return np.where(has_forecast, known, np.where(new, first, -1.0))
 
 
 def by_name(jobs: tuple[str, ...]) -> IntArray:

@@ -22,9 +22,9 @@ RATIO = 4.0
 class _InTurn:
     """Base class of policies that fill jobs in order of a key.
 
-    Floors are kept, and jobs that never report get their fair share. Equal keys are served in
+    Floors are kept, and jobs that are not `reporting` get a fair share. Equal keys are served in
     order of arrival, then by weight, then by name. The index is the number of jobs that come
-    later, and -1 for jobs that never report.
+    later, and -1 for jobs that are not `reporting`.
     """
 
     def key(self, snapshot: Snapshot) -> FloatArray:

@@ -35,6 +35,8 @@ __all__ = [
     "with_efficiency_cap",
 ]
 
+#: Core-seconds; less is left to a job that is all but there, whose index stays finite.
+INSTANT = 1e-6
 #: Fraction of the capacity that counts as rounding.
 ROUNDING = 1e-9
 
@@ -51,14 +53,14 @@ class Policy(Protocol):
       cap. Where the two cross, the cap holds. Floors that sum to more than the capacity are scaled
       down in proportion. Shares sum to the capacity, or to the caps where these sum to less: no
       thread is left over while some job is below its cap.
-    - ``index``, a finite number without a unit: jobs with a higher index are dispatched first.
+    - ``index``, a finite number: jobs with a higher index are dispatched first, and ratios count.
       New jobs, for which ``known`` is false but ``reporting`` is true, usually come first, so that
       they report soon.
 
     A policy keeps no state between calls and does not change the snapshot. The result for a job
     does not depend on the order of ``snapshot.jobs``, and a larger weight never lowers its share.
-    A job without a finite gain is treated like a job whose ``known`` is false. Jobs that never
-    report get their weighted fair share.
+    A job without a finite gain is treated like a job whose ``known`` is false. Jobs of which
+    neither is true get their weighted fair share.
 
     To add a policy, write a class and list it in ``registry.py``: the tests of all policies then
     check these rules (``TestEvery`` in ``tests/core/policies/test_policies.py``). `GreedyPolicy`
@@ -170,12 +172,12 @@ class FirstToTarget(MaxTotal):
     Each thread goes to the job for which it raises speed most, relative to the core-seconds left to
     the job's target divided by its weight. While jobs scale well, the job with the least work left
     gets as many threads as it can use, then the next job. Where further threads add little, several
-    jobs share them. Jobs that have reached their target, or whose distance to it is unknown, share
-    the remaining threads as under `max-total`.
+    jobs share them. Jobs whose distance is 0 or unknown share the remaining threads as under
+    `max-total`.
 
-    The index is -1 for jobs that never report; below 1 for jobs at their target or with an unknown
-    distance (it rises with the gain of the first thread); from 1 to 2 for jobs before their target
-    (it falls with the work left); and above 2 for new jobs.
+    The index is the weight over the core-seconds left: the part of its way that a job goes in a
+    core-second, 1/core-seconds. That of jobs without a distance is below all others and rises with
+    the gain of their first thread.
     """
 
     name = "first-to-target"
@@ -191,9 +193,12 @@ class FirstToTarget(MaxTotal):
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
         """Return the order of dispatch, job by job. See `GreedyPolicy.index`."""
-        left, first = _work_left(snapshot), np.maximum(first_value(self, snapshot), 0.0)
-        value = np.where(np.isfinite(left), 1.0 + 1.0 / (1.0 + left), first / (1.0 + first))
-        return index_of(value, has_forecast, snapshot, 2.0)
+        left, gain = _work_left(snapshot), np.maximum(first_value(self, snapshot), 0.0)
+        value = 1.0 / np.maximum(left, INSTANT)
+        known = has_forecast & (value > 0)
+        least = float(value[known].min()) if known.any() else 1.0
+        value = np.where(np.isfinite(left), value, least * gain / (1.0 + gain))
+        return index_of(value, has_forecast, snapshot, float(value[has_forecast].max(initial=0.0)))
 
 
 class MaxMin(GreedyPolicy):

@@ -49,20 +49,23 @@ class Snapshot:
     cap : array
         Maximum threads; may be fractional or infinite. Where floor and cap cross, the cap holds.
     known : array of bool
-        Whether the job has a usable forecast. Jobs without one get a fair share.
+        Whether the job has a usable forecast. Jobs without one get a fair share. Work without a
+        loss has one: it is a straight line.
     normalized : array
-        Present normalized loss, a fraction in [0, 1].
+        Present normalized loss, a fraction in [0, 1]. Of work without a loss it is the share of its
+        work that is left, over the exchange rate (docs/evaluation.md).
     gain : callable, optional
         Maps threads (n_jobs,) to the reduction of normalized loss (n_jobs,) predicted by the next
         epoch: 0 at 0, nondecreasing and concave. A job whose gain is not finite counts as not
         known. A method ``of(rows)`` that returns the gain of the jobs at
         `rows` makes decisions much cheaper. All gains are 0 by default.
     reporting : array of bool, optional
-        False for jobs that never report: jobs without a loss, and unowned tasks. They get a fair
-        share and the lowest index, whereas new jobs get the highest. All true by default.
+        False for jobs that have no forecast and will have none. They get a fair share and the
+        lowest index, whereas new jobs get the highest. All true by default.
     to_target : array, optional
         Core-seconds predicted until the job's loss reaches its target: 0 where it is reached,
-        inf or nan where the prediction is unknown. All unknown by default.
+        inf or nan where the prediction is unknown. Of work without a loss, and of a job at its
+        target, it is the work left to the end times the exchange rate. All unknown by default.
     speed : callable, optional
         Maps threads (n_jobs,) to the core-seconds of the work in `to_target` and `to_end` that
         each job completes per second: nondecreasing and concave. The identity by default.
@@ -148,9 +151,11 @@ class Allocation:
         Threads: at least 0, possibly fractional. The sum is at most the capacity, apart from
         rounding below 1e-9 threads.
     index : array
-        Order of dispatch, higher first. The scheduler orders jobs with equal indices by least
-        service for their weight. It may keep a slot free for a job whose index is more than four
-        times that of another, so ratios of indices matter too.
+        Order of dispatch, higher first. Its unit is that of the policy: under `first-to-target` the
+        part of the way to its goal that a job goes in a core-second, under `max-total` the part of
+        its loss that it sheds in an epoch of one thread. The scheduler orders jobs with equal
+        indices by least service for their weight. It may keep a slot free for a job whose index is
+        more than four times that of another, so ratios of indices matter too.
     """
 
     share: FloatArray

@@ -16,7 +16,7 @@ __all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
 Event = dict[str, Any]
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
-VERSION = 10
+VERSION = 11
 
 
 class BadEvent(SlaqError, ValueError):
@@ -210,6 +210,7 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
         "owner": _TEXT, "kind": _KIND, "like": _LIKE, "latest": _LATEST,
     },
     "set": {"latest": _LATEST},
+    "left": {"more": _FLAG},  # whether more tasks may come
     "leave": {"outcome": _TEXT},
     # `step`: the number of the iteration, if it was named.
     "report": {"idle": _IDLE, "step": _whole(1, 10**12)},

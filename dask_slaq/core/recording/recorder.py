@@ -63,7 +63,7 @@ class Recorder:
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
         self._demand: dict[str, float] = {}
-        self._left: dict[str, float | None] = {}
+        self._left: dict[str, tuple[float | None, bool]] = {}
         self._after: dict[str, float | None] = {}
         self._used: dict[str, float] = {}
         self._workers: dict[str, int] = {}
@@ -157,13 +157,13 @@ class Recorder:
             self._demand[job] = tasks
             self._say("demand", job=job, tasks=float(tasks))
 
-    def observe_left(self, job: str, seconds: float) -> None:
+    def observe_left(self, job: str, seconds: float, *, more: bool = False) -> None:
         """Pass on the work left of a job and record it if it changed. See `Engine.observe_left`."""
-        self.engine.observe_left(job, seconds)
+        self.engine.observe_left(job, seconds, more=more)
         known = None if math.isnan(seconds) else float(seconds)
-        if self._left.get(job) != known:
-            self._left[job] = known
-            self._say("left", job=job, seconds=known)
+        if self._left.get(job, (None, False)) != (known, more):
+            self._left[job] = known, more
+            self._say("left", job=job, seconds=known, **({"more": True} if more else {}))
 
     def observe_after(self, job: str, seconds: float) -> None:
         """Pass on what comes after a stage and record it if it changed. See `Engine`."""

@@ -190,7 +190,8 @@ def _apply(engine: Engine, kind: str, event: Event) -> None:
     elif kind == "demand":
         engine.observe_demand(job, event["tasks"])
     elif kind == "left":
-        engine.observe_left(job, math.nan if event["seconds"] is None else event["seconds"])
+        seconds = math.nan if event["seconds"] is None else event["seconds"]
+        engine.observe_left(job, seconds, more=event.get("more", False))
     elif kind == "after":
         engine.observe_after(job, math.nan if event["seconds"] is None else event["seconds"])
     else:

@@ -63,11 +63,15 @@ class Pool(Contender):
         return computing, ready + len(self.running) - computing
 
     @property
-    def left(self) -> float:
-        """Core-seconds that its unfinished tasks take; nan if unknown, or if more may come."""
-        if not self.ended or self.is_open:
+    def submitted(self) -> float:
+        """Core-seconds that its unfinished tasks take; nan if unknown.
+
+        Of a job that submits again and again it is at least what it usually submits at once.
+        """
+        if not self.ended:
             return math.nan
-        return len(self.unfinished) * self.used / self.ended
+        seconds = len(self.unfinished) * self.used / self.ended
+        return max(seconds, self.spell) if self.is_open else seconds
 
     def add(self, ts: TaskState, *, unfinished: bool) -> None:
         """Add a new task."""

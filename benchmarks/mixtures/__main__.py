@@ -1,0 +1,88 @@
+"""``python -m benchmarks.mixtures``: work of all kinds on one cluster, against plain Dask.
+
+Each list has several participants: trainings, notebooks, batches, chains, reductions, urgent and
+nested tasks, short blocks. It runs on the virtual clock under plain Dask and under each policy.
+All figures are ratios to plain Dask, so below 1 is better.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from benchmarks import virtual
+from benchmarks.common.results import Names, give, json_option
+from benchmarks.mixtures.figures import compare, measure
+from benchmarks.mixtures.lists import LISTS, QUICK
+
+POLICIES = ["fair", "max-total", "first-to-target"]
+
+
+@click.command(help=__doc__)
+@click.option("--lists", type=Names("list", LISTS), help="Lists, comma-separated; all by default.")
+@click.option(
+    "--policies", type=Names("policy"), default=",".join(POLICIES), show_default=True,
+    help="Policies, comma-separated.",
+)  # fmt: skip
+@click.option("--seed", default=0, show_default=True)
+@click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
+@click.option("--quick", is_flag=True, help="Three lists and the default policy only.")
+@json_option
+def main(
+    lists: list[str] | None,
+    policies: list[str],
+    seed: int,
+    processes: int,
+    quick: bool,
+    output: str | None,
+) -> None:
+    """Run the benchmark."""
+    names = lists or list(QUICK if quick else LISTS)
+    policies = ["first-to-target"] if quick else policies
+    pairs = [(name, policy) for name in names for policy in ("none", *policies)]
+    found: dict[str, dict[str, Any]] = {}
+    plain: dict[str, Any] = {}
+    with virtual.pool(processes) as pool:
+        calls = zip(*((*pair, seed) for pair in pairs), strict=True)
+        for (name, policy), done in zip(pairs, pool.map(measure, *calls), strict=True):
+            if policy == "none":
+                plain = done
+                continue
+            row = found.setdefault(name, {})[policy] = compare(plain, done)
+            print(_line(name, policy, row), file=sys.stderr, flush=True)
+    give(found, output, table(found))
+
+
+_FORM = "{:16} {:16} {:>6} {:>6} {:8} {:>4} {:>6} {:>6} {:>6} {:>6}  {}"
+_KEYS = ("slowdown_mean", "slowdown_worst", "t90_training", "completion_mean", "makespan", "bytes")
+
+
+def _line(name: str, policy: str, row: Mapping[str, Any]) -> str:
+    mean, worst, t90, end, makespan, size = (
+        "-" if row[key] is None else f"{row[key]:.2f}" for key in _KEYS
+    )
+    kinds = ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in row["kinds"].items())
+    lost = row["lost"]
+    return _FORM.format(
+        name, policy, mean, worst, row["worst"], lost, t90, end, makespan, size, kinds
+    )
+
+
+def table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of all lists and policies, and the means over the lists."""
+    lines = [
+        _FORM.format(
+            "list", "policy", "mean", "worst", "who", "lost", "t90", "end", "makesp", "bytes",
+            "slowdown by kind",
+        )
+    ]  # fmt: skip
+    lines += [_line(name, p, row) for name, rows in found.items() for p, row in rows.items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Work without a loss is a row like any other: its loss is the share of its tasks that are left."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from dask_slaq.core.assessment import SILENT
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.policies import POLICIES
+
+WORKERS = {"w0": 4, "w1": 4}
+BY_FORECAST = ["max-total", "first-to-target"]
+seconds = st.floats(0.1, 1000.0)
+
+
+def index_of(policy, used, left, *, now=4.0, more=False, reports=True, weight=1.0):
+    """Index of a job without a loss beside one that trains."""
+    engine = Engine(policy)
+    engine.add_job("training", 0.0, max_iter=30)
+    engine.add_job("work", 0.0, reports=reports, weight=weight)
+    for k in range(6):
+        engine.observe_task("training", 1.0, 8)
+        engine.report("training", 0.8**k, 0.5 * k)
+    engine.observe_demand("training", 8)
+    engine.observe_demand("work", 8)
+    engine.reallocate(WORKERS, 3.0)
+    engine.observe_task("work", used, 8)
+    engine.observe_left("work", left, more=more)
+    engine.reallocate(WORKERS, now)
+    return engine.grants["work"].index
+
+
+@given(used=st.floats(50.0, 1000.0), left=seconds)
+@limits(max_examples=30)
+@pytest.mark.parametrize("policy", BY_FORECAST)
+def test_a_job_and_a_plain_client_with_the_same_work_have_the_same_index(policy, used, left):
+    assert index_of(policy, used, left) == index_of(policy, used, left, reports=False) > 0
+
+
+def test_the_index_is_the_part_of_the_work_left_that_a_core_second_does():
+    assert index_of("first-to-target", 50.0, 20.0) == pytest.approx(1 / (SILENT * 20.0))
+    assert index_of("first-to-target", 50.0, 20.0, weight=2.0) == pytest.approx(2 / (SILENT * 20.0))
+    assert index_of("max-total", 50.0, 20.0) == pytest.approx(1 / (SILENT * 70.0))
+
+
+@given(used=st.floats(50.0, 1000.0), left=seconds, hidden=st.floats(0.0, 1000.0))
+@limits(max_examples=30)
+@pytest.mark.parametrize("policy", BY_FORECAST)
+def test_more_work_left_is_never_before_less(policy, used, left, hidden):
+    assert index_of(policy, used, left + hidden) <= index_of(policy, used, left)
+
+
+@given(used=st.floats(50.0, 1000.0), left=seconds)
+@limits(max_examples=30)
+def test_work_that_is_submitted_by_and_by_falls_back_with_what_it_had_beyond_its_share(used, left):
+    whole = index_of("first-to-target", used, left)
+    parts = index_of("first-to-target", used, left, more=True)
+    beyond = max(used - 4 * 4.0, 0.0)  # half of eight threads for four seconds
+    assert parts == pytest.approx(1 / (SILENT * (left + beyond)))
+    assert parts <= whole
+
+
+@given(used=st.floats(0.0, 1000.0), left=st.one_of(st.just(math.nan), st.floats(0.0, 1000.0)))
+@limits(max_examples=30)
+@pytest.mark.parametrize("reports", [True, False])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_job_is_of_a_second_class(policy, used, left, reports):
+    found = index_of(policy, used, left, reports=reports, now=30.0)
+    assert math.isfinite(found) and found >= 0
+
+
+def test_a_training_at_its_target_is_work_like_any_other():
+    engine = Engine("first-to-target")
+    for name in ("training", "later"):
+        engine.add_job(name, 0.0, max_iter=100)
+        for k in range(60 if name == "training" else 10):
+            engine.observe_task(name, 1.0, 8)
+            engine.report(name, 0.8**k, float(k))
+        engine.observe_demand(name, 8)
+    engine.add_job("batch", 0.0, reports=False)
+    engine.observe_task("batch", 100.0, 8)
+    engine.observe_left("batch", 30.0)
+    engine.reallocate(WORKERS, 60.0)
+    assert engine.grants["batch"].index > engine.grants["training"].index
+    assert engine.grants["training"].index == pytest.approx(1 / (SILENT * 40.0), rel=0.05)
+    assert engine.grants["later"].index > engine.grants["training"].index
