@@ -26,8 +26,8 @@ class Participant:
 
     Kinds: tasks in a job block ("job"), unowned tasks ("stray"), a single unowned task
     ("newcomer"), a job block without tasks ("idle"). One that leaves early leaves its block while
-    tasks are in flight. Its job is `announced` with further arguments of `slaq.job`, by default its iterations. One that does
-    its work more than once opens a block for each `repeat`.
+    tasks are in flight. Its job is `announced` with further arguments of `slaq.job`, by default
+    its iterations. One that does its work more than once opens a block for each `repeat`.
     """
 
     name: str

@@ -71,7 +71,7 @@ class Pool(Contender):
         if not self.ended:
             return math.nan
         seconds = len(self.unfinished) * self.used / self.ended
-        return max(seconds, self.spell) if self.is_open else seconds
+        return max(seconds, self.gaps.spell) if self.is_open else seconds
 
     def add(self, ts: TaskState, *, unfinished: bool) -> None:
         """Add a new task."""
