@@ -33,7 +33,8 @@ def status(client: Client | None = None) -> Status:
         A dict, which notebooks show as a table: ``policy``; ``epoch`` (seconds); ``capacity``
         (threads); ``holding`` (whether tasks are held in pools now); ``failed`` (why the plugin
         left all tasks to plain Dask, or None); ``jobs``, a dict per job by name, whose keys
-        `dask_slaq.core.job_columns.JOB_COLUMNS` describes; ``owners``, a dict per owner.
+        `dask_slaq.core.job_columns.JOB_COLUMNS` describes; ``owners``, a dict per owner;
+        ``speeds``, how many workers surely differ from the others (empty if none does).
 
     Raises
     ------

@@ -95,6 +95,7 @@ async def test_status_tells_every_job(c, s, a, b):
         "jobs": {},
         "owners": {},
         "limits": {},
+        "speeds": "",
         "memory": {"file": None, "runs": 0, "stored": 0, "failed": None},
     }
     async with jobs(c, "a", "b") as (job, _):

@@ -115,6 +115,7 @@ async def test_a_scheduler_begins_with_the_speeds_of_hosts_that_its_memory_has(
     first.host_speeds._hosts.update(hosts)
     learn_slow(first, a.address, [b.address])
     first.stop()
+    await until(lambda: len(first.memory.store.hosts()) == 2)  # its thread writes
     second = await start_plugin(c, s, **settings)
     await until(lambda: second.host_speeds._known)
     for address, host in hosts.items():
