@@ -584,7 +584,7 @@ def job(
     return Job(name, settings, check_owner(owner), client)
 
 
-def report(loss: float, step: int | None = None) -> None:
+def report(loss: float, step: int | None = None, *, state: Any = None) -> None:
     """Report the loss of an iteration: of the current job, or of the model of this task.
 
     In a job block it returns at once; see `Job.report`. In a task of a `search` it may wait while
@@ -598,6 +598,10 @@ def report(loss: float, step: int | None = None) -> None:
     step : int, optional
         Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
         default the next one.
+    state : object or callable, optional
+        Whatever the function needs to go on after this report, or a callable that returns it, which
+        is called only when the state is kept. With it, a model of a search may leave its worker in
+        the report. Its task then begins again, here or elsewhere, where `resume` returns the state.
 
     Raises
     ------
@@ -612,8 +616,8 @@ def report(loss: float, step: int | None = None) -> None:
     """
     current = running_job.get()
     if current is not None:
-        current.report(loss, step)
-    elif not report_trial(loss, step=step):
+        current.report(loss, step, **({} if state is None else {"state": state}))
+    elif not report_trial(loss, step=step, state=state):
         raise UnknownJob(
             "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
             "in a task of a 'with dask_slaq.search(name)' block, or use job.report"

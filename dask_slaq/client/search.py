@@ -58,10 +58,10 @@ class Search(Job):
             raise SlaqError(f"search {self.name!r} has not begun: enter its 'with' block first")
         return self._entered_with.sync(self._trials, self._entered_with)
 
-    def report(self, loss: float, step: int | None = None) -> None:
+    def report(self, loss: float, step: int | None = None, *, state: Any = None) -> None:
         """Report the loss of the running task's model; see `report`."""
         # Tasks of an in-process cluster may run in the context of the block.
-        if not report_trial(loss, step=step):
+        if not report_trial(loss, step=step, state=state):
             raise SlaqError(
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"

@@ -88,6 +88,11 @@ class Trial:
     outcome: str = ""  # how it ended; empty while it has not
     hopeless: bool = False
     known: float = math.nan  # loss with which it ended before its result was lost
+    moves: bool = False  # it may leave its worker: it reports states, and goes on from them
+    kept: int = 0  # reports at its last state
+    nbytes: int = 0  # of that
+    away: bool = False  # on no worker, or on its way to one; `worker` is where it was
+    again: int = 0  # reports to come that it has made before: it goes on from an earlier state
 
     @property
     def explored(self) -> bool:
@@ -139,6 +144,17 @@ class Trials:
         """Number of trials that wait."""
         return sum(trial.waits for trial in self.alive.values())
 
+    @property
+    def move(self) -> bool:
+        """Whether all trials that have reported may leave their worker."""
+        known = [trial.moves for trial in self.alive.values() if trial.reports]
+        return bool(known) and all(known)
+
+    @property
+    def staying(self) -> int:
+        """Number of trials that wait on a worker."""
+        return sum(trial.waits and not trial.away for trial in self.alive.values())
+
     def at(self, key: Hashable, worker: str, number: Hashable = None) -> Trial:
         """Return the trial of the task `key`, which begins if it is new, or runs again elsewhere.
 
@@ -146,6 +162,9 @@ class Trials:
         """
         trial = self.alive.get(key)
         if trial is not None and trial.worker == worker and trial.number == number:
+            return trial
+        if trial is not None and trial.away and trial.number == number:
+            trial.worker = worker
             return trial
         if trial is not None:
             self.end(key, "done" if trial.worker == worker else "")
@@ -164,7 +183,7 @@ class Trials:
         seconds: float,
         steps: Iterable[int | None] = (),
     ) -> list[int]:
-        """Record losses of a trial after computing for `seconds`.
+        """Record losses of a trial after computing for `seconds`, but for those known before.
 
         `steps` are the iterations of the reports, as far as they are known. A loss that is not
         usable only counts as an iteration. Returns how many iterations each report adds.
@@ -173,6 +192,10 @@ class Trials:
         trial.computed += seconds
         added = []
         for loss, step in zip(losses, chain(steps, repeat(None)), strict=False):
+            if trial.again:  # its curve has these
+                trial.again -= 1
+                added.append(0)
+                continue
             trial.reports += 1
             before, trial.step = trial.step, next_iteration(trial.step, step)
             added.append(trial.step - before)
@@ -195,6 +218,22 @@ class Trials:
         trial.loss = loss
         self._predictor.report(trial.name, loss)
         self.best = min(self.best, loss)
+
+    def leave(self, key: Hashable) -> bool:
+        """Record that a trial is on no worker any more. Returns whether it goes on from a state."""
+        trial = self.alive.get(key)
+        if trial is None or not trial.kept:
+            return False
+        trial.away = trial.waits = True
+        return True
+
+    def arrive(self, trial: Trial, begins: int) -> None:
+        """Record that a trial goes on after `begins` reports, of which it may have made more."""
+        trial.away = trial.waits = False
+        trial.again = max(trial.reports - begins, 0)
+        if begins > trial.reports:  # it is known by its state alone
+            trial.reports = trial.step = begins
+        self.begin_turn(trial)
 
     def begin_turn(self, trial: Trial) -> None:
         """Record that a trial goes on for a turn."""

@@ -18,7 +18,7 @@ from dask_slaq.scheduler.pools.seam import is_direct
 from dask_slaq.scheduler.pools.slots import Sent, load
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.scheduler.pools.dispatcher import Choice
     from dask_slaq.scheduler.pools.durations import Like
@@ -60,6 +60,9 @@ class TaskTracker:
         self.owner: dict[Any, Pool] = {}  # of each task, by key
         self.gangs = Gangs()
         self.holding = False  # whether ready tasks are held
+        # Models that have left their worker, by key: their search sends them, and no pool.
+        self.away: dict[Any, TaskState] = {}
+        self.models_move = False  # whether there may be any
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.
         self.served = 0.0
@@ -80,6 +83,8 @@ class TaskTracker:
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in a pool until it is sent."""
+        if ts.key in self.away:
+            return True
         if not self.holding or ts.key not in self.owner:
             return False
         return not is_direct(ts) or self.gangs.is_open(ts)
@@ -178,7 +183,7 @@ class TaskTracker:
             tasks.clear()
 
     def _forget(self, ts: TaskState) -> None:
-        for known in (self.owner, self.seceded_at, self.charged_until):
+        for known in (self.owner, self.seceded_at, self.charged_until, self.away):
             known.pop(ts.key, None)
         self._wanted.pop(ts, None)
         self.gangs.remove(ts)
@@ -206,7 +211,7 @@ class TaskTracker:
                 for dep in ts.waiting_on or ():
                     self._want(each, dep)
         elif finish == "no-worker":
-            if self.is_held(ts):
+            if ts.key not in self.away and self.is_held(ts):
                 self._ready(pool, ts)
         elif finish == "processing":
             self._started(pool, ts)
@@ -284,6 +289,20 @@ class TaskTracker:
         finally:
             self._sending = None
         return ts in pool.running
+
+    def send_back(self, ts: TaskState, ws: WorkerState) -> bool:
+        """Send a model that has left its worker to another one. Returns whether it is there."""
+        order = (-math.inf, next(self._count))
+        self.control.send(ts, ws, frozenset({ws.address}), order, "a model goes on")
+        if ts.processing_on is not ws:
+            return False
+        self.away.pop(ts.key, None)
+        return True
+
+    def leave_to_dask(self, tasks: Iterable[TaskState]) -> None:
+        """Leave models that have left their worker to Dask, or to their pool."""
+        some = [ts for ts in tasks if self.away.pop(ts.key, None) is not None]
+        self.control.release(some, "a model goes on")
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
