@@ -7,6 +7,8 @@ the cluster half-way, or have models that need much of the memory of their worke
 
 from __future__ import annotations
 
+import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -84,7 +86,7 @@ def train(
         if way == "search":
             slaq.report(loss)
         elif way == "moves":
-            slaq.report(loss, state=lambda: (list(made), weights))
+            slaq.report(loss, state=lambda weights=weights: (list(made), weights))
     assert (weights == len(made) + 1).all()
     return made
 
@@ -99,15 +101,15 @@ def run(
         if way != "plain":
             register(client, "max-total")
         client.run(_warm_up, way)
-        known = set(client.run(_pid).values())
-        log, found = f"{folder}/steps", _Watch(cluster, known)
+        pids = client.run(os.getpid)
+        log, found = f"{folder}/steps", _Watch(cluster)
         begin = time.perf_counter()
         block: Any = nullcontext()
         if way != "plain":
             import dask_slaq as slaq
 
             block = slaq.search(way, steps=steps, client=client)
-        timer = threading.Timer(half, _disturb, (case.event, cluster, client))
+        timer = threading.Timer(half, _disturb, (case.event, cluster, client, pids))
         with client.as_current(), block, found:
             futures = client.map(
                 train,
@@ -162,12 +164,11 @@ def _cluster(case: Case) -> Iterator[tuple[LocalCluster, Client]]:
 
 
 class _Watch(threading.Thread):
-    """Thread that looks for the largest memory of a worker, and for restarts of workers."""
+    """Thread that looks for the largest memory of a worker; counts restarts for memory."""
 
-    def __init__(self, cluster: LocalCluster, known: set[int]) -> None:
+    def __init__(self, cluster: LocalCluster) -> None:
         super().__init__(daemon=True)
         self._cluster, self._ended = cluster, threading.Event()
-        self._known = known
         self.peak, self.killed = 0, 0
 
     def run(self) -> None:
@@ -186,10 +187,10 @@ class _Watch(threading.Thread):
         self.killed = len(events)
 
 
-def _disturb(event: str, cluster: LocalCluster, client: Client) -> None:
+def _disturb(event: str, cluster: LocalCluster, client: Client, pids: dict[str, int]) -> None:
     addresses = sorted(cluster.scheduler.workers)
     if event == "kill":
-        client.run(_die, workers=addresses[:1], wait=False)
+        os.kill(pids[addresses[0]], signal.SIGKILL)
     elif event == "retire":
         client.retire_workers(addresses[:1])
     elif event == "scale":
@@ -197,19 +198,6 @@ def _disturb(event: str, cluster: LocalCluster, client: Client) -> None:
         cluster.scale(count // 2)
         time.sleep(2)
         cluster.scale(count)
-
-
-def _die() -> None:
-    import os
-    import signal
-
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()
 
 
 def _warm_up(way: str) -> None:

@@ -50,6 +50,10 @@ PAUSE = 0.01
 #: that this may take.
 KEEP, KEEPING = 1.0, 0.02
 
+#: Bytes per second at which a state is taken to be copied, and part of a worker's memory above
+#: which no copy is made.
+BANDWIDTH, HALF = 100e6, 0.5
+
 #: Annotation of the tasks of a search: the identifier of its block.
 ANNOTATION = "slaq_search"
 
@@ -95,6 +99,7 @@ class Seat:
     folder: str = ""  # of the files of its states; empty if Dask keeps them
     state: Any = None  # that the present report was given
     unfit: bool = False  # whether its states cannot be kept
+    nbytes: int | None = None  # of its states
     kept: float = 0.0  # when its last state was kept
     kept_after: int = 0  # reports before that
     rest: float = 0.0  # seconds until the next one: keeping takes time
@@ -166,6 +171,7 @@ class Desk:
         seat.kept = monotonic()
         if kept is not None and kept.number == seat.number:
             seat.begins, seat.iterations = kept.reports, replace(kept.iterations)
+            seat.nbytes = kept.nbytes
 
     def keep(self, seat: Seat, *, leaves: bool = False) -> bool:
         """Keep the state that the present report was given. Returns whether it is kept.
@@ -197,8 +203,9 @@ class Desk:
         self.worker.loop.add_callback(self._store, seat, kept, done)
         if leaves:
             done.wait(PATIENCE)  # what is large must be on disk before another model begins
-        seat.kept, seat.kept_after = monotonic(), reports
-        seat.rest = (seat.kept - begin) / KEEPING
+        seat.kept, seat.kept_after, seat.nbytes = monotonic(), reports, kept.nbytes
+        # A copy takes more time where it goes.
+        seat.rest = (seat.kept - begin + kept.nbytes / BANDWIDTH) / KEEPING
         return True
 
     def _store(self, seat: Seat, kept: Kept, done: Event) -> None:
@@ -340,11 +347,14 @@ class Desk:
             return True
         return seat.key in self._leaving
 
-    def must_keep(self, seat: Seat) -> bool:
-        """Return whether the state of a trial that goes on should be kept now."""
-        if seat.state is None or seat.unfit or not seat.resumes:
+    def must_keep(self, seat: Seat, *, waits: bool) -> bool:
+        """Return whether a copy of the state of a trial that stays here should be kept now."""
+        if seat.state is None or seat.unfit or not seat.resumes or seat.nbytes is None:
             return False
-        return monotonic() - seat.kept > max(seat.rest, self._keep_every)
+        if monotonic() - seat.kept < max(seat.rest, 0.0 if waits else self._keep_every):
+            return False
+        limit = self.worker.memory_manager.memory_limit
+        return not limit or self._process_memory() + 2 * seat.nbytes < HALF * limit
 
     def verdict(self, seat: Seat) -> str:
         """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""
@@ -391,7 +401,7 @@ class Desk:
             "grown": grown,
             "memory": self._process_memory(),
             "begins": seat.begins,
-            "moves": seat.resumes and seat.state is not None and not seat.unfit,
+            "moves": None if seat.unfit or seat.state is None else seat.nbytes,
             **named,
         }
 

@@ -87,7 +87,7 @@ def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None, state: 
         if desk.must_leave(seat, waits=True):
             _leave(desk, seat)
         _wait(desk, seat)
-    elif desk.must_keep(seat):
+    elif desk.must_keep(seat, waits=False):
         desk.keep(seat)
     elif monotonic() - seat.sent >= PAUSE:
         desk.send(seat, "left" if seat.away else "reports")
@@ -105,15 +105,15 @@ def resume_trial() -> Any:
     if run_of(worker, key) is None:
         return None
     note, folder = annotation_of(worker, key, STATE), annotation_of(worker, key, FILES)
-    kept = None
+    kept, is_shared = None, False
     if folder:
         kept = read(file_of(folder, key))
     elif note:
-        kept = sync(worker.loop, fetch, worker, list(note))
+        kept, is_shared = sync(worker.loop, fetch, worker, list(note))
         if kept is None:
             logger.warning("the state of %s was lost with its workers: it begins anew", key)
     desk_of(worker).resume(key, kept)
-    return None if kept is None else kept.thaw()
+    return None if kept is None else kept.thaw(copy=is_shared)
 
 
 def _offer(seat: Seat, state: Any) -> None:
@@ -124,9 +124,9 @@ def _offer(seat: Seat, state: Any) -> None:
             (seat.run, "resume"),
             "a model reports its state, but never asks for it: begin with slaq.resume()",
         )
-    elif seat.reports == 1 and not seat.begins:
+    elif seat.nbytes is None and not seat.unfit:
         try:
-            freeze(state, 0, seat.iterations, None, copy=False)
+            seat.nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
         except Exception:
             seat.unfit = True
             logger.exception("the state of %s cannot be pickled: it stays on its worker", seat.key)
@@ -150,7 +150,7 @@ def _wait(desk: Desk, seat: Seat) -> None:
         seat.seceded = True
         secede()
     desk.send(seat, "waits")
-    if seat.state is not None and seat.resumes and not seat.unfit:
+    if desk.must_keep(seat, waits=True):
         desk.keep(seat)
     with _not_profiled(desk.worker):
         while desk.must_wait(seat) and not desk.is_cancelled(seat):

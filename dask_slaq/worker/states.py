@@ -75,9 +75,11 @@ class Kept:
         parts = [pickle.PickleBuffer(part) for part in self.buffers]
         return Kept, (self.body, parts, self.reports, self.iterations, self.number)
 
-    def thaw(self) -> Any:
-        """Return the state, as an object of its own."""
-        return dask_pickle.loads(self.body, buffers=[bytearray(b) for b in self.buffers])
+    def thaw(self, *, copy: bool) -> Any:
+        """Return the state: a `copy`, or with the buffers, which nobody else may have then."""
+        parts = [memoryview(part) for part in self.buffers]
+        own = [bytearray(b) if copy or b.readonly else b for b in parts]
+        return dask_pickle.loads(self.body, buffers=own)
 
 
 def freeze(
@@ -112,14 +114,16 @@ def store(worker: Worker, name: str, kept: Kept) -> None:
             pass
 
 
-async def fetch(worker: Worker, names: list[str]) -> Kept | None:
-    """Return the first of some states that is here, or that another worker has; None without."""
+async def fetch(worker: Worker, names: list[str]) -> tuple[Kept | None, bool]:
+    """Return the first of some states that is here, or that another worker has; None without.
+
+    Also returns whether it is in use here as well.
+    """
     begin = monotonic()
     while monotonic() - begin < PATIENCE:
         for name in names:
             if name in worker.data:
-                found: Kept = _local(worker, name)
-                return found
+                return _local(worker, name)
         who_has = await worker.scheduler.who_has(keys=names)
         others = [(n, a) for n in names for a in who_has.get(n) or () if a != worker.address]
         busy = False
@@ -131,19 +135,20 @@ async def fetch(worker: Worker, names: list[str]) -> Kept | None:
             busy = busy or answer["status"] == "busy"
             if name in answer.get("data", {}):
                 value = answer["data"][name]
-                return value if isinstance(value, Kept) else None
+                is_inproc = address.startswith("inproc:")
+                return (value, is_inproc) if isinstance(value, Kept) else (None, False)
         if not busy:
-            return None
-    return None
+            break
+    return None, False
 
 
-def _local(worker: Worker, name: str) -> Any:
+def _local(worker: Worker, name: str) -> tuple[Kept, bool]:
     # What is on disk stays there: it will not be used again.
     data: Any = worker.data
     slow = getattr(data, "slow", None)
     if slow is not None and name not in data.fast and name in slow:
-        return slow[name]
-    return data[name]
+        return slow[name], False
+    return data[name], True
 
 
 # Files

@@ -23,6 +23,8 @@ GOALS = ("best", "all")
 EXPLORE, TURN = 3, 6
 #: Part of the way to the lower end of its band at which a trial with `EXPLORE` reports is ranked.
 DOUBT = 0.5
+#: Part of the seconds that a model still computes that it may take to move, and of those of a turn.
+DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 4
 #: Reports after which a trial may be hopeless. It is if the lower end of its band ends above the
@@ -90,7 +92,8 @@ class Trial:
     known: float = math.nan  # loss with which it ended before its result was lost
     moves: bool = False  # it may leave its worker: it reports states, and goes on from them
     kept: int = 0  # reports at its last state
-    nbytes: int = 0  # of that
+    nbytes: int = 0  # of its states
+    span: int = TURN  # reports of a turn
     away: bool = False  # on no worker, or on its way to one; `worker` is where it was
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
 
@@ -107,7 +110,7 @@ class Trial:
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        return not self.waits and self.reports - self.turn < (TURN if self.turn else EXPLORE)
+        return not self.waits and self.reports - self.turn < (self.span if self.turn else EXPLORE)
 
 
 class Trials:
@@ -218,6 +221,16 @@ class Trials:
         trial.loss = loss
         self._predictor.report(trial.name, loss)
         self.best = min(self.best, loss)
+
+    def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
+        """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
+        trial.moves, trial.nbytes = True, nbytes
+        step = max(trial.computed / max(trial.step, 1), 1e-6)
+        trial.span = max(TURN, math.ceil(2 * nbytes / bandwidth / (DEAR_TURN * step)))
+
+    def is_dear(self, trial: Trial, bandwidth: float) -> bool:
+        """Return whether to move a trial takes long, for what it still computes."""
+        return 2 * trial.nbytes / bandwidth > DEAR * self.seconds_left(trial)
 
     def leave(self, key: Hashable) -> bool:
         """Record that a trial is on no worker any more. Returns whether it goes on from a state."""

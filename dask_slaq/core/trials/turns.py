@@ -14,8 +14,6 @@ __all__ = ["Account", "Move", "Room", "Turns", "choose", "go_on", "moves"]
 
 #: Bounds of the balance of an account, in thread-seconds.
 MOST_OWED = 1.0
-#: Part of the seconds that a model still computes up to which it may take to move.
-DEAR = 0.25
 #: Models of the largest size seen that must have room before one begins whose like was not seen.
 AMPLE = 8
 
@@ -192,7 +190,7 @@ def moves(
         if allowed is not None and trial.key in allowed:
             others = [w for w in others if w in allowed[trial.key]]
         here = at(trial.key)
-        if trial.nbytes > DEAR * bandwidth * trials.seconds_left(trial):
+        if trials.is_dear(trial, bandwidth):
             others = [w for w in others if w in here] or others * trial.away
         target = max(
             (w for w in others if free[w] > 0),

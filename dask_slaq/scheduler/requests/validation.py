@@ -104,7 +104,7 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidSetting(f"a worker takes bytes of memory, not {shown(memory)}")
     found["steps"] = [as_step(step) for step in _listed(found, "steps")]
     found["begins"] = as_step(found["begins"]) or 0
-    found["moves"] = found["moves"] is True
+    found["moves"] = as_step(found["moves"])
     found["state"] = None if found["state"] is None else _read_state(found["state"])
     return found
 

@@ -55,7 +55,7 @@ PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
 STEPS = 100
 #: Models per thread that must have room beside those that wait on a worker. With less, those that
 #: may leave it do.
-LEAST = 2
+LEAST = 1
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
 RESTARTED = "worker-restart-memory"
 
@@ -343,7 +343,7 @@ class Searches:
         memory: float | None = None,
         steps: Collection[int] = (),
         begins: int = 0,
-        moves: bool = False,
+        moves: int | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
@@ -352,7 +352,8 @@ class Searches:
         time, and `run_id` Dask's number of the run of the task. The worker has taken `memory` in
         bytes, and has `grown` by so many before each loss; None where it does not know. `steps` are
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
-        may leave its worker if it `moves`, and has kept a `state`, see `States.keep`.
+        may leave its worker if it `moves` a number of bytes, and has kept a `state`, see
+        `States.keep`.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -372,9 +373,10 @@ class Searches:
         trial = search.trials.at(key, worker, number)
         if trial.away or (first and begins):
             search.trials.arrive(trial, begins)
-        trial.moves = trial.moves or moves
+        if moves is not None:
+            search.trials.can_move(trial, moves, self._scheduler.bandwidth)
         if state is not None:
-            trial.kept, trial.nbytes = state["reports"], state["nbytes"]
+            trial.kept = state["reports"]
             self._let_move(True)
             if state["name"]:
                 self.states.keep(ts, worker, state["name"], state["nbytes"], state["peer"])
@@ -645,7 +647,10 @@ class Searches:
         alive = search.trials.alive.values()
         trains = Counter(t.worker for t in alive if not (t.waits or t.away))
         waits = Counter(t.worker for t in alive if t.waits and not t.away)
-        guests, may_move = search.guests_at(), search.trials.move
+        guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
+        bandwidth = self._scheduler.bandwidth
+        dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
+        cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
         places = {*trains, *waits, *begun, *guests}
         if self._tracker.models_move and may_move:
             places |= {ws.address for ws in self._scheduler.running}
@@ -662,7 +667,8 @@ class Searches:
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
             crowded, admits = self._memory_room(search, ws)
-            leaves = may_move and (crowded or admits < LEAST * ws.nthreads)
+            closing = may_move and ws.status != Status.running
+            leaves = closing or (cheap and self._fits(search, ws) and admits < LEAST * ws.nthreads)
             if leaves:
                 admits = MANY
             keeps = min(trains[address], ws.nthreads) if not (admits or pool.paused) else 0
@@ -677,12 +683,20 @@ class Searches:
                 keeps,
                 guests[address],
                 leaves,
-                leaves and ws.status != Status.running,
+                closing,
             )
         search.account.update(pool.share, used, seconds)
         if not pool.paused:
             self._limit(search, rooms, waits, wanted)
         return rooms
+
+    @staticmethod
+    def _fits(search: Search, ws: WorkerState) -> bool:
+        """Return whether a worker has the memory for models that come and go, with their states."""
+        largest = max((t.nbytes for t in search.trials.alive.values()), default=0)
+        limit = ws.memory_limit
+        copies = ws.nthreads + 1  # one is read or written
+        return not limit or (limit > search.deadly and largest * copies < TARGET * limit)
 
     def _memory_room(self, search: Search, ws: WorkerState) -> tuple[bool, int]:
         """Return whether a worker is above its target, and how many models may begin there.
