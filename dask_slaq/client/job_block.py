@@ -575,7 +575,7 @@ def job(
         "max_iter": max_iter,
         "gang": gang,
         "target_kind": target_kind,
-        "by": None if by is None else _seconds_of(by),
+        "by": None if by is None else seconds_of(by),
         "stop": stop,
     }
     check_job_settings(**settings)
@@ -624,7 +624,8 @@ def report(loss: float, step: int | None = None, *, state: Any = None) -> None:
         )
 
 
-def _seconds_of(by: str | float) -> float:
+def seconds_of(by: str | float, name: str = "by") -> float:
+    """Return a time in seconds. Raises `InvalidSetting` with the `name` of the setting."""
     try:
         # Dask knows minutes as "m" only.
         return float(
@@ -632,5 +633,5 @@ def _seconds_of(by: str | float) -> float:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidSetting(
-            f"by must be a time such as '10min' or a number of seconds, not {shown(by)}"
+            f"{name} must be a time such as '10min' or a number of seconds, not {shown(by)}"
         ) from error

@@ -13,7 +13,7 @@ import numpy as np
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, at_horizon
 from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
-from dask_slaq.core.settings import is_whole, shown
+from dask_slaq.core.settings import is_number, is_whole, shown
 
 __all__ = ["EXPLORE", "SearchSettings", "Trial", "Trials"]
 
@@ -43,6 +43,8 @@ class SearchSettings:
     maximize: bool = False
     prune: bool = False
     max_waiting: int = 100
+    trial_timeout: float | None = None  # seconds that a model may compute
+    states: str | None = None  # folder of the files of states; None if Dask keeps them
 
     def __post_init__(self) -> None:
         if self.goal not in GOALS:
@@ -55,6 +57,13 @@ class SearchSettings:
         for name in ("maximize", "prune"):
             if not isinstance(value := getattr(self, name), bool):
                 raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+        timeout = self.trial_timeout
+        if timeout is not None and not (is_number(timeout) and 0 < timeout < math.inf):
+            raise InvalidSetting(
+                f"trial_timeout must be a number of seconds > 0, or None, not {shown(timeout)}"
+            )
+        if self.states is not None and not (isinstance(self.states, str) and self.states):
+            raise InvalidSetting(f"states must be a path or None, not {shown(self.states)}")
         if not is_whole(self.max_waiting, 0):
             raise InvalidSetting(
                 f"max_waiting must be a number of models >= 0, not {shown(self.max_waiting)}"
@@ -365,8 +374,10 @@ class Trials:
         return self.settings.prune and (steps is None or trial.step + trial.stride <= steps)
 
     def gives_up(self, trial: Trial) -> bool:
-        """Return whether a trial should end now."""
-        return trial.hopeless and self._may_end(trial)
+        """Return whether a trial should end now: it is without hope, or over its time."""
+        most = self.settings.trial_timeout
+        over = most is not None and trial.computed > most
+        return over or (trial.hopeless and self._may_end(trial))
 
     def _is_lost(self, trial: Trial) -> bool:
         """Return whether a trial that diverges is given up, but for the one with the lowest loss.

@@ -34,7 +34,7 @@ from dask_slaq.core.trials import (
 )
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.timers import Soon
-from dask_slaq.scheduler.trials.states import States
+from dask_slaq.scheduler.trials.states import States, remove_files
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -264,6 +264,9 @@ class Searches:
             self._interrupted[search.pool.client, name] = search.trials, search.runs
             while len(self._interrupted) > INTERRUPTED:
                 self._interrupted.popitem(last=False)
+        folder = search.trials.settings.states
+        if folder and search.outcome == "done" and not search.trials.alive:
+            asyncio.get_running_loop().run_in_executor(None, remove_files, folder)
         self._leave_to_dask(search)
         self._release(search)
         self._decide()

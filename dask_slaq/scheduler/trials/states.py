@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
-__all__ = ["States"]
+__all__ = ["States", "remove_files"]
+
+logger = logging.getLogger(__name__)
 
 #: Client that wants the keys of all states.
 CLIENT = "slaq-states"
+
+
+def remove_files(folder: str) -> None:
+    """Remove the folder of the states of a search, if this machine can."""
+    try:
+        import fsspec  # type: ignore[import-untyped]
+
+        system, where = fsspec.core.url_to_fs(folder)
+        if system.exists(where):
+            system.rm(where, recursive=True)
+    except Exception:
+        logger.warning("the states in %s could not be removed", folder, exc_info=True)
 
 
 class States:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
+import pytest
 from distributed import Worker
+from distributed.utils_test import captured_logger
 from driving import ONE, TWO, until, with_plugin
 
 import dask_slaq as slaq
@@ -103,6 +106,110 @@ def guarded(offset: float, steps: int = STEPS) -> tuple[list[int], list[str]]:
 
 
 LEFT: list[int] = []
+RUN: list[tuple[float, int]] = []
+
+
+def train_and_note(offset: float, steps: int = STEPS) -> list[int]:
+    step, made = slaq.resume() or (0, [])
+    while step < steps:
+        time.sleep(0.01)
+        step += 1
+        made = [*made, step]
+        RUN.append((offset, step))
+        slaq.report(offset + 1 / step, state=lambda step=step, made=made: (step, made))
+    return made
+
+
+@with_plugin(TWO)
+async def test_states_in_files_outlive_their_search(c, s, plugin, a, b, tmp_path):
+    RUN.clear()
+    settings = {"client": c, "steps": STEPS, "states": str(tmp_path)}
+    with pytest.raises(KeyboardInterrupt):
+        async with slaq.search("grid", **settings):
+            futures = c.map(train_and_note, range(6), key=[f"model-{i}" for i in range(6)])
+            await until(lambda: len(list(tmp_path.glob("grid/*.state"))) == 6)
+            raise KeyboardInterrupt
+    await c.cancel(futures)
+    await until(lambda: not s.tasks)
+    before = len(RUN)
+    async with slaq.search("grid", **settings):
+        futures = c.map(train_and_note, range(6), key=[f"model-{i}" for i in range(6)])
+        check(plugin, await c.gather(futures))
+    assert len(RUN) < before + 6 * (STEPS - 2)  # no model began anew
+    await until(lambda: not (tmp_path / "grid").exists())
+
+
+def fails_once(steps: int = STEPS) -> list[int]:
+    step, made = slaq.resume() or (0, [])
+    while step < steps:
+        time.sleep(0.01)
+        step += 1
+        made = [*made, step]
+        RUN.append((0.0, step))
+        if step == 20 and sum(n == 20 for _, n in RUN) == 1:
+            time.sleep(0.3)
+            raise ZeroDivisionError
+        slaq.report(1 / step, state=(step, made))
+    return made
+
+
+@with_plugin(ONE)
+async def test_a_task_that_is_retried_goes_on_from_its_last_state(c, s, plugin, a):
+    RUN.clear()
+    async with slaq.search("grid", client=c, steps=STEPS):
+        others = c.map(train, [5, 6, 7], pure=False)
+        future = c.submit(fails_once, retries=1)
+        check(plugin, [await future, *await c.gather(others)])
+    assert len(RUN) < 2 * STEPS - 3
+
+
+def with_a_lock(offset: float, steps: int = STEPS) -> int:
+    slaq.resume()
+    for step in range(steps):
+        time.sleep(0.005)
+        slaq.report(offset + 1 / (step + 1), state=threading.Lock())
+    return steps
+
+
+@with_plugin(TWO)
+async def test_a_state_that_cannot_be_pickled_is_said_and_its_model_waits(c, s, plugin, a, b):
+    with captured_logger("dask_slaq.worker.reports") as log:
+        async with slaq.search("grid", client=c, steps=STEPS) as search:
+            futures = c.map(with_a_lock, range(6), pure=False)
+            assert await c.gather(futures) == [STEPS] * 6
+    assert log.getvalue().count("cannot be pickled: it stays on its worker") == 6
+    assert sum(t["waited"] for t in await search.trials()) > 0
+    assert not plugin.searches.states
+
+
+@with_plugin(TWO)
+async def test_models_that_have_left_are_cancelled(c, s, plugin, a, b):
+    _, futures = await begin(c, plugin)
+    await c.retire_workers([a.address])
+    await until(lambda: plugin.pools.tracker.away)
+    await c.cancel(futures)
+    await until(lambda: not s.tasks)
+    assert not plugin.pools.tracker.away and not plugin.searches.states
+
+
+@pytest.mark.parametrize("what", ["failure", "unregistered", "stopped"])
+@with_plugin(TWO)
+async def test_models_that_have_left_go_on_whatever_fails(c, s, plugin, a, b, what):
+    _search, futures = await begin(c, plugin)
+    await c.retire_workers([a.address])
+    await until(lambda: plugin.pools.tracker.away)
+    if what == "failure":
+        plugin.fall_back(RuntimeError("test"))
+    elif what == "unregistered":
+        await c.unregister_scheduler_plugin("slaq")
+    else:
+        await slaq.stop("grid", client=c)
+        await until(lambda: all(future.done() for future in futures))
+        assert {f.status for f in futures} <= {"error", "finished"}
+        return
+    for made in await c.gather(futures):
+        assert made == list(range(1, STEPS + 1))
+    assert not plugin.pools.tracker.away
 
 
 @with_plugin(TWO)
