@@ -107,6 +107,11 @@ class Trial:
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
 
     @property
+    def doing(self) -> str:
+        """What it does, in a word, while it has not ended."""
+        return ("away" if self.away else "waiting") if self.waits else "training"
+
+    @property
     def explored(self) -> bool:
         """Whether it has made enough reports to be compared with others."""
         return self.reports >= EXPLORE
@@ -415,7 +420,7 @@ class Trials:
                     "predicted": sign * trial.predicted,
                     "low": ends[0],
                     "high": ends[1],
-                    "state": trial.outcome or ("waiting" if trial.waits else "training"),
+                    "state": trial.outcome or trial.doing,
                     "computed": trial.computed,
                     "waited": trial.waited,
                 }

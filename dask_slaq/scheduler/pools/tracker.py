@@ -301,7 +301,9 @@ class TaskTracker:
 
     def leave_to_dask(self, tasks: Iterable[TaskState]) -> None:
         """Leave models that have left their worker to Dask, or to their pool."""
-        some = [ts for ts in tasks if self.away.pop(ts.key, None) is not None]
+        some = list(tasks)
+        for ts in some:
+            self.away.pop(ts.key, None)
         self.control.release(some, "a model goes on")
 
     def _started(self, pool: Pool, ts: TaskState) -> None:

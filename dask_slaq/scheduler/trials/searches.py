@@ -135,7 +135,7 @@ class Search:
                 "train",
             ),
             (self.trials.staying, "waits in its report", "wait in their report"),
-            (self.trials.waiting - self.trials.staying, "has", "have left their worker"),
+            (self.trials.waiting - self.trials.staying, "has left its worker", "have left theirs"),
             (ready, "has not begun", "have not begun"),
         )
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
@@ -392,7 +392,7 @@ class Searches:
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         tracker.charge_part(pool, ts, computed, None if rests else at)
         done = self._engine.jobs[pool.name].iteration
-        for more in added:
+        for more in filter(None, added):
             done += more
             # Without any usable loss the best is infinite, and only the iterations count.
             self._report(pool.name, search.trials.best, step=None if more == 1 else done)

@@ -192,6 +192,29 @@ async def test_models_that_have_left_are_cancelled(c, s, plugin, a, b):
     assert not plugin.pools.tracker.away and not plugin.searches.states
 
 
+@with_plugin(TWO)
+async def test_models_that_have_left_go_on_after_an_exception_left_the_block(c, s, plugin, a, b):
+    with pytest.raises(ZeroDivisionError):
+        async with slaq.search("grid", client=c, steps=STEPS):
+            futures = c.map(train, range(8), pure=False)
+            search = plugin.searches.running["grid"]
+            await until(lambda: count(search, "kept") >= 12)
+            await c.retire_workers([a.address])
+            await until(lambda: plugin.pools.tracker.away)
+            raise ZeroDivisionError
+    await until(lambda: not plugin.searches.running)
+    check(plugin, await c.gather(futures))
+
+
+@with_plugin(TWO)
+async def test_iterations_count_each_step_once(c, s, plugin, a, b):
+    _, futures = await begin(c, plugin)
+    await a.close()
+    iterations = plugin.engine.jobs["grid"]
+    check(plugin, await c.gather(futures))
+    assert iterations.iteration <= 8 * STEPS
+
+
 @pytest.mark.parametrize("what", ["failure", "unregistered", "stopped"])
 @with_plugin(TWO)
 async def test_models_that_have_left_go_on_whatever_fails(c, s, plugin, a, b, what):
