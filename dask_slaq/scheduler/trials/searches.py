@@ -581,7 +581,9 @@ class Searches:
         """Choose which models go on at another worker, and send those that have left theirs."""
         tasks, allowed = self._scheduler.tasks, {}
         for key in search.trials.alive:
-            ts: TaskState = tasks[key]  # type: ignore[index]
+            ts: TaskState | None = tasks.get(key)  # type: ignore[call-overload]
+            if ts is None:
+                continue
             if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
