@@ -51,6 +51,7 @@ class Case:
     event: str = ""
     megabytes: int = 0
     models: int = 0  # 0 for as many as are asked for
+    limit: int = LIMIT  # memory limit of a worker of such models
 
 
 CASES = {
@@ -60,6 +61,7 @@ CASES = {
     "killed": Case(2, 2, "kill"),
     "retired": Case(3, 1, "retire"),
     "adaptive": Case(4, 1, "scale"),
+    "30mb": Case(2, 1, megabytes=30, models=16, limit=400_000_000),
     "50mb": Case(2, 1, megabytes=50, models=16),
     "300mb": Case(2, 1, megabytes=300, models=16),
     "300mb-64": Case(2, 1, megabytes=300, models=64),
@@ -155,7 +157,7 @@ def _cluster(case: Case) -> Iterator[tuple[LocalCluster, Client]]:
             processes=True,
             dashboard_address=":0",
             scheduler_kwargs={"dashboard": False},
-            memory_limit=LIMIT if case.megabytes else 0,
+            memory_limit=case.limit if case.megabytes else 0,
         ) as cluster,
         another_client(cluster) as client,
     ):

@@ -183,7 +183,7 @@ class TaskTracker:
             tasks.clear()
 
     def _forget(self, ts: TaskState) -> None:
-        for known in (self.owner, self.seceded_at, self.charged_until, self.away):
+        for known in (self.owner, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
         self._wanted.pop(ts, None)
         self.gangs.remove(ts)
@@ -193,6 +193,8 @@ class TaskTracker:
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task; the last arguments are those of the plugin's hook."""
         pool = self.owner.get(key)
+        if finish == "forgotten" and self.away:
+            self.away.pop(key, None)
         if pool is None:
             if start == "processing":
                 self._freed(kwargs.get("worker"))
