@@ -137,3 +137,10 @@ def test_a_second_run_of_a_pipeline_knows_its_end():
     ).groups()
     assert stage in ("scale", "svd", "train")
     assert float(seen) < float(expected)
+
+
+@pytest.mark.slow
+def test_models_survive_the_kill_of_their_worker():
+    lines = run("survives.py").splitlines()
+    assert lines[0] == "8 models, 120 steps"
+    assert int(re.match(r"(\d+) of them", lines[1]).group(1)) >= 1

@@ -29,6 +29,8 @@ BETWEEN, STOPPED = 0.6, 1.0
 #: Seconds after which a result counts as lost.
 PATIENCE = 120.0
 JOBS = ("a", "b", "c")
+#: Models of each search alongside, and steps of each.
+MODELS, STEPS = 6, 12
 
 
 def run_real(faults: int, seed: int) -> Verdict:
@@ -59,6 +61,7 @@ async def _run(faults: int, rng: random.Random, log: str, verdict: Verdict) -> N
     ):  # fmt: skip
         await client.register_plugin(slaq.SlaqPlugin("fair", epoch="200ms", log=log))
         drivers = [asyncio.ensure_future(_drive(name, client, over, verdict)) for name in JOBS]
+        drivers.append(asyncio.ensure_future(_search(client, over, verdict)))
         for _ in range(faults):
             await asyncio.sleep(rng.uniform(0.1, BETWEEN))
             await _let_happen(cluster, rng, verdict)
@@ -131,6 +134,36 @@ async def _drive(name: str, client: Any, over: asyncio.Event, verdict: Verdict) 
                 if found != sum(2 * n for n in numbers):
                     verdict.different.append(f"{name}-{block}, iteration {k}: {found}")
                 job.report(1.0 / (k + 1))
+
+
+async def _search(client: Any, over: asyncio.Event, verdict: Verdict) -> None:
+    """Run one search after another, of models with states, that make each of their steps once."""
+    import dask_slaq as slaq
+
+    block = 0
+    while not over.is_set():
+        block += 1
+        async with slaq.search(f"models-{block}", steps=STEPS, client=client):
+            models = client.map(_train, range(MODELS), pure=False)
+        try:
+            found = await asyncio.wait_for(client.gather(models), PATIENCE)
+        except Exception as error:
+            verdict.lost.append(f"models-{block}: {error!r}")
+            return
+        verdict.compared += 1
+        if found != [list(range(STEPS))] * MODELS:
+            verdict.different.append(f"models-{block}: {found}")
+
+
+def _train(number: int) -> list[int]:
+    import dask_slaq as slaq
+
+    made: list[int] = slaq.resume() or []
+    while len(made) < STEPS:
+        time.sleep(0.02)
+        made = [*made, len(made)]
+        slaq.report(number + 1 / len(made), state=made)
+    return made
 
 
 async def _total(client: Any, numbers: list[int]) -> int:

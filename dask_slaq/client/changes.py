@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import OUTSIDE, STOP, check_job_settings
+from dask_slaq.worker import resume_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -88,9 +89,25 @@ def pause(job: str, client: Client | None = None) -> Any:
     return _steer(client, job, "pause")
 
 
-def resume(job: str, client: Client | None = None) -> Any:
-    """Resume a paused job. See `pause`."""
-    return _steer(client, job, "resume")
+def resume(job: str | None = None, client: Client | None = None) -> Any:
+    """Return the last state of the task's model, or with a name, resume a paused job.
+
+    A task of a `search` begins with it, and reports states with `report`. So it goes on, on
+    whichever worker, after it has left one or was lost with it.
+
+    Parameters
+    ----------
+    job : str, optional
+        Name of a paused job, see `pause`. Without it, the state is returned.
+    client : distributed.Client, optional
+        For a job; defaults to the current client.
+
+    Returns
+    -------
+    object
+        The state that was reported last; None if there is none, and outside of a search.
+    """
+    return resume_trial() if job is None else _steer(client, job, "resume")
 
 
 def stop(job: str, client: Client | None = None) -> Any:

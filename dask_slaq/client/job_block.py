@@ -575,7 +575,7 @@ def job(
         "max_iter": max_iter,
         "gang": gang,
         "target_kind": target_kind,
-        "by": None if by is None else _seconds_of(by),
+        "by": None if by is None else seconds_of(by),
         "stop": stop,
     }
     check_job_settings(**settings)
@@ -584,7 +584,7 @@ def job(
     return Job(name, settings, check_owner(owner), client)
 
 
-def report(loss: float, step: int | None = None) -> None:
+def report(loss: float, step: int | None = None, *, state: Any = None) -> None:
     """Report the loss of an iteration: of the current job, or of the model of this task.
 
     In a job block it returns at once; see `Job.report`. In a task of a `search` it may wait while
@@ -598,6 +598,10 @@ def report(loss: float, step: int | None = None) -> None:
     step : int, optional
         Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
         default the next one.
+    state : object or callable, optional
+        Whatever the function needs to go on after this report, or a callable that returns it, which
+        is called only when the state is kept. With it, a model of a search may leave its worker in
+        the report. Its task then begins again, here or elsewhere, where `resume` returns the state.
 
     Raises
     ------
@@ -612,15 +616,16 @@ def report(loss: float, step: int | None = None) -> None:
     """
     current = running_job.get()
     if current is not None:
-        current.report(loss, step)
-    elif not report_trial(loss, step=step):
+        current.report(loss, step, **({} if state is None else {"state": state}))
+    elif not report_trial(loss, step=step, state=state):
         raise UnknownJob(
             "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
             "in a task of a 'with dask_slaq.search(name)' block, or use job.report"
         )
 
 
-def _seconds_of(by: str | float) -> float:
+def seconds_of(by: str | float, name: str = "by") -> float:
+    """Return a time in seconds. Raises `InvalidSetting` with the `name` of the setting."""
     try:
         # Dask knows minutes as "m" only.
         return float(
@@ -628,5 +633,5 @@ def _seconds_of(by: str | float) -> float:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidSetting(
-            f"by must be a time such as '10min' or a number of seconds, not {shown(by)}"
+            f"{name} must be a time such as '10min' or a number of seconds, not {shown(by)}"
         ) from error

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import dask
 
 from dask_slaq.client.connection import request
-from dask_slaq.client.job_block import Job
+from dask_slaq.client.job_block import Job, seconds_of
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.settings import check_job_settings, check_name, check_owner, check_resources
 from dask_slaq.core.trials import SearchSettings
@@ -33,6 +34,7 @@ class Search(Job):
 
     _observes = False
     _entered_with: Client | None = None
+    _files: Mapping[str, str] = MappingProxyType({})  # annotation of the folder of states
 
     def trials(self) -> Any:
         """Return what the trials of the search do, also after its block was left.
@@ -44,7 +46,8 @@ class Search(Job):
             models), ``worker`` (address), ``iteration`` (steps), ``loss`` (the last one),
             ``predicted``, ``low`` and ``high`` (predicted final loss, with its 80 % band; nan
             without a forecast), ``state`` (``ready``, ``training``, ``waiting`` in a report,
-            ``done``, ``pruned``, ``stopped``, ``failed``), ``computed`` and ``waited`` (seconds).
+            ``away`` from all workers, ``done``, ``pruned``, ``stopped``, ``failed``), ``computed``
+            and ``waited`` (seconds).
             Losses are as they were reported. With an asynchronous client, an awaitable is returned.
 
         Raises
@@ -58,10 +61,10 @@ class Search(Job):
             raise SlaqError(f"search {self.name!r} has not begun: enter its 'with' block first")
         return self._entered_with.sync(self._trials, self._entered_with)
 
-    def report(self, loss: float, step: int | None = None) -> None:
+    def report(self, loss: float, step: int | None = None, *, state: Any = None) -> None:
         """Report the loss of the running task's model; see `report`."""
         # Tasks of an in-process cluster may run in the context of the block.
-        if not report_trial(loss, step=step):
+        if not report_trial(loss, step=step, state=state):
             raise SlaqError(
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"
@@ -80,7 +83,7 @@ class Search(Job):
         super()._enter(client)
         self._entered_with = client
         if not self._plain:
-            self._stack.enter_context(dask.annotate(slaq_search=self._run))
+            self._stack.enter_context(dask.annotate(slaq_search=self._run, **self._files))
         return self
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
@@ -100,6 +103,8 @@ def search(
     maximize: bool = False,
     prune: bool = False,
     max_waiting: int = 100,
+    trial_timeout: str | float | None = None,
+    states: str | None = None,
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
@@ -133,6 +138,14 @@ def search(
     max_waiting : int
         About how many models may have begun and wait: a few per worker may be on their way. Each
         keeps its memory. A worker above 60 % of its memory limit lets no further ones wait.
+    trial_timeout : str or float, optional
+        Time that a model may compute, as ``"10min"`` or in seconds. The next report after it raises
+        `TrialPruned`.
+    states : str, optional
+        Path or URL of a folder for the states of the models, by fsspec. They outlive the cluster: a
+        search of this name whose tasks have the same keys goes on from them. The files are removed
+        when the search ends with its last task. By default, Dask keeps states in the memory of two
+        workers.
     weight, min_share, max_share, latest, resources, owner, client
         As of `job`; the resources are what each task needs.
 
@@ -154,7 +167,10 @@ def search(
     """
     check_name(name)
     check_job_settings(weight, min_share, max_share, latest=latest)
-    options = SearchSettings(goal, steps, maximize, prune, max_waiting)
+    if isinstance(trial_timeout, str):
+        trial_timeout = seconds_of(trial_timeout, "trial_timeout")
+    folder = None if states is None else f"{states}/{name}"
+    options = SearchSettings(goal, steps, maximize, prune, max_waiting, trial_timeout, folder)
     settings = {
         "weight": weight,
         "min_share": min_share,
@@ -163,4 +179,7 @@ def search(
         "resources": check_resources(resources),
         "search": asdict(options),
     }
-    return Search(name, settings, check_owner(owner), client)
+    made = Search(name, settings, check_owner(owner), client)
+    if folder is not None:
+        made._files = {"slaq_states": folder}
+    return made

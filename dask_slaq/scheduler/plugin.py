@@ -198,6 +198,7 @@ class SlaqPlugin(SchedulerPlugin):
             stopping=self.jobs.stopping,
             end_job=self.end_job,
             is_active=lambda: self.is_active,
+            let_move=self.pools.let_models_move,
             fail=self.fall_back,
         )
         self.task_owners = TaskOwners(
@@ -479,7 +480,12 @@ class SlaqPlugin(SchedulerPlugin):
         if start == "processing":
             ran = kwargs.get("startstops") or ()
             self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        elif not (finish == "processing" or self.jobs.reports or self.pools.limits.most):
+        elif not (
+            finish == "processing"
+            or self.jobs.reports
+            or self.pools.limits.most
+            or self.searches.states
+        ):
             return
         elif start == "memory" and finish == "released" and not self.searches.running:
             return  # a result goes, which nobody here counts
@@ -489,6 +495,8 @@ class SlaqPlugin(SchedulerPlugin):
     def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
         """Charge a task, copy it if it is late, move it in its pool."""
         limits = self.pools.limits.most
+        if finish == "forgotten" and self.searches.states:
+            asyncio.get_running_loop().call_soon(self.searches.states.free, key)
         if "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
         if not (self.jobs.reports or limits):
@@ -623,6 +631,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()
+        self.searches.look()
         if self.jobs.reports:
             self.pools.slots_changed(worker)
             self.changed()

@@ -7,21 +7,37 @@ follows the last ones by itself. Law: nothing waits unless the scheduler was hea
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from threading import Event
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.protocol import to_serialize
 from distributed.worker import thread_state
 
 from dask_slaq.core.reports import Iterations
+from dask_slaq.worker.states import (
+    FILES,
+    PATIENCE,
+    REPLICATED,
+    Kept,
+    file_of,
+    freeze,
+    name_of,
+    store,
+    write,
+)
 
 if TYPE_CHECKING:
     from distributed import Worker
+
+logger = logging.getLogger(__name__)
 
 #: Seconds without a word of the scheduler after which all trials train on.
 SILENCE = 1.5
@@ -29,6 +45,14 @@ SILENCE = 1.5
 LOOK = 0.5
 #: Minimum seconds between two messages of a trial that trains.
 PAUSE = 0.01
+
+#: Seconds after which the state of a trial that trains is kept again, and most part of its time
+#: that this may take.
+KEEP, KEEPING = 1.0, 0.02
+
+#: Bytes per second at which a state is taken to be copied, and part of a worker's memory above
+#: which no copy is made.
+BANDWIDTH, HALF = 100e6, 0.5
 
 #: Annotation of the tasks of a search: the identifier of its block.
 ANNOTATION = "slaq_search"
@@ -70,6 +94,15 @@ class Seat:
     pool: Collection[threading.Thread] | None = None
     seceded: bool = False  # whether a report has given up its thread before
     waits: bool = False  # whether it waits in its report, or for a thread to go on
+    resumes: bool = False  # whether its task goes on from states
+    begins: int = 0  # reports before those that this task has made here
+    folder: str = ""  # of the files of its states; empty if Dask keeps them
+    state: Any = None  # that the present report was given
+    unfit: bool = False  # whether its states cannot be kept
+    nbytes: int | None = None  # of its states
+    kept: float = 0.0  # when its last state was kept
+    kept_after: int = 0  # reports before that
+    rest: float = 0.0  # seconds until the next one: keeping takes time
     away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
 
 
@@ -82,7 +115,10 @@ class Desk:
         self._turns: list[dict[str, Any]] = []
         self._held: set[Hashable] = set()
         self._explored: set[Hashable] = set()  # those of them that wait for a place in the order
+        self._leaving: set[Hashable] = set()  # those that leave the worker
+        self._resumed: dict[Hashable, Kept | None] = {}  # states of tasks that have not reported
         self._heard = 0.0
+        self._peer, self._keep_every = "", KEEP
         # Memory of the worker in bytes when each task began that has not reported; and at the last
         # report, None if a task has begun or ended since.
         self._begun: dict[Hashable, float] = {}
@@ -108,10 +144,12 @@ class Desk:
             seat = self.seats.get(key)
             if seat is None:
                 seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
+                self._resume(seat)
             if seat.number != number:
                 if seat.losses:  # of the trial that ends here
                     self._post_soon(self._message(seat, "reports"))
                 seat.number, seat.reports, seat.iterations = number, 0, Iterations()
+                seat.begins = seat.kept_after = 0
             seat.reports += 1
             seat.iterations.count(step)
             seat.losses.append(loss)
@@ -121,6 +159,85 @@ class Desk:
             self._hold(seat)
             return seat
 
+    def resume(self, key: Hashable, kept: Kept | None) -> None:
+        """Record the state from which a task goes on; None from its beginning."""
+        with self._lock:
+            self._resumed[key] = kept
+
+    def _resume(self, seat: Seat) -> None:
+        seat.resumes = seat.key in self._resumed
+        kept = self._resumed.pop(seat.key, None)
+        seat.folder = annotation_of(self.worker, seat.key, FILES) or ""
+        seat.kept = monotonic()
+        if kept is not None and kept.number == seat.number:
+            seat.begins, seat.iterations = kept.reports, replace(kept.iterations)
+            seat.nbytes = kept.nbytes
+
+    def keep(self, seat: Seat, *, leaves: bool = False) -> bool:
+        """Keep the state that the present report was given. Returns whether it is kept.
+
+        It is copied unless the model `leaves`.
+        """
+        begin, reports = monotonic(), seat.begins + seat.reports
+        if seat.kept_after == reports:
+            return True
+        try:
+            kept = freeze(
+                seat.state,
+                reports,
+                seat.iterations,
+                seat.number,
+                copy=not leaves,
+            )
+            if seat.folder:
+                write(file_of(seat.folder, seat.key), kept)
+        except Exception:
+            seat.unfit = True
+            logger.exception(
+                "the state of %s cannot be kept: the model stays on its worker, and begins anew "
+                "if it is lost",
+                seat.key,
+            )
+            return False
+        done = Event()
+        self.worker.loop.add_callback(self._store, seat, kept, done)
+        if leaves:
+            done.wait(PATIENCE)  # what is large must be on disk before another model begins
+        seat.kept, seat.kept_after, seat.nbytes = monotonic(), reports, kept.nbytes
+        # A copy takes more time where it goes.
+        seat.rest = (seat.kept - begin + kept.nbytes / BANDWIDTH) / KEEPING
+        return True
+
+    def _store(self, seat: Seat, kept: Kept, done: Event) -> None:
+        """Tell the scheduler of a state, and put it where it is kept. On the event loop."""
+        try:
+            ts = self.worker.state.tasks.get(seat.key)
+            name = name_of(seat.key, None if ts is None else ts.run_id, kept.reports)
+            peer = self._peer if kept.nbytes <= REPLICATED else ""
+            state = {
+                "name": "" if seat.folder else name,
+                "nbytes": kept.nbytes,
+                "reports": kept.reports,
+                "peer": peer,
+            }
+            with self._lock:
+                message = {**self._message(seat, "keeps"), "state": state}
+            # The scheduler must know the key before Dask says that it is here.
+            self._post(message)
+            if not seat.folder:
+                store(self.worker, name, kept)
+                if peer:
+                    self.worker.loop.add_callback(self._copy, name, kept, peer)
+        finally:
+            done.set()
+
+    async def _copy(self, name: str, kept: Kept, peer: str) -> None:
+        """Put a replica of a state on another worker."""
+        try:
+            await self.worker.rpc(peer).update_data(data={f"{name}-2": to_serialize(kept)})
+        except OSError:
+            logger.debug("a replica of %s is not on %s", name, peer, exc_info=True)
+
     def leave(self, key: Hashable) -> None:
         """Remove the seat of a task that ended; the next trial in order may go on.
 
@@ -129,6 +246,7 @@ class Desk:
         with self._lock:
             seat = self.seats.pop(key, None)
             self._begun.pop(key, None)
+            self._resumed.pop(key, None)
             self._memory = None
             self._settle()
             message = self._message(seat, "reports") if seat is not None and seat.losses else None
@@ -164,6 +282,8 @@ class Desk:
         """Follow new turns: those of all searches with trials on this worker."""
         with self._lock:
             self._turns, self._heard = [dict(turn) for turn in turns or ()], monotonic()
+            for turn in self._turns:
+                self._peer, self._keep_every = turn.get("peer", ""), turn.get("keep_every", KEEP)
             self._explored.clear()
             for seat in self.seats.values():
                 if not (seat.waits or seat.away) and self._left_pool(seat):
@@ -186,8 +306,10 @@ class Desk:
                 held.update(alive[turn["width"] :])
                 held.difference_update(key for key, _ in turn["prune"])
         self._held = held
+        self._leaving = {key for turn in self._turns for key in turn.get("leave", ())}
         for key, seat in self.seats.items():
-            if key not in held and not self._hold(seat):
+            leaves = key in self._leaving and seat.waits
+            if leaves or (key not in held and not self._hold(seat)):
                 seat.may_go.set()
             else:
                 seat.may_go.clear()
@@ -215,6 +337,25 @@ class Desk:
         worker = self.worker
         return worker.status == Status.running and not worker.batched_stream.closed()
 
+    def must_leave(self, seat: Seat, *, waits: bool) -> bool:
+        """Return whether a trial must leave its worker, instead of waiting if it `waits`."""
+        if seat.state is None or seat.unfit or not seat.resumes:
+            return False
+        if monotonic() - self._heard > SILENCE or self.worker.batched_stream.closed():
+            return False
+        if waits and any(turn.get("leaves") and _is_of(turn, seat) for turn in self._turns):
+            return True
+        return seat.key in self._leaving
+
+    def must_keep(self, seat: Seat, *, waits: bool) -> bool:
+        """Return whether a copy of the state of a trial that stays here should be kept now."""
+        if seat.state is None or seat.unfit or not seat.resumes or seat.nbytes is None:
+            return False
+        if monotonic() - seat.kept < max(seat.rest, 0.0 if waits else self._keep_every):
+            return False
+        limit = self.worker.memory_manager.memory_limit
+        return not limit or self._process_memory() + 2 * seat.nbytes < HALF * limit
+
     def verdict(self, seat: Seat) -> str:
         """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""
         for turn in self._turns:
@@ -234,8 +375,8 @@ class Desk:
         """Send the scheduler what a trial does from now on, and what was not sent before.
 
         `what` is ``"reports"``, ``"waits"`` in its report, ``"goes"`` on after it `waited` some
-        seconds, has ``"left"`` its thread by itself and computes, or ends as it was ``"pruned"`` or
-        ``"stopped"``.
+        seconds, has ``"left"`` its thread by itself and computes, ``"keeps"`` a state and does what
+        it did, or ends as it was ``"pruned"`` or ``"stopped"``.
         """
         with self._lock:
             self._post_soon(self._message(seat, what, waited))
@@ -259,6 +400,8 @@ class Desk:
             "number": seat.number,
             "grown": grown,
             "memory": self._process_memory(),
+            "begins": seat.begins,
+            "moves": None if seat.unfit or seat.state is None else seat.nbytes,
             **named,
         }
 
@@ -306,8 +449,13 @@ class _Follower(WorkerPlugin):
             self._desk.leave(key)
 
 
+def annotation_of(worker: Worker, key: Any, name: str = ANNOTATION) -> Any:
+    """Return an annotation of a task on a worker, or None."""
+    ts = worker.state.tasks.get(key)
+    return ((ts.annotations if ts is not None else None) or {}).get(name)
+
+
 def run_of(worker: Worker, key: Any) -> str | None:
     """Return the search of a task on a worker, or None."""
-    ts = worker.state.tasks.get(key)
-    found = ((ts.annotations if ts is not None else None) or {}).get(ANNOTATION)
+    found = annotation_of(worker, key)
     return found if isinstance(found, str) else None

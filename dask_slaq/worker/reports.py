@@ -13,13 +13,15 @@ from typing import Any
 from distributed import Reschedule, Worker, get_worker, secede
 from distributed.threadpoolexecutor import rejoin, thread_state
 from distributed.threadpoolexecutor import secede as leave_pool
+from distributed.utils import sync
 
 from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.reports import as_loss, as_step, is_usable
-from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of, run_of
+from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, annotation_of, desk_of, run_of
+from dask_slaq.worker.states import FILES, STATE, Leave, fetch, file_of, freeze, read
 
-__all__ = ["Reporter", "in_trial", "job_of_task", "report_trial"]
+__all__ = ["Reporter", "in_trial", "job_of_task", "report_trial", "resume_trial"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +49,13 @@ def job_of_task() -> str | None:
     return name if isinstance(name, str) else None
 
 
-def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None) -> bool:
+def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None, state: Any = None) -> bool:
     """Report the loss of the running task's model, and wait while other models gain more.
 
     A loss that is not finite only counts as an iteration. `step` is the number of the iteration, by
     default the next one, and `trial` distinguishes the models that one task trains one after the
-    other. Returns whether the code runs in a task; outside of a search nothing is reported, with
-    one warning.
+    other. With a `state`, from which `resume_trial` lets it go on, it may leave its worker. Returns
+    whether the code runs in a task; outside of a search nothing is reported, with one warning.
 
     Raises `NonFiniteLoss` if the loss is not a number, `InvalidSetting` if the step is not, and
     after the report `StopTraining` if the search was stopped, or `TrialPruned` if it gave this
@@ -77,13 +79,63 @@ def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None) -> bool
     pool = _pool_here()
     # A task that gave up its thread itself has none to give.
     seat.pool, seat.away = pool, pool is not None and seat.thread not in pool
+    if state is not None:
+        _offer(seat, state)
+    if desk.must_leave(seat, waits=False):
+        _leave(desk, seat)
     if desk.must_wait(seat) and pool is not None and not seat.away:
+        if desk.must_leave(seat, waits=True):
+            _leave(desk, seat)
         _wait(desk, seat)
+    elif desk.must_keep(seat, waits=False):
+        desk.keep(seat)
     elif monotonic() - seat.sent >= PAUSE:
         desk.send(seat, "left" if seat.away else "reports")
-    seat.since = monotonic()
+    seat.since, seat.state = monotonic(), None
     _raise_verdict(desk, seat)
     return True
+
+
+def resume_trial() -> Any:
+    """Return the last state of the task's model; None if there is none, or outside of a search."""
+    found = _task_here()
+    if found is None or found[1] is None:
+        return None
+    worker, key = found
+    if run_of(worker, key) is None:
+        return None
+    note, folder = annotation_of(worker, key, STATE), annotation_of(worker, key, FILES)
+    kept, is_shared = None, False
+    if folder:
+        kept = read(file_of(folder, key))
+    elif note:
+        kept, is_shared = sync(worker.loop, fetch, worker, list(note))
+        if kept is None:
+            logger.warning("the state of %s was lost with its workers: it begins anew", key)
+    desk_of(worker).resume(key, kept)
+    return None if kept is None else kept.thaw(copy=is_shared)
+
+
+def _offer(seat: Seat, state: Any) -> None:
+    """Take the state of a report, with which its model may leave."""
+    seat.state = state
+    if not seat.resumes:
+        _warn_once(
+            (seat.run, "resume"),
+            "a model reports its state, but never asks for it: begin with slaq.resume()",
+        )
+    elif seat.nbytes is None and not seat.unfit:
+        try:
+            seat.nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
+        except Exception:
+            seat.unfit = True
+            logger.exception("the state of %s cannot be pickled: it stays on its worker", seat.key)
+
+
+def _leave(desk: Desk, seat: Seat) -> None:
+    """Leave the worker, unless the state cannot be kept."""
+    if desk.keep(seat, leaves=True):
+        raise Leave
 
 
 def _wait(desk: Desk, seat: Seat) -> None:
@@ -98,9 +150,15 @@ def _wait(desk: Desk, seat: Seat) -> None:
         seat.seceded = True
         secede()
     desk.send(seat, "waits")
+    if desk.must_keep(seat, waits=True):
+        desk.keep(seat)
     with _not_profiled(desk.worker):
         while desk.must_wait(seat) and not desk.is_cancelled(seat):
+            if desk.must_leave(seat, waits=True):
+                _leave(desk, seat)
             seat.may_go.wait(LOOK)
+        if desk.must_leave(seat, waits=False):
+            _leave(desk, seat)
         desk.send(seat, "goes", monotonic() - begin)
         rejoin()
     seat.waits = False

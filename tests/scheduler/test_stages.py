@@ -195,11 +195,10 @@ def test_a_second_run_knows_at_its_first_stage_when_it_ends(policy, tmp_path):
 
     on_virtual_clock(scenario, [2], policy=policy, memory=str(tmp_path / "runs.db"))
     (unknowing, none), (knowing, after) = seen
-    # Without memory, only what is submitted counts: 3 seconds of the first stage are left.
-    assert 0.0 in none and 1 < unknowing["fair"] < 4
+    assert 0.0 in none and unknowing is None  # without memory, nothing tells which stages come
     assert 40.0 in after.round(6)
     assert knowing["fair"] == pytest.approx(24 - 2.5, abs=2)
-    assert unknowing["expected"] < 8 < 20 < knowing["expected"] < knowing["high"]
+    assert 20 < knowing["expected"] < knowing["high"]
     assert knowing["promised"] > knowing["fair"] >= 0
 
 

@@ -3,7 +3,7 @@
 from dask_slaq.core.trials.ended import EndedSearches
 from dask_slaq.core.trials.memory import MANY, TARGET, Footprint, admitted
 from dask_slaq.core.trials.trials import EXPLORE, SearchSettings, Trial, Trials
-from dask_slaq.core.trials.turns import Account, Room, Turns, choose
+from dask_slaq.core.trials.turns import Account, Move, Room, Turns, choose, go_on, moves
 
 __all__ = [
     "EXPLORE",
@@ -12,6 +12,7 @@ __all__ = [
     "Account",
     "EndedSearches",
     "Footprint",
+    "Move",
     "Room",
     "SearchSettings",
     "Trial",
@@ -19,4 +20,6 @@ __all__ = [
     "Turns",
     "admitted",
     "choose",
+    "go_on",
+    "moves",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, at_horizon
 from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
-from dask_slaq.core.settings import is_whole, shown
+from dask_slaq.core.settings import is_number, is_whole, shown
 
 __all__ = ["EXPLORE", "SearchSettings", "Trial", "Trials"]
 
@@ -23,6 +23,8 @@ GOALS = ("best", "all")
 EXPLORE, TURN = 3, 6
 #: Part of the way to the lower end of its band at which a trial with `EXPLORE` reports is ranked.
 DOUBT = 0.5
+#: Part of the seconds that a model still computes that it may take to move, and of those of a turn.
+DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 4
 #: Reports after which a trial may be hopeless. It is if the lower end of its band ends above the
@@ -41,6 +43,8 @@ class SearchSettings:
     maximize: bool = False
     prune: bool = False
     max_waiting: int = 100
+    trial_timeout: float | None = None  # seconds that a model may compute
+    states: str | None = None  # folder of the files of states; None if Dask keeps them
 
     def __post_init__(self) -> None:
         if self.goal not in GOALS:
@@ -53,6 +57,13 @@ class SearchSettings:
         for name in ("maximize", "prune"):
             if not isinstance(value := getattr(self, name), bool):
                 raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+        timeout = self.trial_timeout
+        if timeout is not None and not (is_number(timeout) and 0 < timeout < math.inf):
+            raise InvalidSetting(
+                f"trial_timeout must be a number of seconds > 0, or None, not {shown(timeout)}"
+            )
+        if self.states is not None and not (isinstance(self.states, str) and self.states):
+            raise InvalidSetting(f"states must be a path or None, not {shown(self.states)}")
         if not is_whole(self.max_waiting, 0):
             raise InvalidSetting(
                 f"max_waiting must be a number of models >= 0, not {shown(self.max_waiting)}"
@@ -88,6 +99,17 @@ class Trial:
     outcome: str = ""  # how it ended; empty while it has not
     hopeless: bool = False
     known: float = math.nan  # loss with which it ended before its result was lost
+    moves: bool = False  # it may leave its worker: it reports states, and goes on from them
+    kept: int = 0  # reports at its last state
+    nbytes: int = 0  # of its states
+    span: int = TURN  # reports of a turn
+    away: bool = False  # on no worker, or on its way to one; `worker` is where it was
+    again: int = 0  # reports to come that it has made before: it goes on from an earlier state
+
+    @property
+    def doing(self) -> str:
+        """What it does, in a word, while it has not ended."""
+        return ("away" if self.away else "waiting") if self.waits else "training"
 
     @property
     def explored(self) -> bool:
@@ -102,7 +124,7 @@ class Trial:
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        return not self.waits and self.reports - self.turn < (TURN if self.turn else EXPLORE)
+        return not self.waits and self.reports - self.turn < (self.span if self.turn else EXPLORE)
 
 
 class Trials:
@@ -139,6 +161,17 @@ class Trials:
         """Number of trials that wait."""
         return sum(trial.waits for trial in self.alive.values())
 
+    @property
+    def move(self) -> bool:
+        """Whether all trials that have reported may leave their worker."""
+        known = [trial.moves for trial in self.alive.values() if trial.reports]
+        return bool(known) and all(known)
+
+    @property
+    def staying(self) -> int:
+        """Number of trials that wait on a worker."""
+        return sum(trial.waits and not trial.away for trial in self.alive.values())
+
     def at(self, key: Hashable, worker: str, number: Hashable = None) -> Trial:
         """Return the trial of the task `key`, which begins if it is new, or runs again elsewhere.
 
@@ -146,6 +179,9 @@ class Trials:
         """
         trial = self.alive.get(key)
         if trial is not None and trial.worker == worker and trial.number == number:
+            return trial
+        if trial is not None and trial.away and trial.number == number:
+            trial.worker = worker
             return trial
         if trial is not None:
             self.end(key, "done" if trial.worker == worker else "")
@@ -164,7 +200,7 @@ class Trials:
         seconds: float,
         steps: Iterable[int | None] = (),
     ) -> list[int]:
-        """Record losses of a trial after computing for `seconds`.
+        """Record losses of a trial after computing for `seconds`, but for those known before.
 
         `steps` are the iterations of the reports, as far as they are known. A loss that is not
         usable only counts as an iteration. Returns how many iterations each report adds.
@@ -173,6 +209,10 @@ class Trials:
         trial.computed += seconds
         added = []
         for loss, step in zip(losses, chain(steps, repeat(None)), strict=False):
+            if trial.again:  # its curve has these
+                trial.again -= 1
+                added.append(0)
+                continue
             trial.reports += 1
             before, trial.step = trial.step, next_iteration(trial.step, step)
             added.append(trial.step - before)
@@ -195,6 +235,32 @@ class Trials:
         trial.loss = loss
         self._predictor.report(trial.name, loss)
         self.best = min(self.best, loss)
+
+    def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
+        """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
+        trial.moves, trial.nbytes = True, nbytes
+        step = max(trial.computed / max(trial.step, 1), 1e-6)
+        trial.span = max(TURN, math.ceil(2 * nbytes / bandwidth / (DEAR_TURN * step)))
+
+    def is_dear(self, trial: Trial, bandwidth: float) -> bool:
+        """Return whether to move a trial takes long, for what it still computes."""
+        return 2 * trial.nbytes / bandwidth > DEAR * self.seconds_left(trial)
+
+    def leave(self, key: Hashable) -> bool:
+        """Record that a trial is on no worker any more. Returns whether it goes on from a state."""
+        trial = self.alive.get(key)
+        if trial is None or not trial.kept:
+            return False
+        trial.away = trial.waits = True
+        return True
+
+    def arrive(self, trial: Trial, begins: int) -> None:
+        """Record that a trial goes on after `begins` reports, of which it may have made more."""
+        trial.away = trial.waits = False
+        trial.again = max(trial.reports - begins, 0)
+        if begins > trial.reports:  # it is known by its state alone
+            trial.reports = trial.step = begins
+        self.begin_turn(trial)
 
     def begin_turn(self, trial: Trial) -> None:
         """Record that a trial goes on for a turn."""
@@ -313,8 +379,10 @@ class Trials:
         return self.settings.prune and (steps is None or trial.step + trial.stride <= steps)
 
     def gives_up(self, trial: Trial) -> bool:
-        """Return whether a trial should end now."""
-        return trial.hopeless and self._may_end(trial)
+        """Return whether a trial should end now: it is without hope, or over its time."""
+        most = self.settings.trial_timeout
+        over = most is not None and trial.computed > most
+        return over or (trial.hopeless and self._may_end(trial))
 
     def _is_lost(self, trial: Trial) -> bool:
         """Return whether a trial that diverges is given up, but for the one with the lowest loss.
@@ -352,7 +420,7 @@ class Trials:
                     "predicted": sign * trial.predicted,
                     "low": ends[0],
                     "high": ends[1],
-                    "state": trial.outcome or ("waiting" if trial.waits else "training"),
+                    "state": trial.outcome or trial.doing,
                     "computed": trial.computed,
                     "waited": trial.waited,
                 }

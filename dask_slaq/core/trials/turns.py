@@ -1,15 +1,16 @@
-"""Choice of the trials that have the threads of their worker, which a task cannot leave."""
+"""Choice of the trials that have the threads of their worker, and of those that move to another."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dask_slaq.core.trials.memory import MANY
 from dask_slaq.core.trials.trials import Trial, Trials
 
-__all__ = ["Account", "Room", "Turns", "choose"]
+__all__ = ["Account", "Move", "Room", "Turns", "choose", "go_on", "moves"]
 
 #: Bounds of the balance of an account, in thread-seconds.
 MOST_OWED = 1.0
@@ -56,6 +57,9 @@ class Room:
     used: int = 0  # threads that the search uses there
     wants: int = 0  # threads that it could use there
     keeps: int = 0  # threads that it gives to nobody: a model would begin there without room
+    guests: int = 0  # trials that were sent there to go on, and have not reported
+    leaves: bool = False  # trials that may leave do, instead of waiting there
+    closing: bool = False  # all that may leave do, and none comes
 
 
 @dataclass(slots=True)
@@ -70,6 +74,15 @@ class Turns:
     width: int
     explored: int
     pruned: list[tuple[Hashable, Hashable]]
+    over: list[Hashable]  # trials whose turn is over, and that keep their thread
+    leave: list[Hashable] = field(default_factory=list)  # trials that leave the worker
+
+
+class Move(NamedTuple):
+    """Trial on no worker that goes on at a worker."""
+
+    key: Hashable
+    worker: str
 
 
 def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[str, Turns]:
@@ -81,23 +94,24 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     trials.forecast()
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
     for trial in trials.alive.values():
-        if trial.worker in at:
+        if trial.worker in at and not trial.away:
             at[trial.worker].append(trial)
-    may_wait = trials.settings.max_waiting - trials.waiting
+    may_wait = trials.settings.max_waiting - trials.staying
     found = {}
     ahead = _ahead(trials, at, rooms) if unstarted or any(r.begun for r in rooms.values()) else {}
     for worker in sorted(rooms, key=lambda w: (ahead.get(w, 0.0), w)):
         room = rooms[worker]
+        threads = max(room.threads - room.guests, 0)
         # A model cannot leave its worker: new ones begin where the work will end first.
-        admits = 0 if room.crowded else room.admits
+        admits = 0 if room.crowded and not room.leaves else room.admits
         explores = admits > 0 and ahead.get(worker, 0.0) <= 1.0
         # Without any thread, trials wait that were not explored, too.
-        compared = [trial for trial in at[worker] if trial.explored or not room.threads]
+        compared = [trial for trial in at[worker] if trial.explored or not threads]
         young = len(at[worker]) - len(compared)
         training = sum(not trial.waits for trial in compared)
         # Tasks beyond the threads that others leave have not begun.
-        running = min(room.begun, max(room.threads - young - training, 0))
-        free = max(room.threads - young - running, 0)
+        running = min(room.begun, max(threads - young - training, 0))
+        free = max(threads - young - running, 0)
         new = room.begun - running
         takes = explores and room.takes_new
         reserved = min(unstarted, max(free - new, 0)) if takes else 0
@@ -114,9 +128,10 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         may_wait -= allowed
         # These wait by themselves, before it is known what memory the last one has taken.
         ample = (admits - allowed) // AMPLE
-        explored = max(min(room.threads, may_wait, ample), 0) if explores and new + reserved else 0
+        explored = max(min(threads, may_wait, ample), 0) if explores and new + reserved else 0
         may_wait -= explored
-        if room.crowded or stays:  # those that are done first free their memory
+        if (room.crowded and not room.leaves) or stays:
+            # Those that are done first free their memory.
             compared.sort(key=lambda t: (t.waits, trials.seconds_left(t), t.name))
         elif 1 < width < len(compared) <= 2 * width and _is_over(trials, compared):
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
@@ -127,13 +142,87 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
                 least = min(compared[first:], key=lambda t: (t.step, t.name))
                 compared.remove(least)
                 compared.insert(first, least)
-        for trial in compared[:width]:
-            if not trial.waits and not trial.in_turn:
-                trials.begin_turn(trial)  # another one
+        over = [t.key for t in compared[:width] if not t.waits and not t.in_turn]
         order = [trial.key for trial in compared]
         pruned = [(trial.key, trial.number) for trial in at[worker] if trials.gives_up(trial)]
-        found[worker] = Turns(order, width, explored, pruned)
+        leave = []
+        if room.leaves:
+            held = [] if room.closing else order[:width]
+            some = at[worker] if room.closing else [t for t in compared if t.waits]
+            leave = [t.key for t in some if t.moves and t.key not in held]
+        found[worker] = Turns(order, width, explored, pruned, over, leave)
     return found
+
+
+def go_on(trials: Trials, turns: Mapping[str, Turns]) -> None:
+    """Give the trials whose turn is over, and that keep their thread, another one."""
+    for turn in turns.values():
+        for key in turn.over:
+            trials.begin_turn(trials.alive[key])
+
+
+def moves(
+    trials: Trials,
+    rooms: Mapping[str, Room],
+    turns: Mapping[str, Turns],
+    at: Callable[[Hashable], Collection[str]],
+    bandwidth: float = math.inf,
+    allowed: Mapping[Hashable, Collection[str]] | None = None,
+) -> list[Move]:
+    """Choose which trials go on at another worker, best first, and lower the `turns` there.
+
+    A trial takes a thread that no other has a use for, or that of the worst one whose turn is over,
+    if that is worse. One that waits on a worker is told to leave it first. `at` returns the workers
+    with the state of a trial, which is moved at `bandwidth` bytes per second, and `allowed` has the
+    workers where it may run, if not everywhere.
+    """
+    free: dict[str, int] = {}
+    worst: dict[str, list[Trial]] = {}
+    for worker, turn in turns.items():
+        if rooms[worker].closing:
+            continue
+        free[worker] = max(turn.width - len(turn.order), 0)
+        worst[worker] = [trials.alive[key] for key in turn.over]  # best first
+    found = []
+    for trial in sorted((t for t in trials.alive.values() if _may_move(t, turns)), key=_rank):
+        # There it goes on without being sent.
+        others = [w for w in free if w != trial.worker or trial.away]
+        if allowed is not None and trial.key in allowed:
+            others = [w for w in others if w in allowed[trial.key]]
+        here = at(trial.key)
+        if trials.is_dear(trial, bandwidth):
+            others = [w for w in others if w in here] or others * trial.away
+        target = max(
+            (w for w in others if free[w] > 0),
+            key=lambda w: (w in here, free[w], w),
+            default=None,
+        )
+        if target is None:
+            some = [w for w in others if worst[w]]
+            target = max(some, key=lambda w: (_score(worst[w][-1]), w in here, w), default=None)
+            if target is None or _score(worst[target][-1]) <= _score(trial):
+                continue
+        if trial.away:
+            found.append(Move(trial.key, target))
+        else:
+            turns[trial.worker].leave.append(trial.key)
+        if free[target] > 0:
+            free[target] -= 1
+        else:
+            turns[target].over.remove(worst[target].pop().key)
+        if trial.away:
+            turns[target].width -= 1
+    return found
+
+
+def _may_move(trial: Trial, turns: Mapping[str, Turns]) -> bool:
+    """Return whether a trial is on no worker, or waits where others have the threads."""
+    if trial.away:
+        return trial.waits
+    turn = turns.get(trial.worker)
+    if turn is None or not (trial.moves and trial.kept and trial.waits):
+        return False
+    return trial.key in turn.order[turn.width :] and trial.key not in turn.leave
 
 
 def _ahead(
@@ -151,8 +240,11 @@ def _ahead(
 
 def _rank(trial: Trial) -> tuple[bool, float, str]:
     """Return the sort key of a trial on its worker, first served first."""
-    score = trial.score if not math.isnan(trial.score) else math.inf
-    return (not trial.in_turn, score, trial.name)
+    return (not trial.in_turn, _score(trial), trial.name)
+
+
+def _score(trial: Trial) -> float:
+    return trial.score if not math.isnan(trial.score) else math.inf
 
 
 def _is_over(trials: Trials, last: list[Trial]) -> bool:

@@ -195,10 +195,22 @@ class Pools:
             waiting = (ts for p in pools for ts in p.unfinished if ts.state in self.control.WAITING)
             self._release(ts for ts in waiting if ts not in ready)
         else:
-            if not self.limits:
+            if not (self.limits or self.tracker.models_move):
                 self.seam.remove()
             self.control.restore_all()
             self._release(ready)
+
+    def let_models_move(self, moving: bool) -> None:
+        """Hold models that have left their worker, or no longer."""
+        if moving == self.tracker.models_move:
+            return
+        self.tracker.models_move = moving
+        if moving:
+            self.seam.install()
+        else:
+            self.tracker.leave_to_dask(list(self.tracker.away.values()))
+            if not (self.limits or self.tracker.holding):
+                self.seam.remove()
 
     def give_up(self) -> None:
         """Leave every task to Dask, after a failure, which may have left any record wrong.
@@ -206,14 +218,16 @@ class Pools:
         So one that cannot be undone hinders no other, and Dask decides anew on all tasks that wait
         for a worker, not only on those that are known to be held.
         """
-        undo = [partial(self.hold, False), partial(self.set_limits, {})]
+        undo = [partial(self.let_models_move, False), partial(self.hold, False)]
+        undo += [partial(self.set_limits, {})]
         undo += [partial(self._give_up, pool) for pool in self.pools.values()]
         for each in undo:
             try:
                 each()
             except Exception:
                 logger.exception("some tasks could not be given back to Dask in order")
-        self.tracker.holding = False
+        self.tracker.holding = self.tracker.models_move = False
+        self.tracker.away.clear()
         self._release(list(self.scheduler.unrunnable))
 
     def _give_up(self, pool: Pool) -> None:
@@ -224,7 +238,7 @@ class Pools:
         changed = most.keys() ^ self.limits.most.keys()
         if most:
             self.seam.install()
-        elif not self.tracker.holding:
+        elif not (self.tracker.holding or self.tracker.models_move):
             self.seam.remove()
         self.limits.set(most)
         # Tasks of labels that had no limit were queued or filed as any other, and vice versa.
@@ -367,6 +381,9 @@ class Pools:
         """Restart ``no-workers-timeout`` for held tasks that some worker could run."""
         unrunnable, running = self.scheduler.unrunnable, self.scheduler.running
         self.limits.keep_waiting()
+        for ts in self.tracker.away.values() if running else ():
+            if unrunnable.pop(ts, None) is not None:
+                unrunnable[ts] = monotonic()
         for pool in self.pools.values():
             possible = {kind: any(map(kind.allows, running)) for kind in pool.kinds}
             for ts, entry in pool.ready.items():
@@ -432,7 +449,8 @@ class Pools:
             gang, entry = self.tracker.gangs.is_open(ts), pool.ready[ts]
             assert gang or entry in pool.kinds[entry.kind], f"{ts} is not to be found"
         elif ts.state == "no-worker" and self.tracker.is_held(ts):
-            assert ts in self._to_release, f"{ts} is held, but not ready"
+            waits = ts in self._to_release or ts.key in self.tracker.away
+            assert waits, f"{ts} is held, but not ready"
         assert (ts in pool.running) == (ts in self.sent), f"{ts} is on a worker for one of two"
         if ts in pool.running:
             assert ts.state == "processing", f"{ts} counts as on a worker"

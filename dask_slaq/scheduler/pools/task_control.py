@@ -98,6 +98,14 @@ class TaskControl:
         finally:
             ts.priority = given
 
+    def fill(self) -> None:
+        """Have Dask look at its queue: it does not when a task gives itself back."""
+        self.scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=f"slaq-fill-{time()}")
+
+    def annotate(self, ts: TaskState, name: str, value: Any) -> None:
+        """Set an annotation of a task, which its next run sees."""
+        ts.annotations = {**(ts.annotations or {}), name: value}
+
     def restore(self, ts: TaskState) -> None:
         """Restore the user's restrictions of a task that was sent."""
         self._turn.pop(ts, None)

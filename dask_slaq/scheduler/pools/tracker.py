@@ -18,7 +18,7 @@ from dask_slaq.scheduler.pools.slots import has_thread
 from dask_slaq.scheduler.pools.task_control import Sending
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.core.dispatch import Choice, Entry, Order
     from dask_slaq.scheduler.pools.seam import Seam
@@ -58,6 +58,9 @@ class TaskTracker:
         self.owner: dict[Any, Pool] = {}  # of each task, by key
         self.gangs = Gangs()
         self.holding = False  # whether ready tasks are held
+        # Models that have left their worker, by key: their search sends them, and no pool.
+        self.away: dict[Any, TaskState] = {}
+        self.models_move = False  # whether there may be any
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.
         self.served = 0.0
@@ -83,6 +86,8 @@ class TaskTracker:
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in a pool until it is sent."""
+        if ts.key in self.away:
+            return True
         if not self.holding or ts.key not in self.owner:
             return False
         return not is_direct(ts) or self.gangs.is_open(ts)
@@ -191,6 +196,8 @@ class TaskTracker:
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task; the last arguments are those of the plugin's hook."""
         pool = self.owner.get(key)
+        if finish == "forgotten" and self.away:
+            self.away.pop(key, None)
         if pool is None:
             if start == "processing":
                 self._freed(kwargs.get("worker"))
@@ -209,7 +216,7 @@ class TaskTracker:
                 for dep in ts.waiting_on or ():
                     self._want(each, dep)
         elif finish == "no-worker":
-            if self.is_held(ts):
+            if ts.key not in self.away and self.is_held(ts):
                 self._ready(pool, ts)
         elif finish == "processing":
             self._started(pool, ts)
@@ -305,6 +312,22 @@ class TaskTracker:
                 waits = ts.state == "no-worker" and self.is_held(ts)
                 undo(self._order, choice, listed=waits and ts not in choice.pool.ready)
         return refused.values()
+
+    def send_back(self, ts: TaskState, ws: WorkerState) -> bool:
+        """Send a model that has left its worker to another one. Returns whether it is there."""
+        order = (-math.inf, next(self._count))
+        self.control.send([Sending(ts, ws, frozenset({ws.address}), order)], "a model goes on")
+        if ts.processing_on is not ws:
+            return False
+        self.away.pop(ts.key, None)
+        return True
+
+    def leave_to_dask(self, tasks: Iterable[TaskState]) -> None:
+        """Leave models that have left their worker to Dask, or to their pool."""
+        some = list(tasks)
+        for ts in some:
+            self.away.pop(ts.key, None)
+        self.control.release(some, "a model goes on")
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on

@@ -34,9 +34,9 @@ _CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within")
 #: What the message of a trial says, and what it does from then on.
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
-    *("steps", "grown", "memory"),  # not of older releases
+    *("steps", "grown", "memory", "begins", "moves", "state"),  # not of older releases
 )
-TRIAL_DOES = ("reports", "waits", "goes", "left", "pruned", "stopped")
+TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
@@ -103,7 +103,23 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
     if not all(size is None or (is_number(size) and abs(size) < math.inf) for size in memory):
         raise InvalidSetting(f"a worker takes bytes of memory, not {shown(memory)}")
     found["steps"] = [as_step(step) for step in _listed(found, "steps")]
+    found["begins"] = as_step(found["begins"]) or 0
+    found["moves"] = as_step(found["moves"])
+    found["state"] = None if found["state"] is None else _read_state(found["state"])
     return found
+
+
+def _read_state(given: object) -> dict[str, Any]:
+    """Return what a trial says of its state: its name, bytes, reports, and where a replica goes."""
+    if isinstance(given, Mapping):
+        found = {name: given.get(name) for name in ("name", "nbytes", "reports", "peer")}
+        texts = [found["name"], found["peer"]]
+        counts: list[Any] = [found["nbytes"], found["reports"]]
+        if all(isinstance(text, str) for text in texts) and all(
+            isinstance(n, int) and 0 <= n < 2**63 for n in counts
+        ):
+            return found
+    raise InvalidSetting(f"a state has a name, bytes, reports and a peer, not {shown(given)}")
 
 
 def _listed(found: dict[str, Any], name: str) -> list[Any]:

@@ -26,11 +26,15 @@ from dask_slaq.core.trials import (
     Room,
     SearchSettings,
     Trials,
+    Turns,
     admitted,
     choose,
+    go_on,
+    moves,
 )
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.timers import Soon
+from dask_slaq.scheduler.trials.states import States, remove_files
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -49,6 +53,9 @@ REPEAT = 0.4
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
 #: Reports in which a model whose length is unknown is taken to grow.
 STEPS = 100
+#: Models per thread that must have room beside those that wait on a worker. With less, those that
+#: may leave it do.
+LEAST = 1
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
 RESTARTED = "worker-restart-memory"
 
@@ -81,9 +88,25 @@ class Search:
         """Return its tasks on each worker that have not reported. Work stealing moves some."""
         found: dict[str, list[TaskState]] = {}
         for ts in self.begun.values():
-            if ts.processing_on is not None:
+            if ts.processing_on is not None and not self.is_guest(ts.key):
                 found.setdefault(ts.processing_on.address, []).append(ts)
         return found
+
+    def is_guest(self, key: Any) -> bool:
+        """Return whether a task that has not reported on its worker goes on there from a state."""
+        trial = self.trials.alive.get(key)
+        return trial is not None and trial.away
+
+    def guests_at(self) -> Counter[str]:
+        """Return the number of such tasks on each worker."""
+        some = (ts for ts in self.begun.values() if ts.processing_on and self.is_guest(ts.key))
+        return Counter(ts.processing_on.address for ts in some if ts.processing_on is not None)
+
+    @staticmethod
+    def takes(ws: WorkerState, ts: TaskState) -> bool:
+        """Return whether a worker has the resources of a task, used or not."""
+        needs = ts.resource_restrictions or {}
+        return all(ws.resources.get(name, 0) >= n for name, n in needs.items())
 
     def takes_new(self, ws: WorkerState) -> bool:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
@@ -106,8 +129,13 @@ class Search:
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
         counts = (
-            (self.training + len(self.begun), "trains", "train"),
-            (self.trials.waiting, "waits in its report", "wait in their report"),
+            (
+                self.training + sum(not self.is_guest(key) for key in self.begun),
+                "trains",
+                "train",
+            ),
+            (self.trials.staying, "waits in its report", "wait in their report"),
+            (self.trials.waiting - self.trials.staying, "has left its worker", "have left theirs"),
             (ready, "has not begun", "have not begun"),
         )
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
@@ -140,6 +168,7 @@ class Searches:
         stopping: Collection[str],
         end_job: Callable[[str, str | None], None],
         is_active: Callable[[], bool],
+        let_move: Callable[[bool], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._scheduler, self._engine = scheduler, engine
@@ -148,6 +177,11 @@ class Searches:
         self._is_active, self._fail = is_active, fail
         self.running: dict[str, Search] = {}
         self.ended = EndedSearches()
+        self._let_move = let_move
+        self.states = States(
+            scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
+        )
+        self._to_send: list[tuple[Search, Any, str]] = []  # models that go on, and where
         self._beat = PeriodicCallback(self._decide_if_active, BEAT * 1000)
         self._soon = Soon(self._decide_if_active, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
         self._decided = 0.0
@@ -230,10 +264,15 @@ class Searches:
             self._interrupted[search.pool.client, name] = search.trials, search.runs
             while len(self._interrupted) > INTERRUPTED:
                 self._interrupted.popitem(last=False)
+        folder = search.trials.settings.states
+        if folder and search.outcome == "done" and not search.trials.alive:
+            asyncio.get_running_loop().run_in_executor(None, remove_files, folder)
         self._leave_to_dask(search)
+        self._release(search)
         self._decide()
         if not self.running:
             self._beat.stop()
+            asyncio.get_running_loop().call_soon(self._stay)
             for known in (self._desks, self._memory, self._restarting):
                 known.clear()
 
@@ -244,6 +283,7 @@ class Searches:
             self._send(worker, [])
         self._told.clear()
         loop = asyncio.get_running_loop()
+        loop.call_soon(self._let_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts())
             # Not at once: this may be called inside a transition.
@@ -263,6 +303,16 @@ class Searches:
             ts = self._scheduler.tasks.get(key)
             if ts is not None and key in self._tracker.seceded_at:
                 self._tracker.rested(ts)
+
+    def _stay(self) -> None:
+        if not self.running:
+            self._let_move(False)
+
+    def _release(self, search: Search) -> None:
+        """Leave models that have left their worker to Dask, soon: this may be in a transition."""
+        some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
+        if some:
+            asyncio.get_running_loop().call_soon(self._tracker.leave_to_dask, some)
 
     def trials(self, run: str) -> list[dict[str, Any]]:
         """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""
@@ -295,13 +345,18 @@ class Searches:
         grown: Sequence[float | None] = (),
         memory: float | None = None,
         steps: Collection[int] = (),
+        begins: int = 0,
+        moves: int | None = None,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
         `computed` and `waited` are seconds since the message before, `at` is the worker's Unix
         time, and `run_id` Dask's number of the run of the task. The worker has taken `memory` in
         bytes, and has `grown` by so many before each loss; None where it does not know. `steps` are
-        the iterations of the losses, if the trial names them.
+        the iterations of the losses, if the trial names them. It went on after `begins` reports,
+        may leave its worker if it `moves` a number of bytes, and has kept a `state`, see
+        `States.keep`.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -317,24 +372,35 @@ class Searches:
         if ts.run_id != run_id:
             return  # it was cancelled, and is wanted again: this is of the run before
         self._desks[worker] = self._comm(worker)
-        search.begun.pop(key, None)
+        first = search.begun.pop(key, None) is not None
         trial = search.trials.at(key, worker, number)
+        if trial.away or (first and begins):
+            search.trials.arrive(trial, begins)
+        if moves is not None:
+            search.trials.can_move(trial, moves, self._scheduler.bandwidth)
+        if state is not None:
+            trial.kept = state["reports"]
+            self._let_move(True)
+            if state["name"]:
+                self.states.keep(ts, worker, state["name"], state["nbytes"], state["peer"])
         if memory is not None:
             ws = ts.processing_on
             self._memory[worker] = memory, time(), ws.memory_limit
-            self._learn(search.model, ws, memory, grown, first=not trial.reports)
+            self._learn(search.model, ws, memory, grown, first=first or not trial.reports)
         added = search.trials.report(trial, losses, computed, steps)
         trial.waited += waited
-        rests = what in ("waits", "left")
+        rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         tracker.charge_part(pool, ts, computed, None if rests else at)
         done = self._engine.jobs[pool.name].iteration
-        for more in added:
+        for more in filter(None, added):
             done += more
             # Without any usable loss the best is infinite, and only the iterations count.
             self._report(pool.name, search.trials.best, step=None if more == 1 else done)
         if what in ("pruned", "stopped"):
             trial.verdict = what
-        if rests:
+        if what == "keeps":
+            pass  # it goes on as it did
+        elif rests:
             trial.waits = True
             tracker.rested(ts, idle=what == "waits")
         elif what == "goes" or trial.waits or ts in ts.processing_on.long_running:
@@ -342,6 +408,8 @@ class Searches:
             tracker.resumed(ts)
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
+        if what == "keeps" and trial.in_turn:
+            return
         if what != "reports" or not trial.in_turn or worker not in self._told:
             self._soon.ask()
 
@@ -392,6 +460,9 @@ class Searches:
         if search is None:
             self._soon.ask()  # it may leave a thread to trials, or take one
             return
+        if start != "processing" and finish in ("erred", "forgotten") and search.is_guest(key):
+            search.trials.end(key, _OUTCOMES.get(finish, ""))
+            search.pool.waiting = search.trials.waiting
         if finish == "waiting":
             search.trials.again(key)
         elif key in search.inherited and not self._is_wanted(key):
@@ -404,7 +475,8 @@ class Searches:
             search.begun.pop(key, None)
             outcome = _OUTCOMES.get(finish, "")
             if key in search.trials.alive:
-                search.trials.end(key, outcome)
+                if outcome or not self._leaves(search, key):
+                    search.trials.end(key, outcome)
                 search.pool.waiting = search.trials.waiting
             elif outcome == "failed" and all(trial.key != key for trial in search.trials):
                 # Before its first report.
@@ -413,6 +485,20 @@ class Searches:
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
         self._soon.ask()
+
+    def _leaves(self, search: Search, key: Any) -> bool:
+        """Hold a model that is on no worker any more. Returns whether it goes on from a state."""
+        if not search.trials.leave(key):
+            return False
+        plain = not self._engine.traits.holds_tasks
+        if self._tracker.models_move and not plain and search.pool.name not in self._stopping:
+            self._tracker.away[key] = self._scheduler.tasks[key]
+        return True
+
+    def look(self) -> None:
+        """Choose again soon: a worker has changed."""
+        if self.running:
+            self._soon.ask()
 
     def _is_wanted(self, key: Any) -> bool:
         ts = self._scheduler.tasks.get(key)
@@ -463,7 +549,14 @@ class Searches:
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self.running.items():
             unstarted = 0 if search.pool.paused else self._unstarted(search)
-            for worker, chosen in choose(search.trials, rooms_of[name], unstarted).items():
+            rooms = rooms_of[name]
+            choice = choose(search.trials, rooms, unstarted)
+            if name in self._stopping or (plain and not search.pool.paused):
+                self._release(search)
+            elif self._tracker.models_move:
+                self._move(search, rooms, choice)
+            go_on(search.trials, choice)
+            for worker, chosen in choice.items():
                 if plain and not search.pool.paused:
                     chosen.width, chosen.explored = len(chosen.order), 0
                 turn = {
@@ -476,10 +569,51 @@ class Searches:
                     "prune": chosen.pruned,
                     "steps": search.trials.settings.steps,
                     "stop": name in self._stopping,
+                    "leave": chosen.leave,
+                    "leaves": rooms[worker].leaves,
+                    "peer": self._peer_of(worker),
                 }
                 turns.setdefault(worker, []).append(turn)
         self._decided = now
         return turns
+
+    def _move(self, search: Search, rooms: Mapping[str, Room], choice: Mapping[str, Turns]) -> None:
+        """Choose which models go on at another worker, and send those that have left theirs."""
+        tasks, allowed = self._scheduler.tasks, {}
+        for key in search.trials.alive:
+            ts: TaskState | None = tasks.get(key)  # type: ignore[call-overload]
+            if ts is None:
+                continue
+            if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
+                some = self._tracker.control.allowed(ts)
+                some = self._scheduler.running if some is None else some
+                allowed[key] = [ws.address for ws in some if search.takes(ws, ts)]
+        bandwidth = self._scheduler.bandwidth
+        found = moves(search.trials, rooms, choice, self.states.at, bandwidth, allowed)
+        self._to_send += [(search, move.key, move.worker) for move in found]
+        asyncio.get_running_loop().call_soon(self._send_models)
+
+    def _send_models(self) -> None:
+        """Send models that have left their worker to the workers where they go on."""
+        some, self._to_send = self._to_send, []
+        try:
+            for search, key, worker in some:
+                ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
+                trial = search.trials.alive.get(key)
+                if trial is None or ts is None or ws is None or ts.state != "no-worker":
+                    continue
+                if self._tracker.send_back(ts, ws):
+                    trial.waits, trial.worker = False, worker
+                    search.pool.waiting = search.trials.waiting
+            if self._scheduler.queued and self._is_active():
+                self._tracker.control.fill()
+        except Exception as error:
+            self._fail(error)
+
+    def _peer_of(self, worker: str) -> str:
+        """Return the worker that takes replicas of the states of another one; empty if none is."""
+        others = sorted(ws.address for ws in self._scheduler.running if ws.address != worker)
+        return next((a for a in others if a > worker), others[0] if others else "")
 
     def _tell(self, turns: Mapping[str, list[dict[str, Any]]]) -> None:
         """Send workers their turns, unless they were sent the same a moment ago."""
@@ -516,20 +650,32 @@ class Searches:
         """
         pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
         alive = search.trials.alive.values()
-        trains = Counter(trial.worker for trial in alive if not trial.waits)
-        waits = Counter(trial.worker for trial in alive if trial.waits)
+        trains = Counter(t.worker for t in alive if not (t.waits or t.away))
+        waits = Counter(t.worker for t in alive if t.waits and not t.away)
+        guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
+        bandwidth = self._scheduler.bandwidth
+        dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
+        cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
+        places = {*trains, *waits, *begun, *guests}
+        if self._tracker.models_move and may_move:
+            places |= {ws.address for ws in self._scheduler.running}
         rooms = {}
-        for address in {*trains, *waits, *begun}:
+        for address in places:
             ws = self._scheduler.workers.get(address)
             if ws is None:
                 continue
             there = begun.get(address, [])
             stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
             mine, idle = trains[address] + len(there) - stuck, waits[address]
+            mine += guests[address]
             used += min(mine, ws.nthreads)
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
             crowded, admits = self._memory_room(search, ws)
+            closing = may_move and ws.status != Status.running
+            leaves = closing or (cheap and self._fits(search, ws) and admits < LEAST * ws.nthreads)
+            if leaves:
+                admits = MANY
             keeps = min(trains[address], ws.nthreads) if not (admits or pool.paused) else 0
             rooms[address] = Room(
                 max(threads, keeps),
@@ -540,11 +686,22 @@ class Searches:
                 mine,
                 mine + idle,
                 keeps,
+                guests[address],
+                leaves,
+                closing,
             )
         search.account.update(pool.share, used, seconds)
         if not pool.paused:
             self._limit(search, rooms, waits, wanted)
         return rooms
+
+    @staticmethod
+    def _fits(search: Search, ws: WorkerState) -> bool:
+        """Return whether a worker has the memory for models that come and go, with their states."""
+        largest = max((t.nbytes for t in search.trials.alive.values()), default=0)
+        limit = ws.memory_limit
+        copies = ws.nthreads + 1  # one is read or written
+        return not limit or (limit > search.deadly and largest * copies < TARGET * limit)
 
     def _memory_room(self, search: Search, ws: WorkerState) -> tuple[bool, int]:
         """Return whether a worker is above its target, and how many models may begin there.

@@ -96,8 +96,11 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
 
 
 def _has_unknown_stages(jobs: ScheduledJobs, name: str) -> bool:
-    """Return whether a job has stages, and no like run tells which are to come."""
-    return jobs.pools.pools[name].stages is not None and not jobs.memory.expected_stages(name)
+    """Return whether neither like runs nor reports tell which stages of a job are to come."""
+    stages = jobs.pools.pools[name].stages
+    if stages is None or stages.current.reports:
+        return False
+    return not jobs.memory.expected_stages(name)
 
 
 def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.trials import MANY, TARGET, Footprint, Room, SearchSettings, Trials, choose
+from dask_slaq.core.trials import (
+    MANY,
+    TARGET,
+    Footprint,
+    Room,
+    SearchSettings,
+    Trials,
+    choose,
+    go_on,
+)
 from dask_slaq.core.trials.memory import RECENT, admitted
 from dask_slaq.core.trials.trials import EXPLORE
 
@@ -99,7 +108,9 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
         left = TARGET * limit - sum(bytes_of[k] for k in taken.values())
         left -= model.per_step * sum(trials.steps_left(trials.alive[k]) for k in taken)
         room = Room(threads, 0, left < 0, admitted(model, steps, 0, left))
-        turns = choose(trials, {"a": room}, len(unstarted))["a"]
+        found = choose(trials, {"a": room}, len(unstarted))
+        go_on(trials, found)
+        turns = found["a"]
         for place, key in enumerate(turns.order):
             trial = trials.alive[key]
             if place >= turns.width:

@@ -1,0 +1,82 @@
+"""Last states of models, which are keys in Dask's memory: who has them, and when they are freed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from time import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState
+
+__all__ = ["States", "remove_files"]
+
+logger = logging.getLogger(__name__)
+
+#: Client that wants the keys of all states.
+CLIENT = "slaq-states"
+
+
+def remove_files(folder: str) -> None:
+    """Remove the folder of the states of a search, if this machine can."""
+    try:
+        import fsspec  # type: ignore[import-untyped]
+
+        system, where = fsspec.core.url_to_fs(folder)
+        if system.exists(where):
+            system.rm(where, recursive=True)
+    except Exception:
+        logger.warning("the states in %s could not be removed", folder, exc_info=True)
+
+
+class States:
+    """Last state of each model that has kept one, until the scheduler forgets its task.
+
+    `annotate` tells the next run of a task by which names its state is known. Dask keeps a replica
+    of a key only while a task needs it, so a second replica has a name of its own.
+    """
+
+    def __init__(self, scheduler: Scheduler, annotate: Callable[[TaskState, Any], None]) -> None:
+        self._scheduler, self._annotate = scheduler, annotate
+        self._names: dict[Any, list[str]] = {}  # by key of the task
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def keep(self, ts: TaskState, worker: str, name: str, nbytes: int, peer: str) -> None:
+        """Record the state `name` of a task on its worker, and a replica that goes to a peer."""
+        before = self._names.pop(ts.key, [])
+        names, workers = [name], self._scheduler.workers
+        self._learn(name, worker, nbytes)
+        if peer in workers and peer != worker:
+            names.append(f"{name}-2")
+            self._learn(names[1], peer, nbytes)
+        self._names[ts.key] = names
+        self._annotate(ts, names)
+        self._release(set(before) - set(names))
+
+    def free(self, key: Any) -> None:
+        """Free the state of a task."""
+        self._release(self._names.pop(key, ()))
+
+    def free_forgotten(self) -> None:
+        """Free the states of tasks that the scheduler has forgotten."""
+        for key in [key for key in self._names if key not in self._scheduler.tasks]:
+            self.free(key)
+
+    def at(self, key: Any) -> set[str]:
+        """Return the workers that have the state of a task."""
+        tasks = (self._scheduler.tasks.get(name) for name in self._names.get(key, ()))
+        return {ws.address for ts in tasks if ts is not None for ws in ts.who_has or ()}
+
+    def _learn(self, name: str, worker: str, nbytes: int) -> None:
+        self._scheduler.update_data(who_has={name: [worker]}, nbytes={name: nbytes}, client=CLIENT)
+
+    def _release(self, names: Iterable[str]) -> None:
+        known = [name for name in names if name in self._scheduler.tasks]
+        if known and CLIENT in self._scheduler.clients:
+            self._scheduler.client_releases_keys(known, CLIENT, f"slaq-states-{time()}")
+        cs = self._scheduler.clients.get(CLIENT)
+        if cs is not None and not cs.wants_what:
+            del self._scheduler.clients[CLIENT]

@@ -1,0 +1,182 @@
+"""States of models, in Dask's memory or in files, from which they go on on any worker."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from distributed import Reschedule
+from distributed.protocol import pickle as dask_pickle
+from distributed.worker import get_data_from_worker
+
+from dask_slaq.core.reports import Iterations
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from distributed import Worker
+
+__all__ = ["Kept", "Leave", "fetch", "file_of", "freeze", "name_of", "read", "store", "write"]
+
+#: Annotation of a task with what is known of its state, and of a search that keeps them in files.
+STATE, FILES = "slaq_state", "slaq_states"
+#: Names of the keys of states in Dask's memory begin with this.
+PREFIX = "slaq-state"
+#: Bytes up to which a state has a replica on another worker.
+REPLICATED = 64_000_000
+#: Part of a worker's memory above which a state goes to disk at once.
+LARGE = 0.05
+#: Seconds after which a state that is on its way is asked for elsewhere.
+PATIENCE = 30.0
+
+
+class Leave(BaseException):
+    """Raised in a report to take a model off its worker, with its state kept.
+
+    ``except Exception`` in user code does not catch it, ``finally`` blocks run. Dask asks whether
+    what left a task is a `Reschedule`, and gives the task back to the scheduler.
+    """
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]  # what `isinstance` asks for
+        return Reschedule
+
+
+class Kept:
+    """Pickled state after some reports of a task; its buffers move without being copied."""
+
+    __slots__ = ("body", "buffers", "iterations", "number", "reports")
+
+    def __init__(
+        self,
+        body: Any,
+        buffers: list[Any],
+        reports: int,
+        iterations: Iterations,
+        number: Hashable,
+    ) -> None:
+        self.body, self.buffers, self.reports = body, buffers, reports
+        self.iterations, self.number = iterations, number
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return sum(memoryview(part).nbytes for part in (self.body, *self.buffers))
+
+    def __sizeof__(self) -> int:
+        """Return the size in bytes, for Dask."""
+        return self.nbytes
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle without a copy of the buffers where the protocol can."""
+        parts = [pickle.PickleBuffer(part) for part in self.buffers]
+        return Kept, (self.body, parts, self.reports, self.iterations, self.number)
+
+    def thaw(self, *, copy: bool) -> Any:
+        """Return the state: a `copy`, or with the buffers, which nobody else may have then."""
+        parts = [memoryview(part) for part in self.buffers]
+        own = [bytearray(b) if copy or b.readonly else b for b in parts]
+        return dask_pickle.loads(self.body, buffers=own)
+
+
+def freeze(
+    state: Any, reports: int, iterations: Iterations, number: Hashable, *, copy: bool
+) -> Kept:
+    """Pickle a state, or what it returns if it is a callable.
+
+    Without a `copy` its arrays are shared, which may not change any more. Raises whatever pickle
+    raises.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    made = state() if callable(state) else state
+    body = dask_pickle.dumps(made, buffer_callback=buffers.append)
+    raw: list[Any] = [buffer.raw() for buffer in buffers]
+    if copy:
+        raw = [bytearray(part) for part in raw]
+    return Kept(body, raw, reports, replace(iterations), number)
+
+
+def name_of(key: Hashable, run_id: Any, reports: int) -> str:
+    """Return the key of a state in Dask's memory."""
+    return f"{PREFIX}-{key}-{run_id}-{reports}"
+
+
+def store(worker: Worker, name: str, kept: Kept) -> None:
+    """Put a state into the memory of a worker, or on its disk if it is large. On its event loop."""
+    worker.update_data(data={name: kept})
+    limit, data = worker.memory_manager.memory_limit, worker.data
+    if limit and kept.nbytes > LARGE * limit:
+        fast: Any = getattr(data, "fast", ())
+        while name in fast and data.evict() > 0:  # type: ignore[attr-defined]
+            pass
+
+
+async def fetch(worker: Worker, names: list[str]) -> tuple[Kept | None, bool]:
+    """Return the first of some states that is here, or that another worker has; None without.
+
+    Also returns whether it is in use here as well.
+    """
+    begin = monotonic()
+    while monotonic() - begin < PATIENCE:
+        for name in names:
+            if name in worker.data:
+                return _local(worker, name)
+        who_has = await worker.scheduler.who_has(keys=names)
+        others = [(n, a) for n in names for a in who_has.get(n) or () if a != worker.address]
+        busy = False
+        for name, address in others:
+            try:
+                answer: Any = await get_data_from_worker(worker.rpc, [name], address)
+            except OSError:
+                continue
+            busy = busy or answer["status"] == "busy"
+            if name in answer.get("data", {}):
+                value = answer["data"][name]
+                is_inproc = address.startswith("inproc:")
+                return (value, is_inproc) if isinstance(value, Kept) else (None, False)
+        if not busy:
+            break
+    return None, False
+
+
+def _local(worker: Worker, name: str) -> tuple[Kept, bool]:
+    # What is on disk stays there: it will not be used again.
+    data: Any = worker.data
+    slow = getattr(data, "slow", None)
+    if slow is not None and name not in data.fast and name in slow:
+        return slow[name], False
+    return data[name], True
+
+
+# Files
+
+
+def file_of(folder: str, key: Hashable) -> str:
+    """Return the path of the state of a task in the folder of its search."""
+    return f"{folder}/{hashlib.sha256(str(key).encode()).hexdigest()[:32]}.state"
+
+
+def write(path: str, kept: Kept) -> None:
+    """Write a state to a file, by fsspec; an earlier one is there until this is complete."""
+    import fsspec
+
+    system, where = fsspec.core.url_to_fs(path)
+    system.makedirs(where.rpartition("/")[0], exist_ok=True)
+    with system.open(f"{where}.part", "wb") as file:
+        pickle.dump(kept, file, protocol=5)
+    system.mv(f"{where}.part", where)
+
+
+def read(path: str) -> Kept | None:
+    """Return the state in a file; None if there is none."""
+    import fsspec
+
+    try:
+        with fsspec.open(path, "rb") as file:
+            found = pickle.load(file)
+    except FileNotFoundError:
+        return None
+    return found if isinstance(found, Kept) else None

@@ -1,0 +1,243 @@
+"""Models with a state leave their worker, go on elsewhere, and are not lost with it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from distributed import Worker
+from distributed.utils_test import captured_logger
+from driving import ONE, TWO, until, with_plugin
+
+import dask_slaq as slaq
+
+STEPS = 24
+
+
+def train(offset: float, steps: int = STEPS, seconds: float = 0.01) -> list[int]:
+    """Return the steps that were made, over all runs of the task."""
+    step, made = slaq.resume() or (0, [])
+    while step < steps:
+        time.sleep(seconds)
+        step += 1
+        made = [*made, step]
+        slaq.report(offset + 1 / step, state=(step, made))
+    return made
+
+
+def check(plugin, results) -> None:
+    for made in results:
+        assert made == list(range(1, STEPS + 1))
+    assert plugin.failed is None
+
+
+@with_plugin(TWO)
+async def test_models_with_states_make_each_step_once(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, [8, 3, 9, 5, 0, 7, 2, 6, 1, 4], pure=False)
+        check(plugin, await c.gather(futures))
+    assert {t["state"] for t in await search.trials()} == {"done"}
+    assert {t["iteration"] for t in await search.trials()} == {STEPS}
+    for future in futures:
+        future.release()
+    del futures, future
+    await until(lambda: not s.tasks)
+    assert not plugin.searches.states and "slaq-states" not in s.clients
+
+
+def count(search, what: str) -> int:
+    return sum(getattr(trial, what) for trial in search.trials.alive.values())
+
+
+async def begin(client, plugin, models=8, **settings):
+    """A search of which some models have states and wait: the plugin's record, and futures."""
+    async with slaq.search("grid", client=client, steps=STEPS):
+        futures = client.map(train, range(models), pure=False, **settings)
+    search = plugin.searches.running["grid"]
+    await until(lambda: sum(bool(t.kept) for t in search.trials.alive.values()) >= 4)
+    return search, futures
+
+
+@with_plugin(TWO)
+async def test_models_leave_a_worker_that_is_retired(c, s, plugin, a, b):
+    _search, futures = await begin(c, plugin)
+    await c.retire_workers([a.address])
+    check(plugin, await c.gather(futures))
+
+
+@with_plugin(TWO)
+async def test_models_of_a_worker_that_dies_go_on_from_their_state(c, s, plugin, a, b):
+    search, futures = await begin(c, plugin)
+    {key: t.kept for key, t in search.trials.alive.items() if t.kept}
+    await until(
+        lambda: all(
+            s.tasks[n].who_has for some in plugin.searches.states._names.values() for n in some
+        )
+    )
+    await a.close()
+    results = await c.gather(futures)
+    check(plugin, results)
+
+
+@with_plugin(ONE, Worker=Worker)
+async def test_a_new_worker_gets_models_that_wait(c, s, plugin, a):
+    search, futures = await begin(c, plugin)
+    async with Worker(s.address, nthreads=1) as b:
+        await until(lambda: any(t.worker == b.address for t in search.trials.alive.values()))
+        check(plugin, await c.gather(futures))
+
+
+async def let_some_leave(client, plugin, worker) -> None:
+    """Pause the search, and retire a worker: what leaves it goes nowhere."""
+    await slaq.pause("grid", client=client)
+    await client.retire_workers([worker.address])
+    await until(lambda: plugin.pools.tracker.away)
+
+
+def guarded(offset: float, steps: int = STEPS) -> tuple[list[int], list[str]]:
+    step, made = slaq.resume() or (0, [])
+    said = []
+    try:
+        while step < steps:
+            time.sleep(0.01)
+            step += 1
+            made = [*made, step]
+            try:
+                slaq.report(offset + 1 / step, state=(step, made))
+            except Exception as error:
+                said.append(repr(error))
+    finally:
+        LEFT.append(step)
+    return made, said
+
+
+LEFT: list[int] = []
+RUN: list[tuple[float, int]] = []
+
+
+def train_and_note(offset: float, steps: int = STEPS) -> list[int]:
+    step, made = slaq.resume() or (0, [])
+    while step < steps:
+        time.sleep(0.01)
+        step += 1
+        made = [*made, step]
+        RUN.append((offset, step))
+        slaq.report(offset + 1 / step, state=lambda step=step, made=made: (step, made))
+    return made
+
+
+@with_plugin(TWO)
+async def test_states_in_files_outlive_their_search(c, s, plugin, a, b, tmp_path):
+    RUN.clear()
+    settings = {"client": c, "steps": STEPS, "states": str(tmp_path)}
+    with pytest.raises(KeyboardInterrupt):
+        async with slaq.search("grid", **settings):
+            futures = c.map(train_and_note, range(6), key=[f"model-{i}" for i in range(6)])
+            await until(lambda: len(list(tmp_path.glob("grid/*.state"))) == 6)
+            raise KeyboardInterrupt
+    await c.cancel(futures)
+    await until(lambda: not s.tasks)
+    before = len(RUN)
+    async with slaq.search("grid", **settings):
+        futures = c.map(train_and_note, range(6), key=[f"model-{i}" for i in range(6)])
+        check(plugin, await c.gather(futures))
+    assert len(RUN) < before + 6 * (STEPS - 2)  # no model began anew
+    await until(lambda: not (tmp_path / "grid").exists())
+
+
+def fails_once(steps: int = STEPS) -> list[int]:
+    step, made = slaq.resume() or (0, [])
+    while step < steps:
+        time.sleep(0.01)
+        step += 1
+        made = [*made, step]
+        RUN.append((0.0, step))
+        if step == 20 and sum(n == 20 for _, n in RUN) == 1:
+            time.sleep(0.3)
+            raise ZeroDivisionError
+        slaq.report(1 / step, state=(step, made))
+    return made
+
+
+@with_plugin(ONE)
+async def test_a_task_that_is_retried_goes_on_from_its_last_state(c, s, plugin, a):
+    RUN.clear()
+    async with slaq.search("grid", client=c, steps=STEPS):
+        others = c.map(train, [5, 6, 7], pure=False)
+        future = c.submit(fails_once, retries=1)
+        check(plugin, [await future, *await c.gather(others)])
+    assert len(RUN) < 2 * STEPS - 3
+
+
+def with_a_lock(offset: float, steps: int = STEPS) -> int:
+    slaq.resume()
+    for step in range(steps):
+        time.sleep(0.005)
+        slaq.report(offset + 1 / (step + 1), state=threading.Lock())
+    return steps
+
+
+@with_plugin(TWO)
+async def test_a_state_that_cannot_be_pickled_is_said_and_its_model_waits(c, s, plugin, a, b):
+    with captured_logger("dask_slaq.worker.reports") as log:
+        async with slaq.search("grid", client=c, steps=STEPS) as search:
+            futures = c.map(with_a_lock, range(6), pure=False)
+            assert await c.gather(futures) == [STEPS] * 6
+    assert log.getvalue().count("cannot be pickled: it stays on its worker") == 6
+    assert sum(t["waited"] for t in await search.trials()) > 0
+    assert not plugin.searches.states
+
+
+@with_plugin(TWO)
+async def test_models_that_have_left_are_cancelled(c, s, plugin, a, b):
+    _, futures = await begin(c, plugin)
+    await let_some_leave(c, plugin, a)
+    await c.cancel(futures)
+    await until(lambda: not s.tasks)
+    assert not plugin.pools.tracker.away and not plugin.searches.states
+
+
+@with_plugin(TWO)
+async def test_models_that_have_left_go_on_after_an_exception_left_the_block(c, s, plugin, a, b):
+    with pytest.raises(ZeroDivisionError):
+        async with slaq.search("grid", client=c, steps=STEPS):
+            futures = c.map(train, range(8), pure=False)
+            search = plugin.searches.running["grid"]
+            await until(lambda: count(search, "kept") >= 12)
+            await let_some_leave(c, plugin, a)
+            raise ZeroDivisionError
+    await until(lambda: not plugin.searches.running)
+    check(plugin, await c.gather(futures))
+
+
+@pytest.mark.parametrize("what", ["failure", "unregistered", "stopped"])
+@with_plugin(TWO)
+async def test_models_that_have_left_go_on_whatever_fails(c, s, plugin, a, b, what):
+    _search, futures = await begin(c, plugin)
+    await let_some_leave(c, plugin, a)
+    if what == "failure":
+        plugin.fall_back(RuntimeError("test"))
+    elif what == "unregistered":
+        await c.unregister_scheduler_plugin("slaq")
+    else:
+        await slaq.stop("grid", client=c)
+        await until(lambda: all(future.done() for future in futures))
+        assert {f.status for f in futures} <= {"error", "finished"}
+        return
+    for made in await c.gather(futures):
+        assert made == list(range(1, STEPS + 1))
+    assert not plugin.pools.tracker.away
+
+
+@with_plugin(TWO)
+async def test_code_that_catches_exceptions_lets_its_model_leave(c, s, plugin, a, b):
+    LEFT.clear()
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(guarded, range(8), pure=False)
+    search = plugin.searches.running["grid"]
+    await until(lambda: sum(bool(t.kept) for t in search.trials.alive.values()) >= 4)
+    await c.retire_workers([a.address])
+    for made, said in await c.gather(futures):
+        assert made == list(range(1, STEPS + 1)) and not said
+    assert len(LEFT) > 8  # `finally` runs whenever a model leaves
