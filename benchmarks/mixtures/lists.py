@@ -158,6 +158,10 @@ _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]
         [2] * 4,
         lambda rng: [*_trainings(3, rng), *(_reduction(f"r{i}", 80, 0.15) for i in range(3))],
     ),
+    "eight-reductions": (
+        [2] * 4,
+        lambda rng: [_reduction(f"r{i}", 64, 0.1) for i in range(8)],
+    ),
     "dribble": (
         [1] * 8,
         lambda rng: [

@@ -96,6 +96,7 @@ async def test_status_tells_every_job(c, s, a, b):
         "owners": {},
         "limits": {},
         "speeds": "",
+        "foretold": {"ended": 0, "held": 0},
         "memory": {"file": None, "runs": 0, "stored": 0, "failed": None},
     }
     async with jobs(c, "a", "b") as (job, _):

@@ -136,6 +136,9 @@ def _data(plugin: SlaqPlugin) -> BoardData:
     data.head = f"Policy {status['policy']}, {data.capacity} threads, {jobs}."
     if status["speeds"]:
         data.head += f" {status['speeds'].capitalize()}."
+    if (foretold := status["foretold"])["ended"]:
+        ended, held = foretold["ended"], foretold["held"]
+        data.head += f" Of the last {ended} ends, {held} were in their band."
     if plugin.failed is not None:
         data.note = f"Plain Dask schedules all tasks, as the plugin failed: {plugin.failed}"
         data.broken = True
