@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import pickle
 from dataclasses import replace
+from functools import partial
 from time import monotonic
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from distributed import Reschedule
@@ -23,6 +25,8 @@ __all__ = ["Kept", "Leave", "fetch", "file_of", "freeze", "name_of", "read", "st
 
 #: Annotation of a task with what is known of its state, and of a search that keeps them in files.
 STATE, FILES = "slaq_state", "slaq_states"
+#: Types of callables that make a state when it is needed.
+MAKERS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 #: Names of the keys of states in Dask's memory begin with this.
 PREFIX = "slaq-state"
 #: Bytes up to which a state has a replica on another worker.
@@ -85,13 +89,13 @@ class Kept:
 def freeze(
     state: Any, reports: int, iterations: Iterations, number: Hashable, *, copy: bool
 ) -> Kept:
-    """Pickle a state, or what it returns if it is a callable.
+    """Pickle a state, or what it returns if it is a function.
 
-    Without a `copy` its arrays are shared, which may not change any more. Raises whatever pickle
-    raises.
+    Models may be callable, too: they are states themselves. Without a `copy` its arrays are shared,
+    which may not change any more. Raises whatever pickle raises.
     """
     buffers: list[pickle.PickleBuffer] = []
-    made = state() if callable(state) else state
+    made = state() if isinstance(state, MAKERS) else state
     body = dask_pickle.dumps(made, buffer_callback=buffers.append)
     raw: list[Any] = [buffer.raw() for buffer in buffers]
     if copy:

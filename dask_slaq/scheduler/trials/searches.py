@@ -77,6 +77,7 @@ class Search:
         self.model = Footprint()
         self.deadly = 0  # largest memory limit of a worker that died of its memory
         self.outcome: str | None = None  # how its block was left; None while it is open
+        self.cut_off: set[Any] = set()  # trials that left their worker before they ended
         self.bound: int | None = None
 
     @property
@@ -265,7 +266,12 @@ class Searches:
             while len(self._interrupted) > INTERRUPTED:
                 self._interrupted.popitem(last=False)
         folder = search.trials.settings.states
-        if folder and search.outcome == "done" and not search.trials.alive:
+        ends = {trial.outcome for trial in search.trials.ended}
+        if (
+            folder
+            and search.outcome == "done"
+            and not (search.trials.alive or search.cut_off or ends - {"done", "pruned"})
+        ):
             asyncio.get_running_loop().run_in_executor(None, remove_files, folder)
         self._leave_to_dask(search)
         self._release(search)
@@ -471,10 +477,13 @@ class Searches:
         if finish == "processing":
             ts = self._scheduler.tasks[key]
             search.begun[key] = ts
+            search.cut_off.discard(key)
         elif start == "processing":
             search.begun.pop(key, None)
             outcome = _OUTCOMES.get(finish, "")
             if key in search.trials.alive:
+                if not outcome:
+                    search.cut_off.add(key)
                 if outcome or not self._leaves(search, key):
                     search.trials.end(key, outcome)
                 search.pool.waiting = search.trials.waiting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
@@ -144,6 +145,45 @@ async def test_states_in_files_outlive_their_search(c, s, plugin, a, b, tmp_path
         check(plugin, await c.gather(futures))
     assert len(RUN) < before + 6 * (STEPS - 2)  # no model began anew
     await until(lambda: not (tmp_path / "grid").exists())
+
+
+@with_plugin(TWO)
+async def test_states_in_files_outlive_a_program_that_left_its_block(c, s, plugin, a, b, tmp_path):
+    async with slaq.search("grid", client=c, steps=STEPS, states=str(tmp_path)):
+        futures = c.map(train, range(6), pure=False)
+        await until(lambda: len(list(tmp_path.glob("grid/*.state"))) == 6)
+    await c.cancel(futures)  # as Dask does if the program dies
+    await until(lambda: not s.tasks and not plugin.searches.running)
+    await asyncio.sleep(0.2)
+    assert len(list(tmp_path.glob("grid/*.state"))) == 6
+
+
+class Model:
+    """A model that can be called, like every module of torch."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def __call__(self, x: int = 1) -> int:
+        return 2 * x
+
+
+def train_callable(offset: float) -> list[int]:
+    model = slaq.resume() or Model()
+    while len(model.steps) < STEPS:
+        time.sleep(0.01)
+        model.steps.append(len(model.steps) + 1)
+        slaq.report(offset + 1 / len(model.steps), state=model)
+    return model.steps
+
+
+@with_plugin(TWO)
+async def test_a_model_that_can_be_called_is_a_state_itself(c, s, plugin, a, b):
+    async with slaq.search("callable", client=c, steps=STEPS):
+        futures = c.map(train_callable, range(6), pure=False)
+        await until(lambda: count(plugin.searches.running["callable"], "kept") >= 2)
+        await c.retire_workers([b.address])
+        check(plugin, await c.gather(futures))
 
 
 def fails_once(steps: int = STEPS) -> list[int]:
