@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote
 
 import dask
 
@@ -169,7 +170,11 @@ def search(
     check_job_settings(weight, min_share, max_share, latest=latest)
     if isinstance(trial_timeout, str):
         trial_timeout = seconds_of(trial_timeout, "trial_timeout")
-    folder = None if states is None else f"{states}/{name}"
+    # The name is one part of the path, whatever it is.
+    part = quote(name, safe=" ")
+    if part.startswith("."):
+        part = f"%2E{part[1:]}"
+    folder = None if states is None else f"{states}/{part}"
     options = SearchSettings(goal, steps, maximize, prune, max_waiting, trial_timeout, folder)
     settings = {
         "weight": weight,

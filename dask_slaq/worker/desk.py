@@ -235,7 +235,7 @@ class Desk:
         """Put a replica of a state on another worker."""
         try:
             await self.worker.rpc(peer).update_data(data={f"{name}-2": to_serialize(kept)})
-        except OSError:
+        except (OSError, RuntimeError):  # the latter if this worker closes
             logger.debug("a replica of %s is not on %s", name, peer, exc_info=True)
 
     def leave(self, key: Hashable) -> None:

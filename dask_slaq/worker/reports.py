@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager
@@ -80,7 +81,7 @@ def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None, state: 
     # A task that gave up its thread itself has none to give.
     seat.pool, seat.away = pool, pool is not None and seat.thread not in pool
     if state is not None:
-        _offer(seat, state)
+        _offer(desk, seat, state)
     if desk.must_leave(seat, waits=False):
         _leave(desk, seat)
     if desk.must_wait(seat) and pool is not None and not seat.away:
@@ -116,20 +117,38 @@ def resume_trial() -> Any:
     return None if kept is None else kept.thaw(copy=is_shared)
 
 
-def _offer(seat: Seat, state: Any) -> None:
+def _offer(desk: Desk, seat: Seat, state: Any) -> None:
     """Take the state of a report, with which its model may leave."""
     seat.state = state
     if not seat.resumes:
+        if desk.is_cancelled(seat):
+            return  # its task is gone, and what it resumed from is forgotten
         _warn_once(
             (seat.run, "resume"),
             "a model reports its state, but never asks for it: begin with slaq.resume()",
         )
     elif seat.nbytes is None and not seat.unfit:
+        if _is_within("joblib"):
+            seat.unfit = True
+            return
         try:
             seat.nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
         except Exception:
             seat.unfit = True
             logger.exception("the state of %s cannot be pickled: it stays on its worker", seat.key)
+
+
+def _is_within(package: str) -> bool:
+    """Return whether functions of a package call this one.
+
+    joblib returns whatever is raised in a task as its result, and so the way off a worker as well.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] == package:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _leave(desk: Desk, seat: Seat) -> None:

@@ -19,13 +19,15 @@ CLIENT = "slaq-states"
 
 
 def remove_files(folder: str) -> None:
-    """Remove the folder of the states of a search, if this machine can."""
+    """Remove the states of a search from its folder, if this machine can, and an empty folder."""
     try:
         import fsspec  # type: ignore[import-untyped]
 
         system, where = fsspec.core.url_to_fs(folder)
-        if system.exists(where):
-            system.rm(where, recursive=True)
+        for path in (*system.glob(f"{where}/*.state"), *system.glob(f"{where}/*.state.part")):
+            system.rm_file(path)
+        if system.isdir(where) and not system.ls(where):
+            system.rmdir(where)
     except Exception:
         logger.warning("the states in %s could not be removed", folder, exc_info=True)
 

@@ -158,6 +158,34 @@ async def test_states_in_files_outlive_a_program_that_left_its_block(c, s, plugi
     assert len(list(tmp_path.glob("grid/*.state"))) == 6
 
 
+@with_plugin(TWO)
+async def test_only_files_of_states_are_removed(c, s, plugin, a, b, tmp_path):
+    for name in ("grid", "victim"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "mine.txt").write_text("mine")
+    for name in ("grid", "../runs/victim", ".."):
+        async with slaq.search(name, client=c, steps=STEPS, states=str(tmp_path / "runs")):
+            check(plugin, await c.gather(c.map(train, range(4), pure=False)))
+    states = tmp_path.rglob("*.state")
+    await until(lambda: not list(tmp_path.rglob("*.state")))
+    assert not list(states)
+    assert len(list(tmp_path.rglob("mine.txt"))) == 2
+
+
+@with_plugin(TWO)
+async def test_models_under_joblib_stay_on_their_worker(c, s, plugin, a, b):
+    """It would return the exception by which they leave as their result."""
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(as_joblib_does, range(8), pure=False)
+        assert all(isinstance(made, list) for made in await c.gather(futures))
+
+
+def as_joblib_does(offset: float):
+    from joblib._parallel_backends import _TracebackCapturingWrapper
+
+    return _TracebackCapturingWrapper(lambda: train(offset))()
+
+
 class Model:
     """A model that can be called, like every module of torch."""
 
