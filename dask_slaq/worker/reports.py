@@ -9,6 +9,7 @@ from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 from distributed import Reschedule, Worker, get_worker, secede
