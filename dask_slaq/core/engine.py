@@ -30,11 +30,7 @@ from dask_slaq.core.policies import (
     with_efficiency_cap,
 )
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.promises import (
-    advance_fair_clock,
-    credit_entitlement,
-    refill_tokens,
-)
+from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import check_engine_settings, check_job_settings

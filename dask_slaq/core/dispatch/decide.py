@@ -77,7 +77,7 @@ class Turn:
     free: Callable[[Collection[Kind]], tuple[int, int]] = lambda kinds: (0, 0)
     inputs: Callable[[Entry], Inputs] = lambda entry: Inputs(0.0, (), lambda address: 0.0)
     room: Callable[[str | None], float] = lambda label: math.inf
-    full: Callable[[str], bool] = lambda label: True  # whether tasks of a label run
+    runs: Callable[[str], bool] = lambda label: True  # whether tasks of a label run
     pinned: Mapping[Contender, Sequence[Pinned]] = field(default_factory=dict)
 
     choices: list[Choice] = field(default_factory=list)
@@ -265,7 +265,7 @@ def _kept_apart(turn: Turn, pool: Contender) -> bool:
         if kind.label is not None:
             ready[kind.label] += len(tasks)
     return any(
-        count > turn.room(label) - turn.labels[label] and (turn.full(label) or turn.labels[label])
+        count > turn.room(label) - turn.labels[label] and (turn.runs(label) or turn.labels[label])
         for label, count in ready.items()
     )
 

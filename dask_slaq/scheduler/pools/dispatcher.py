@@ -96,7 +96,7 @@ class Dispatcher:
         self.again = {
             address: seconds
             for address in (seen.keys() | touched) - turn.left
-            if 0 < (seconds := order.slot_in(turn.place(address) or seen[address])) < math.inf
+            if (seconds := order.slot_in(turn.place(address) or seen[address])) > 0
         }
 
     def _turn(self, open_: Sequence[Place], seen: dict[str, Place], now: float) -> Turn:

@@ -252,11 +252,11 @@ class TaskTracker:
             ws = self.scheduler.workers.get(home)
             if ws is not None:
                 seconds = self._order.slot_in(self.sent.place(ws, monotonic()))
-                if not seconds:
+                if seconds:
+                    self.wakeups.later(home, seconds)
+                else:
                     self.wakeups.look_at.add(home)
                     self.wakeups.soon()
-                elif seconds < math.inf:
-                    self.wakeups.later(home, seconds)
 
     def _not_ready(self, pool: Pool, ts: TaskState) -> None:
         for each in (pool, *self._wanted.get(ts, ())):
@@ -442,10 +442,10 @@ class TaskTracker:
                 place = self.sent.place(ws, monotonic())
                 if place.is_low():
                     seconds = self._order.slot_in(place)
-                    if not seconds:
-                        self.wakeups.soon(ahead=place.free_in() > 2 * TOGETHER)
-                    elif seconds < math.inf:
+                    if seconds:
                         self.wakeups.later(worker, seconds)
+                    else:
+                        self.wakeups.soon(ahead=place.free_in() > 2 * TOGETHER)
                 return
         self.wakeups.soon()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from time import monotonic
 
@@ -53,8 +54,12 @@ class Wakeups:
             self._soon.ask(patience=TOGETHER * ahead)
 
     def later(self, worker: str, seconds: float) -> None:
-        """Schedule a dispatch that looks at a worker, or at none if it is "", after a delay."""
-        self._later.set(monotonic() + seconds, worker)
+        """Schedule a dispatch that looks at a worker, or at none if it is "", after a delay.
+
+        Nothing is scheduled if that is infinite.
+        """
+        if seconds < math.inf:
+            self._later.set(monotonic() + seconds, worker)
 
     def forget(self, worker: str) -> None:
         """Forget a worker that left."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
+from dask_slaq.core.dispatch import Kind
 from dask_slaq.core.trials import (
     EXPLORE,
     MANY,
@@ -102,12 +103,6 @@ class Search:
         """Return the number of such tasks on each worker."""
         some = (ts for ts in self.begun.values() if ts.processing_on and self.is_guest(ts.key))
         return Counter(ts.processing_on.address for ts in some if ts.processing_on is not None)
-
-    @staticmethod
-    def takes(ws: WorkerState, ts: TaskState) -> bool:
-        """Return whether a worker has the resources of a task, used or not."""
-        needs = ts.resource_restrictions or {}
-        return all(ws.resources.get(name, 0) >= n for name, n in needs.items())
 
     def takes_new(self, ws: WorkerState) -> bool:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
@@ -596,7 +591,8 @@ class Searches:
             if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
-                allowed[key] = [ws.address for ws in some if search.takes(ws, ts)]
+                needs = Kind(None, tuple((ts.resource_restrictions or {}).items()))
+                allowed[key] = [ws.address for ws in some if needs.allows(ws)]
         bandwidth = self._scheduler.bandwidth
         found = moves(search.trials, rooms, choice, self.states.at, bandwidth, allowed)
         self._to_send += [(search, move.key, move.worker) for move in found]
