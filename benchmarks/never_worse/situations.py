@@ -220,8 +220,7 @@ SITUATIONS: dict[str, Situation] = {
             _training("t", 0.2),
             _loads("l", 48, 0.5, seconds=0.5, nbytes=2 * 10**8, fan=4, then=0.1, mapped=0.3),
         ],
-        # By the work left the loads come before the training, and more of them run at once.
-        Figure("most bytes", _most_bytes, {"fair": 1.2, "max-total": 1.4}),
+        Figure("most bytes", _most_bytes, _both(1.2)),
     ),
     "stencil": _situation(
         [2] * 4,

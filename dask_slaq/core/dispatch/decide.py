@@ -222,7 +222,8 @@ def _serve(order: Order, turn: Turn, stage: int) -> None:
                 continue
         found = _choose(order, turn, pool, key, stage)
         if found is None:
-            if pool.first_root() and not turn.only_threads:
+            waits = pool.first_root() and not _yields(order, pool.kinds[ANY], stage)
+            if waits and not turn.only_threads:
                 # It waits for a free thread: no other job's task is sent ahead instead.
                 turn.only_threads = True
                 turn.leave([a for a, place in turn.open.items() if not place.has_thread])
@@ -325,6 +326,8 @@ def _choose(
             if (best is None or rank < least) and _may(order, turn, pool, entry, place):
                 best, least = (entry, place, "home of its input"), rank
         entry = ready.at()
+        if entry is not None and entry.rootish and _yields(order, ready, stage):
+            entry = None
         if entry is not None and (best is None or entry[:3] < least):
             found = _least_loaded(order, turn, pool, key, entry, stage)
             if found is not None:
@@ -337,6 +340,12 @@ def _choose(
     entry, place, where = best
     lent = "" if place.address in pool.workers else "lent, "
     return entry, place, f"{lent}{TURNS[key.turn]}: {where}"
+
+
+def _yields(order: Order, ready: Ready, stage: int) -> bool:
+    """Return whether a job loads no more while its data waits for its workers, if others wait."""
+    waits_at_home = len(ready) > ready.count_at[""]
+    return stage is not ANYWHERE and waits_at_home and len(order.waiting.pools) > 1
 
 
 def _least_loaded(

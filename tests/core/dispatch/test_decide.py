@@ -24,7 +24,18 @@ from dispatch_worlds import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.dispatch import ANY, Like, Place, Sent, decide, undo
+from dask_slaq.core.dispatch import (
+    ANY,
+    Contender,
+    Entry,
+    Like,
+    Order,
+    Place,
+    Sent,
+    Turn,
+    decide,
+    undo,
+)
 
 #: What `decide` may meet, but for gangs and limits of owners, which have worlds of their own.
 anything = worlds(priorities=True)
@@ -565,3 +576,26 @@ def test_a_place_that_took_tasks_is_as_one_built_anew_with_them(threads, before,
         assert getattr(taken, each) == getattr(anew, each), each
     for ask in ("has_slot", "free_in", "next_end", "resource_free_in", "is_low", "has_trivial"):
         assert getattr(taken, ask)() == getattr(anew, ask)(), ask
+
+
+def _waiting_job(order, name, index, entries):
+    job = Contender(name, index_of=order.waiting, index=index)
+    for entry in entries:
+        job.push(entry)
+    return job
+
+
+def _task(count, *, root=True, homes=()):
+    return Entry(root, (0,), count, f"task-{count}", ANY, homes, Like(0.5), loads=root)
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_what_is_loaded_is_used_before_more_is_loaded_if_others_want_the_slot(others):
+    """The job of the highest index has data at a busy worker: its next load waits for others."""
+    order = Order()
+    _waiting_job(order, "loads", 2.0, [_task(0), _task(1, root=False, homes=("busy",))])
+    if others:
+        _waiting_job(order, "other", 1.0, [_task(2)])
+    turn = Turn({"free": Place("free", 1, 0)}, threads=2, running=2)
+    (choice,) = decide(order, turn)
+    assert choice.pool.name == ("other" if others else "loads")
