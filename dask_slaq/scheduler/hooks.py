@@ -61,7 +61,8 @@ def replace(plain: Any, make: Callable[[Any], Any]) -> Any:
 def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
     """Call `before` with each message of the stream handler `op`, and what it returns afterwards.
 
-    It may return None. The handler may be a coroutine function.
+    It may return None, or False: then the message is dropped. The handler may be a coroutine
+    function.
     """
 
     def around(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,6 +70,8 @@ def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
 
             async def wait_for(**message: Any) -> None:
                 then = before(**message)
+                if then is False:
+                    return
                 try:
                     await handler(**message)
                 finally:
@@ -79,6 +82,8 @@ def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
 
         def call(**message: Any) -> None:
             then = before(**message)
+            if then is False:
+                return
             try:
                 handler(**message)
             finally:
@@ -98,15 +103,7 @@ def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
 
 def screen(scheduler: Scheduler, op: str, drops: Callable[..., Any]) -> None:
     """Call the stream handler `op`, but not with messages that `drops` returns true for."""
-
-    def around(handler: Callable[..., Any]) -> Callable[..., Any]:
-        def call(**message: Any) -> None:
-            if not drops(**message):
-                handler(**message)
-
-        return call
-
-    scheduler.stream_handlers[op] = replace(scheduler.stream_handlers[op], around)
+    surround(scheduler, op, lambda **message: False if drops(**message) else None)
 
 
 def precede(scheduler: Scheduler, name: str, first: Callable[[], None]) -> None:

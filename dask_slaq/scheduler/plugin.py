@@ -584,8 +584,20 @@ class SlaqPlugin(SchedulerPlugin):
         """Return whether an event of a client is dropped: see `Messages.is_forged`."""
         return self.messages.is_forged(topic)
 
+    def _copy_secedes(self, *, key: Any, worker: str, **message: Any) -> bool | None:
+        """Drop the message of a copy of a task, which older Dask takes for that of the task."""
+        return False if self.spares.is_elsewhere(key, worker) else None
+
+    @guarded_as(otherwise=_copy_secedes)
+    def _task_secedes(self, *, key: Any, worker: str, **message: Any) -> Any:
+        """Run before Dask reads that a task seceded; returns what runs after."""
+        if self.spares.is_elsewhere(key, worker):
+            return False
+        self.spares.seceded(key)
+        return functools.partial(self._task_seceded, key)
+
     @guarded
-    def _task_seceded(self, *, key: Any, **message: Any) -> None:
+    def _task_seceded(self, key: Any) -> None:
         """Free the slot of a task that seceded."""
         if self.jobs.reports:
             self.pools.tracker.seceded(key)
@@ -674,7 +686,8 @@ HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "log_event": None,
     "valid_workers_downscaling": None,
     "restart": None,
-    "_task_seceded": (follow, "long-running"),
+    "_task_secedes": (surround, "long-running"),
+    "_task_seceded": None,  # after that
     "_task_moves": (surround, "steal-response"),
     "_task_moved": None,  # after that
     "_task_finished": (screen, "task-finished"),

@@ -214,6 +214,19 @@ class Spares:
                 self._control.move(ts, self.scheduler.workers[worker])
             self.won += 1
 
+    def seceded(self, key: Any) -> None:
+        """Make no copy of a task that gave up its thread: it may wait for as long as it likes."""
+        running = self.running.pop(key, None)
+        if running is not None:
+            self._alarm.forget(key)
+            self._drop(key, running)
+
+    def is_elsewhere(self, key: Any, worker: str) -> bool:
+        """Return whether a task runs on another worker than on `worker`."""
+        ts = self.scheduler.tasks.get(key)
+        there = None if ts is None else ts.processing_on
+        return there is not None and there.address != worker
+
     def drop(self, key: Any, worker: str, run_id: int | None) -> bool:
         """Drop the end of a copy, as the first run goes on. Returns whether it was one's.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from threading import Event
 
 import dask
-from distributed import Worker, get_worker
+from distributed import Worker, get_worker, secede
 from distributed.utils_test import captured_logger, gen_cluster
 from driving import start_plugin, until
 
@@ -31,6 +32,8 @@ def hold(name: str) -> str:
     """
     worker = get_worker().name
     if name:
+        if name == "secedes" and worker == "copy":
+            secede()
         MAY_END[f"{name}-{worker}"].wait(60)
         if name == "fails" and worker == "copy":
             raise ValueError("the copy fails")
@@ -51,7 +54,7 @@ def with_copy(test):
             workers = dict(zip(names, (first, copy), strict=True))
             with dask.annotate(slaq_spare=True):
                 await client.gather([client.submit(hold, "", pure=False) for _ in range(8)])
-                kind = "fails" if "fails" in test.__name__ else "task"
+                kind = next((k for k in ("fails", "secedes") if k in test.__name__), "task")
                 future = client.submit(hold, kind, workers=["first"], allow_other_workers=True)
             ends = {name: MAY_END[f"{kind}-{name}"] for name in names}
             for event in ends.values():
@@ -59,7 +62,8 @@ def with_copy(test):
             try:
                 await until(lambda: plugin.spares.made == 1, 5)
                 there = workers["copy"].state.tasks
-                await until(lambda: future.key in there and there[future.key].state == "executing")
+                state = "long-running" if kind == "secedes" else "executing"
+                await until(lambda: future.key in there and there[future.key].state == state)
                 await test(client, scheduler, plugin, future, workers, ends)
             finally:
                 for event in ends.values():
@@ -105,6 +109,20 @@ async def test_both_may_end_at_once(client, scheduler, plugin, future, workers, 
         event.set()
     assert await future in ("first", "copy")
     assert await client.submit(len, future) > 0
+
+
+@with_copy
+async def test_a_copy_that_secedes_is_not_the_task(
+    client, scheduler, plugin, future, workers, ends
+):
+    ws = scheduler.tasks[future.key].processing_on
+    before = len(scheduler.story(future.key))
+    await client.submit(str.upper, "x")  # after what the worker of the copy has sent
+    await asyncio.sleep(0.05)
+    assert len(scheduler.story(future.key)) == before
+    assert not ws.long_running and future.key not in plugin.pools.tracker.seceded_at
+    ends["first"].set()
+    assert await future == "first"
 
 
 @with_copy
