@@ -6,14 +6,14 @@ import logging
 import sys
 import threading
 from collections.abc import Collection, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
 from typing import Any
 
 from distributed import Reschedule, Worker, get_worker, secede
-from distributed.threadpoolexecutor import rejoin, thread_state
+from distributed.threadpoolexecutor import thread_state
 from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.utils import sync
 
@@ -180,8 +180,21 @@ def _wait(desk: Desk, seat: Seat) -> None:
         if desk.must_leave(seat, waits=False):
             _leave(desk, seat)
         desk.send(seat, "goes", monotonic() - begin)
-        rejoin()
+        _rejoin()
     seat.waits = False
+
+
+def _rejoin() -> None:
+    """Take a thread again, as Dask's `rejoin` does, but not for ever where the worker ends."""
+    pool, event = thread_state.executor, threading.Event()
+    with pool._rejoin_lock:
+        pool._rejoin_list.append((threading.current_thread(), event))
+    with suppress(RuntimeError):  # which a pool raises that was shut down
+        pool.submit(lambda: None)
+    while not event.wait(LOOK):
+        if pool._shutdown:
+            return
+    thread_state.proceed = True
 
 
 @contextmanager
