@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any
 
 from distributed import Reschedule, Worker, get_worker, secede
-from distributed.threadpoolexecutor import thread_state
 from distributed.threadpoolexecutor import secede as leave_pool
+from distributed.threadpoolexecutor import thread_state
 from distributed.utils import sync
 
 from dask_slaq.adapters.observing import Address, is_stopping
