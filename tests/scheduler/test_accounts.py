@@ -90,23 +90,24 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
             mine = c.submit(wait_for, "mine", key="mine", workers=b.address)
         await state_of(s, mine, "processing")
 
-        async def wait_until_both_count():
+        async def wait_until_both_count(least):
             found = {}
-            while found.keys() != {"a", ""} or min(found.values()) < 0.1:
+            while found.keys() != {"a", ""} or min(found.values()) < least:
                 for worker in (a, b):
                     await worker.heartbeat()
                 rows = (await slaq.usage(client=c, by="job"))["rows"]
                 found = {row["job"]: row["core_seconds"] for row in rows}
 
-        await wait_until_both_count()
+        await wait_until_both_count(0.1)
         assert used_in_file() >= 0.2
         await Event("mine").set()
         await mine
-    await wait_until_both_count()  # what a job has used stays its own
+    await wait_until_both_count(0.05)  # what a job has used stays its own
     await Event("plain").set()
     await plain
     assert math.isclose(total(await slaq.usage(client=c)), of_dask(s), rel_tol=0.01)
-    assert math.isclose(used_in_file(), of_dask(s), rel_tol=0.01)
+    # By heartbeats a task may begin some milliseconds sooner, and the file's counters never fall.
+    assert math.isclose(used_in_file(), of_dask(s), rel_tol=0.01, abs_tol=0.05)
     assert not plugin.jobs.accounts._ahead
 
 
