@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 
@@ -41,7 +42,7 @@ async def scrape(scheduler):
     return found
 
 
-@with_plugin(ONE, **SERVED, owners={"default": {"weight": 1}})
+@with_plugin(ONE, **SERVED, owners={"default": {"weight": 1}}, limits={"gpu": 1})
 async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
     assert not (await scrape(s))["jobs"][0].value
     for n in range(100):
@@ -55,10 +56,23 @@ async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
         during = await scrape(s)
         assert during.keys() == set(FAMILIES)
         assert {sample.labels["job"] for sample in during["job_share"]} == {"a", "b"}
+        states = {sample.labels["state"]: sample.value for sample in during["jobs_in_state"]}
+        assert states == {"running": 0, "waiting": 0, "idle": 2, "paused": 0, "stopping": 0}
+        await slaq.pause("b", client=c)
+        plugin.shown.drop()
+        during = await scrape(s)
+        states = {sample.labels["state"]: sample.value for sample in during["jobs_in_state"]}
+        assert (states["idle"], states["paused"]) == (1, 1)
+        assert [sample.value for sample in during["label_most"]] == [1]
+        with contextlib.suppress(ZeroDivisionError):
+            async with slaq.job("c", client=c, owner="bob"):
+                raise ZeroDivisionError
     after = await scrape(s)
     assert not any("job" in x.labels for samples in after.values() for x in samples)
-    jobs = {x.labels["owner"]: x.value for x in after["owner_finished_jobs_total"]}
-    assert jobs == {"ann": 101, "bob": 1}
+    ended = after["owner_finished_jobs_total"]
+    jobs = {(x.labels["owner"], x.labels["outcome"]): x.value for x in ended if x.value}
+    assert jobs == {("ann", "done"): 101, ("bob", "done"): 1, ("bob", "failed"): 1}
+    assert [x.value for x in after["notices_dropped_total"]] == [0]
     seconds = {x.labels["owner"]: x.value for x in after["owner_core_seconds_total"]}
     assert seconds["ann"] > 0
 

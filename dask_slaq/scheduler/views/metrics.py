@@ -6,13 +6,15 @@ Series by job exist while the job runs. Usage by owner survives the jobs.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.core.usage import OUTCOMES
 from dask_slaq.scheduler.current import registered_plugin
-from dask_slaq.scheduler.views.status import in_short, owners_of_jobs
+from dask_slaq.scheduler.views.status import owners_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -25,18 +27,26 @@ logger = logging.getLogger(__name__)
 
 #: Metrics by job: key in the status, help text.
 BY_JOB = {column.name: column.about.capitalize() for column in JOB_COLUMNS if column.metric}
-#: Metrics by owner: key in the status, name, help text.
+#: Metrics by owner: field of `Usage`, help text.
 BY_OWNER = {
-    "core_seconds": ("owner_core_seconds", "Core-seconds used"),
-    "finished_jobs": ("owner_finished_jobs", "Jobs that ended"),
-    "loss_reduction": ("owner_loss_reduction", "Normalized loss reduction of jobs that ended"),
+    "core_seconds": "Core-seconds used",
+    "loss_reduction": "Normalized loss reduction of jobs that ended",
+}
+#: States of jobs, see `state_of_job`. Each has a sample, also where no job is in it.
+STATES = ("running", "waiting", "idle", "paused", "stopping")
+#: Metrics by label with a limit: key, help text.
+BY_LABEL = {
+    "most": "Tasks that may run at once",
+    "running": "Tasks that run",
+    "waiting": "Tasks that wait",
 }
 #: Names of all metrics, without the prefix ``dask_slaq_``, as they are scraped.
 FAMILIES = (
     *("jobs", "holding", "failed", "owner_deserved_threads", "owner_got_threads"),
-    "worker_factor",
+    *("jobs_in_state", "worker_factor", "notices_dropped_total"),
     *(f"job_{key}" for key in BY_JOB),
-    *(f"{name}_total" for name, _ in BY_OWNER.values()),
+    *(f"label_{key}" for key in BY_LABEL),
+    *(f"owner_{key}_total" for key in (*BY_OWNER, "finished_jobs")),
 )
 
 
@@ -80,20 +90,40 @@ def add_metrics(scheduler: Scheduler) -> None:
             yield self._gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)
             yield self._gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
             status = {name: job for name, job in jobs.status().items() if job["reports"]}
+            states = Counter(dict.fromkeys(STATES, 0))
+            states.update(job["state"] for job in status.values())
+            values: dict[Any, float] = {(state,): n for state, n in states.items()}
+            text = "Running jobs by what they do"
+            yield self._series(GaugeMetricFamily, "jobs_in_state", text, ("state",), values)
             for key, text in BY_JOB.items():
                 values = {(name, job["owner"]): job[key] for name, job in status.items()}
                 yield self._series(GaugeMetricFamily, f"job_{key}", text, ("job", "owner"), values)
             owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in jobs.usage}
             counters = jobs.accounts.counters()
             if counters is not None:  # unknown, they would seem to begin at 0 again
-                for key, (name, text) in BY_OWNER.items():
-                    used = {(owner,): in_short(usage)[key] for owner, usage in counters.items()}
-                    yield self._series(CounterMetricFamily, name, text, ("owner",), used)
+                for key, text in BY_OWNER.items():
+                    used = {(owner,): getattr(usage, key) for owner, usage in counters.items()}
+                    yield self._series(CounterMetricFamily, f"owner_{key}", text, ("owner",), used)
+                ended = {
+                    (owner, outcome): getattr(usage, outcome)
+                    for owner, usage in counters.items()
+                    for outcome in OUTCOMES
+                }
+                name, text = "owner_finished_jobs", "Jobs that ended"
+                yield self._series(CounterMetricFamily, name, text, ("owner", "outcome"), ended)
             for key in ("deserved", "got"):
                 known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
                 name, text = f"owner_{key}_threads", f"Threads {key}"
                 yield self._series(GaugeMetricFamily, name, text, ("owner",), known)
 
+            limits = plugin.pools.limits.as_dict()
+            for key, text in BY_LABEL.items():
+                values = {(label,): limit[key] for label, limit in limits.items()}
+                name, text = f"label_{key}", f"{text}, by label with a limit"
+                yield self._series(GaugeMetricFamily, name, text, ("label",), values)
+            name, text = "notices_dropped", "Notices dropped because too many waited"
+            dropped: dict[Any, float] = {(): plugin.notices.dropped}
+            yield self._series(CounterMetricFamily, name, text, (), dropped)
             factors = {(a,): plugin.speeds.factor(a) for a in self.server.workers}
             text = "How much longer tasks take on a worker than on a median one; 1 unless sure"
             yield self._series(GaugeMetricFamily, "worker_factor", text, ("worker",), factors)
