@@ -71,7 +71,7 @@ class Search:
     def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
         self.pool, self.run = pool, run
         self.runs = [run]  # with those of its earlier blocks, which tasks on workers still name
-        self.inherited: set[Any] = set()  # keys of the trials of these
+        self.inherited: set[Any] = set()  # keys of the models of these
         self.trials = Trials(settings)
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.account = Account()
@@ -230,7 +230,10 @@ class Searches:
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
         search = self.running.get(name)
-        if search is not None and ts.processing_on is not None:
+        if search is None:
+            return
+        search.inherited.add(ts.key)
+        if ts.processing_on is not None:
             if ts.key not in search.trials.alive:
                 search.begun[ts.key] = ts
             self._soon.ask()
@@ -459,6 +462,8 @@ class Searches:
         pool = self._tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if search is None:
+            for other in self.running.values() if finish == "forgotten" else ():
+                self._drop_inherited(other, key)
             self._soon.ask()  # it may leave a thread to trials, or take one
             return
         if start != "processing" and finish in ("erred", "forgotten") and search.is_guest(key):
@@ -466,9 +471,8 @@ class Searches:
             search.pool.waiting = search.trials.waiting
         if finish == "waiting":
             search.trials.again(key)
-        elif key in search.inherited and not self._is_wanted(key):
-            search.inherited.discard(key)  # by the new block, as it was by the earlier one
-            search.trials.drop(key)
+        else:
+            self._drop_inherited(search, key)
         if finish == "processing":
             ts = self._scheduler.tasks[key]
             search.begun[key] = ts
@@ -489,6 +493,12 @@ class Searches:
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
         self._soon.ask()
+
+    def _drop_inherited(self, search: Search, key: Any) -> None:
+        """Drop a trial of the earlier block that the new one does not want."""
+        if key in search.inherited and not self._is_wanted(key):
+            search.inherited.discard(key)
+            search.trials.drop(key)
 
     def _leaves(self, search: Search, key: Any) -> bool:
         """Hold a model that is on no worker any more. Returns whether it goes on from a state."""
