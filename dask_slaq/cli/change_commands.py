@@ -41,6 +41,9 @@ def _command(
     help="Most threads while others want them; inf for no limit.",
 )
 @click.option("--target", type=float, metavar="LOSS", help="Loss to reach.")
+@click.option(
+    "--latest", type=float, help="Factor of its fair time at which it ends; inf for no such end."
+)
 @scheduler_options
 def set_job(job: str, where: Where, **settings: float | None) -> None:
     given = _given(settings, "--weight, --min-share, --max-share")

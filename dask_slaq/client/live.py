@@ -206,9 +206,9 @@ def alerts(
         Called with a dict: ``event`` (``reached``, ``late``, ``converged``, ``stalled``,
         ``diverged``, ``silent``, ``done``, ``stopped``, ``failed``, ``lost``, ``audit`` or
         ``fell back``), ``job``, ``owner``, ``message``; those of the end of a job also have
-        ``iteration``, ``loss`` and ``seconds``. By default the alert is printed; in a notebook
-        below the cell of this call, also after the cell has ended. It replaces the handler of an
-        earlier call.
+        ``iteration``, ``loss`` and ``seconds``. By default the alert is printed, unless it
+        is of the ``audit``; in a notebook below the cell of this call, also after the cell has
+        ended. It replaces the handler of an earlier call.
     client : distributed.Client, optional
         Defaults to the current client.
 
@@ -235,9 +235,9 @@ def _is_alert(event: object) -> bool:
 
 
 def _printer() -> Callable[[dict[str, Any]], object]:
-    """Return a function that prints alerts."""
+    """Return a function that prints alerts, but not what is changed on purpose."""
     if not in_notebook():
-        return lambda alert: print(_line(alert))
+        return lambda alert: alert["event"] == "audit" or print(_line(alert))
     from IPython.display import display
 
     # Printed text would go to whichever cell runs when the alert comes, or nowhere.
@@ -245,6 +245,8 @@ def _printer() -> Callable[[dict[str, Any]], object]:
     shown = display({"text/plain": "alerts will appear here"}, raw=True, display_id=True)
 
     def show(alert: dict[str, Any]) -> None:
+        if alert["event"] == "audit":
+            return
         lines[:] = [*lines, _line(alert)][-MOST_SHOWN:]
         shown.update({"text/plain": "\n".join(lines)}, raw=True)
 

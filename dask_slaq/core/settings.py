@@ -94,7 +94,7 @@ def check_limits(limits: object) -> dict[str, int]:
         )
     for label, most in limits.items():
         number = isinstance(most, int) and not isinstance(most, bool)
-        known = isinstance(label, str) and 0 < len(label) <= LONGEST_NAME
+        known = isinstance(label, str) and 0 < len(label) <= LONGEST_NAME and label.isprintable()
         if not (known and number and 1 <= most <= 1_000_000):
             raise InvalidSetting(
                 "limits must map labels to numbers of tasks at once, whole and from 1 to 1000000, "

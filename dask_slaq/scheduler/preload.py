@@ -17,6 +17,7 @@ from dask_slaq.client import introduce
 from dask_slaq.config import ROWS, Settings, convert, is_strict, meanings, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.policies import POLICIES
+from dask_slaq.core.text import printable
 from dask_slaq.scheduler.event_log import Journal
 
 if TYPE_CHECKING:
@@ -124,7 +125,23 @@ async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> 
         scheduler.add_plugin(NotStarted(scheduler, error, strict))
         return
     scheduler.add_plugin(plugin, name=plugin.name)
-    logger.info("dask_slaq: policy %s, epoch %g s", plugin.settings.policy, plugin.settings.epoch)
+    logger.info("dask_slaq: %s", _in_words(plugin.settings))
+
+
+def _in_words(settings: Settings) -> str:
+    """Return what an operator has set, in one line."""
+    names = {
+        "owners": ", ".join(settings.owners or ()),
+        "limits": ", ".join(f"{label} {most}" for label, most in settings.limits.items()),
+        "operators": ", ".join(settings.operators),
+        "notices to": ", ".join(settings.notify),
+        "memory": settings.memory,
+        "log": settings.log,
+        "identity": settings.identity,
+    }
+    told = [f"policy {settings.policy}", f"epoch {settings.epoch:g} s"]
+    told += [f"{name} {printable(value)}" for name, value in names.items() if value]
+    return "; ".join([*told, *(["locked"] if settings.lock else [])])
 
 
 def _exit() -> NoReturn:

@@ -73,6 +73,7 @@ def test_operators_change_owners_and_limits(run, training):
     assert run("limits", "set", "database", "4").exit_code == 0
     assert run("limits").output.splitlines()[1].split() == ["database", "4", "0", "0"]
     refused(run("limits", "set", "database", "0"), "whole and from 1")
+    refused(run("limits", "set", "data\x1b[31m", "4"), "must map labels")
     assert run("limits", "set", "database", "some").exit_code == 2
     assert "none at once" in run("limits", "set", "database", "none").output
     refused(run("limits", "set", "database", "none"), "'database' has no limit")
@@ -95,6 +96,8 @@ def test_jobs_are_steered(run, training):
     )
     assert (job()["weight"], job()["max_share"]) == (2, 4)
     assert run("set", "a", "--max-share", "inf", by="bob@lab").exit_code == 0
+    assert run("set", "a", "--latest", "3").output == "a: latest 3\n"
+    refused(run("set", "a", "--latest", "0.5"), "latest must be a factor >= 1")
     assert job()["max_share"] is None
     assert "paused" in run("pause", "a").output and job()["state"] == "paused"
     assert run("resume", "a").exit_code == 0 and job()["state"] == "idle"

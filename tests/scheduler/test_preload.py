@@ -67,6 +67,24 @@ async def test_options_reach_the_plugin() -> None:
 
 
 @gen_test()
+async def test_the_log_says_what_an_operator_has_set(tmp_path) -> None:
+    given = {
+        "slaq.owners": {"ann": {"weight": 2}, "default": {"max-jobs": 4}},
+        "slaq.limits": {"database": 8},
+        "slaq.operators": ["root@head"],
+        "slaq.memory": str(tmp_path / "runs.db"),
+        "slaq.lock": True,
+    }
+    with dask.config.set(given), captured_logger("dask_slaq", level="INFO") as log:
+        async with Scheduler(dashboard_address=":0", port=0) as scheduler:
+            await setup(scheduler, "--policy", "fair")
+    assert (
+        "dask_slaq: policy fair; epoch 1 s; owners ann, default; limits database 8; "
+        f"operators root@head; memory {tmp_path / 'runs.db'}; locked\n" in log.getvalue()
+    )
+
+
+@gen_test()
 async def test_a_preloaded_plugin_starts_once() -> None:
     """The scheduler starts every plugin that its preloads registered, after them."""
     with tempfile.TemporaryDirectory() as place:
