@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.settings import OUTSIDE, STOP, check_job_settings
+from dask_slaq.core.settings import BLOCKED, OUTSIDE, STOP, check_job_settings
 from dask_slaq.worker import resume_trial
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ __all__ = [
     "set_policy",
     "stop",
 ]
+
+logger = logging.getLogger(__name__)
 
 # Jobs in their blocks by run, for each client.
 _running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDictionary()
@@ -227,6 +230,7 @@ def listen(client: Client, run: str, job: Job) -> None:
         jobs = _running[client] = WeakValueDictionary()
         client._stream_handlers[STOP] = functools.partial(_stop_block, jobs)
         client._stream_handlers[OUTSIDE] = functools.partial(_warn_block, jobs)
+        client._stream_handlers[BLOCKED] = functools.partial(_warn_blocked, jobs)
     jobs[run] = job
 
 
@@ -244,3 +248,8 @@ def _stop_block(jobs: WeakValueDictionary[str, Job], run: str) -> None:
 def _warn_block(jobs: WeakValueDictionary[str, Job], run: str) -> None:
     if (job := jobs.get(run)) is not None:
         job.warn_of_threads()
+
+
+def _warn_blocked(jobs: WeakValueDictionary[str, Job], run: str, why: str) -> None:
+    if (job := jobs.get(run)) is not None:
+        logger.warning("tasks of %r never start: %s; stop it, or change that", job.name, why)

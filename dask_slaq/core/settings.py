@@ -16,8 +16,8 @@ from dask_slaq.core.errors import InvalidSetting
 #: Maximum number of characters in the name of a job.
 LONGEST_NAME = 256
 #: Messages by which the scheduler asks a client to stop one of its jobs, and tells it that tasks
-#: come from outside of an open block.
-STOP, OUTSIDE = "slaq-stop", "slaq-outside"
+#: come from outside of an open block, or that some can never start.
+STOP, OUTSIDE, BLOCKED = "slaq-stop", "slaq-outside", "slaq-blocked"
 #: Topic of alerts: a job reached its target, converged, diverged, and so on.
 ALERT_TOPIC = "slaq"
 #: Topic of events on who changed what.
@@ -31,7 +31,7 @@ NOT_STARTED = "slaq-not-started"
 ENDS = ("done", "stopped", "failed", "lost")
 #: All kinds of alerts.
 ALERTS = (
-    *("reached", "late", "converged", "stalled", "diverged", "silent"),
+    *("reached", "late", "converged", "stalled", "diverged", "silent", "blocked"),
     *(*ENDS, "fell back", "audit"),
 )
 

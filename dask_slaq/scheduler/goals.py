@@ -172,12 +172,14 @@ class Goals:
                 for kind, message in self._news(name, goal, curves.of(row)):
                     self.tell_once(name, kind, message)
 
-    def tell_once(self, name: str, kind: str, message: str) -> None:
-        """Send an alert of a job, unless it had one of this kind before."""
+    def tell_once(self, name: str, kind: str, message: str) -> bool:
+        """Send an alert of a job, unless it had one of this kind before. Returns whether it did."""
         goal = self._goals[name]
-        if kind not in goal.alerted:
-            goal.alerted.add(kind)
-            self._alert(name, kind, message)
+        if kind in goal.alerted:
+            return False
+        goal.alerted.add(kind)
+        self._alert(name, kind, message)
+        return True
 
     def _curves(self, names: list[str]) -> Curves:
         """Return what the forecasts say of some jobs. One call, since most say nothing new."""

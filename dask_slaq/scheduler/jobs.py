@@ -20,7 +20,7 @@ from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
 from dask_slaq.core.memory import Kind, kind_of_name
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.settings import STOP, check_job_settings, shown
+from dask_slaq.core.settings import BLOCKED, STOP, check_job_settings, shown
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
@@ -353,14 +353,14 @@ class ScheduledJobs:
         self.pause(name, False)  # otherwise it might never report again
         self.admit()
 
-    def tell_client(self, name: str, what: str) -> None:
-        """Tell the block of a job to `STOP`, or that tasks come from `OUTSIDE` of it.
+    def tell_client(self, name: str, what: str, **more: str) -> None:
+        """Tell the block of a job to `STOP`, that tasks come from `OUTSIDE`, or are `BLOCKED`.
 
         It is said on the stream of its client, which nobody else hears or writes.
         """
         stream = self.scheduler.client_comms.get(self.pools.pools[name].client)
         if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
-            stream.send({"op": what, "run": self._runs[name]})
+            stream.send({"op": what, "run": self._runs[name], **more})
 
     def _cap(self, name: str, most: float) -> None:
         self.engine.set_job(name, max_share=most)
@@ -514,6 +514,7 @@ class ScheduledJobs:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
         self.goals.check()
         self._look_for_silence()
+        self._look_for_blocked()
         self.accounts.count_waits(filter(self.is_waiting, self.reports))
         names, now = list(self.reports), time()
         running = self.accounts.running()
@@ -533,6 +534,17 @@ class ScheduledJobs:
                 pace.since = now
             elif (message := self.silence(name)) is not None:
                 self.goals.tell_once(name, "silent", message)
+
+    def _look_for_blocked(self) -> None:
+        """Alert of jobs whose limits never let them start; of those that are to stop, end that."""
+        for name in [gang.pool.name for gang in self.pools.tracker.gangs.waiting()]:
+            if name not in self.reports:
+                continue
+            why, tasks = self.pools.blocked(self.pools.pools[name])
+            if why and name in self.stopping:  # it will never report
+                self.pools.control.cancel(tasks)
+            elif why and self.goals.tell_once(name, "blocked", f"never starts: {why}"):
+                self.tell_client(name, BLOCKED, why=why)
 
     def _acts(self, name: str) -> bool:
         """Return whether a job runs tasks, or its driver computes, and so could report."""

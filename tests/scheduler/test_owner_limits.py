@@ -10,7 +10,8 @@ import tempfile
 import dask
 import pytest
 from distributed import Client, Event
-from distributed.utils_test import inc
+from distributed.client import CancelledError
+from distributed.utils_test import captured_logger, inc
 from driving import (
     gen_cluster,
     jobs,
@@ -327,3 +328,38 @@ async def test_jobs_that_tasks_open_are_within_the_job_of_these(c, s, plugin, a,
     async with slaq.job("around", client=c):
         futures = c.map(opens_a_job, range(2), pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [15, 15]
+
+
+@with_plugin(FOUR, owners={"ann": {"max-threads": 2}, "default": {"weight": 1}}, epoch="20ms")
+async def test_a_gang_above_its_owners_limit_is_told_at_once_and_stop_ends_it(c, s, plugin, a, b):
+    alerts = []
+    slaq.alerts(alerts.append, client=c)
+    with captured_logger("dask_slaq") as log:
+        async with slaq.job("other", client=c, owner="bob"):
+            with pytest.raises(CancelledError):
+                async with slaq.job("xgb", client=c, owner="ann") as job:
+                    gang = {"slaq_gang": "g", "slaq_gang_size": 4, "slaq_threads": 1}
+                    workers = [a.address, a.address, b.address, b.address]
+                    with dask.annotate(slaq_job="xgb", **gang):
+                        members = [
+                            c.submit(inc, k, workers=[w], pure=False) for k, w in enumerate(workers)
+                        ]
+                    await until(lambda: any(alert["event"] == "blocked" for alert in alerts), 5)
+                    # A higher limit lets them start, and a lower one keeps the next from it.
+                    why = "it needs 4 threads at once, above its owner's limit of 2"
+                    assert (await slaq.explain("xgb", client=c))["reason"] == f"waits: {why}"
+                    await until(lambda: why in log.getvalue(), 5)
+                    await slaq.set_owner("ann", max_threads=4, client=c)
+                    assert await c.gather(members) == [1, 2, 3, 4]
+                    await slaq.set_owner("ann", max_threads=2, client=c)
+                    gang["slaq_gang"] = "h"
+                    with dask.annotate(slaq_job="xgb", **gang):
+                        members = [
+                            c.submit(inc, k, workers=[w], pure=False) for k, w in enumerate(workers)
+                        ]
+                    await job.stop()
+                    await asyncio.wait_for(c.gather(members), 5)
+            await until(lambda: alerts[-1]["event"] == "stopped", 5)
+            assert [x["event"] for x in alerts if x["event"] != "audit"] == ["blocked", "stopped"]
+            assert await c.submit(inc, 1, pure=False) == 2
+    assert plugin.failed is None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -314,6 +314,26 @@ class Pools:
         for gang in self.tracker.gangs.waiting():
             if worker in gang.members.values():
                 self.tracker.let_go(gang)
+
+    def blocked(self, pool: Pool) -> tuple[str, list[TaskState]]:
+        """Return why a gang of a pool can never start under the limits as they are, and its tasks.
+
+        Empty if there is none.
+        """
+        for gang in self.tracker.gangs.waiting(pool):
+            if not gang.complete(monotonic()):
+                continue
+            threads = sum(self.dispatcher.threads_of(gang).values())
+            for label, count in Counter(map(self.limits.label_of, gang.members)).items():
+                if label is not None and count > self.limits.most[label]:
+                    together = f"{count} tasks labelled {label} start together"
+                    why = f"{together}, above its limit of {self.limits.most[label]}"
+                    return why, list(gang.members)
+            if pool.group is not None and threads > pool.group.most:
+                wanted = "a thread" if threads == 1 else f"{threads} threads at once"
+                why = f"it needs {wanted}, above its owner's limit of {pool.group.most:g}"
+                return why, list(gang.members)
+        return "", []
 
     def dispatch(self) -> None:
         """Fill free slots."""

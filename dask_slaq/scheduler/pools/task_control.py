@@ -6,6 +6,7 @@ No other module changes tasks or calls transitions.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Iterable, Iterator
 from time import time
@@ -97,6 +98,18 @@ class TaskControl:
             yield
         finally:
             ts.priority = given
+
+    def cancel(self, tasks: Iterable[TaskState]) -> None:
+        """Cancel tasks for all clients that want them, and what depends on them."""
+        by_client: dict[str, list[Any]] = {}
+        for ts in tasks:
+            for client in ts.who_wants or ():
+                by_client.setdefault(client.client_key, []).append(ts.key)
+        why = {"reason": "stopped", "msg": "Its job was stopped before it could start."}
+        if "reason" not in inspect.signature(self.scheduler.stimulus_cancel).parameters:
+            why = {}  # older Dask
+        for name, keys in by_client.items():
+            self.scheduler.stimulus_cancel(keys, name, force=True, **why)
 
     def fill(self) -> None:
         """Have Dask look at its queue: it does not when a task gives itself back."""

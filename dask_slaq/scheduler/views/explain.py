@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -138,16 +137,10 @@ def _full_label(limits: Limits, pool: Pool) -> str | None:
 def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
     pools, running = jobs.pools, jobs.scheduler.running
+    if blocked := pools.blocked(pool)[0]:
+        return f"waits: {blocked}"
     for gang in pools.tracker.gangs.waiting(pool):
-        threads, limits = sum(pools.dispatcher.threads_of(gang).values()), pools.limits
-        for label, count in Counter(map(limits.label_of, gang.members)).items():
-            if label is not None and count > limits.most[label]:
-                together = f"waits: {count} tasks labelled {label} start together"
-                return f"{together}, above its limit of {limits.most[label]}"
-        if pool.group is not None and threads > pool.group.most:
-            most = pool.group.most
-            wanted = "a thread" if threads == 1 else f"{threads} threads at once"
-            return f"waits: it needs {wanted}, above its owner's limit of {most:g}"
+        threads = sum(pools.dispatcher.threads_of(gang).values())
         free = "a thread is free" if threads == 1 else f"{threads} threads are free at once"
         return f"waits until {free} (gang)"
     if pool.kinds and not any(kind.allows(ws) for kind in pool.kinds for ws in running):
