@@ -108,6 +108,7 @@ def _code(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a module that are executed in functions, without annotations."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
             for statement in node.body:
                 if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     continue  # walked on its own
