@@ -22,8 +22,8 @@ __all__ = ["build_snapshot"]
 #: Minimum threads of a job that has tasks, if jobs run only on the workers of their sets.
 LEAST = 0.05
 
-#: Exchange rate of the measure: core-seconds of a training on its way to its target that weigh as
-#: one of any other work. docs/evaluation.md says how it was chosen.
+#: Exchange rate of the measure: core-seconds of a training that weigh as one of any other work.
+#: docs/evaluation.md says how it was chosen.
 SILENT = 3.0
 #: Least work left, in core-seconds.
 INSTANT = 1e-6
@@ -36,18 +36,22 @@ class _Lines(NamedTuple):
     """Jobs without a loss so far, as straight lines: their loss is the share of work left."""
 
     new: BoolArray  # (n_jobs,) jobs that are to be explored
-    counted: BoolArray  # (n_jobs,) jobs whose work left is counted by their tasks
+    counted: BoolArray  # (n_jobs,) jobs whose work left is counted, by their tasks or iterations
     left: FloatArray  # (n_jobs,) core-seconds of it; 0 for others
+    rate: FloatArray  # (n_jobs,) core-seconds of a training that weigh as one of theirs
     per_second: FloatArray  # (n_jobs,) fall of their loss per core-second; 0 for others
 
 
 def _straight_lines(
-    jobs: Jobs, weight: FloatArray, capacity: int, epoch: float, age: FloatArray
+    jobs: Jobs, weight: FloatArray, capacity: int, epoch: float, age: FloatArray, work: FloatArray
 ) -> _Lines:
     """Return what is known of the jobs that have not reported a loss.
 
     Where more tasks may come, what a job has had beyond its fair share since it arrived counts as
-    left, too. So submitting by and by does not make a job look shorter than it is.
+    left, too. So submitting by and by does not make a job look shorter than it is. Jobs that
+    announced iterations are trainings before their first report, and have these left. `work`
+    (n_jobs,) is the core-seconds of one, 0 if unknown: then it takes as long as the first one,
+    which may include start-up.
     """
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     attained, submitted = seen["attained"][rows], column["submitted"][rows]
@@ -62,9 +66,13 @@ def _straight_lines(
     left = np.where(submitted > 0, submitted, so_far)
     more = np.isnan(column["left"][rows])
     left = left + np.where(more, np.maximum(attained - fair * age, 0.0), 0.0)
+    training = jobs.before_report(rows) & ~staged
+    one = np.where(work > 0, work, attained + left)
+    left = np.where(training, left + (np.where(training, jobs.ahead(rows), 1.0) - 1.0) * one, left)
+    rate = np.where(training, 1.0, SILENT)
     left = np.where(counted, np.maximum(left, INSTANT), 0.0)
-    per_second = np.divide(1.0, SILENT * (attained + left), out=np.zeros(len(rows)), where=counted)
-    return _Lines(new, counted, left, per_second)
+    per_second = np.divide(1.0, rate * (attained + left), out=np.zeros(len(rows)), where=counted)
+    return _Lines(new, counted, left, rate, per_second)
 
 
 def build_snapshot(
@@ -91,7 +99,7 @@ def build_snapshot(
     column, seen, at = jobs.table.column, jobs.runtimes.column, order.reporting
     rows, n = order.rows, len(order.names)
     attained, held, age = seen["attained"][rows], seen["share"][rows], jobs.age(rows, now)
-    lines = _straight_lines(jobs, weight, capacity, epoch, age)
+    lines = _straight_lines(jobs, weight, capacity, epoch, age, speeds.work)
     # Jobs with stages whose work left is known by these, whether or not they report.
     after, counted = column["after"][rows], column["left"][rows]
     staged = np.isfinite(after + counted) & column["reports"][rows]
@@ -132,15 +140,15 @@ def build_snapshot(
         if name == "to_end":
             total = total + np.nan_to_num(after)
         else:
-            # A training at its target, or whose target is not in sight, is work without a loss.
+            # A training at its target, or whose target is not in sight, goes on to its end.
             rest = jobs.total(rows, work) - attained
             rest = np.where(np.isfinite(rest), rest, attained)
             reached = (total == 0) | ~np.isfinite(total)
             # Among trainings alone its gain tells more.
-            reached &= (rest > 0) & (work > 0) & lines.counted.any()
-            total = np.where(reached, SILENT * rest, total)
-        weighs = SILENT if name == "to_target" else 1.0
-        left[name] = np.where(staged, weighs * counted, total)
+            reached &= (rest > 0) & (work > 0) & (lines.counted & (lines.rate > 1)).any()
+            total = np.where(reached, rest, total)
+        rate = lines.rate if name == "to_target" else 1.0
+        left[name] = np.where(staged, rate * counted, total)
     return Snapshot(
         jobs=order.names,
         capacity=capacity,

@@ -74,7 +74,7 @@ def test_no_job_is_of_a_second_class(policy, used, left, reports):
     assert math.isfinite(found) and found >= 0
 
 
-def test_a_training_at_its_target_is_work_like_any_other():
+def test_a_training_at_its_target_goes_on_to_its_end():
     engine = Engine("first-to-target")
     for name in ("training", "later"):
         engine.add_job(name, 0.0, max_iter=100)
@@ -84,8 +84,39 @@ def test_a_training_at_its_target_is_work_like_any_other():
         engine.observe_demand(name, 8)
     engine.add_job("batch", 0.0, reports=False)
     engine.observe_task("batch", 100.0, 8)
-    engine.observe_left("batch", 30.0)
+    engine.observe_left("batch", 10.0)
     engine.reallocate(WORKERS, 60.0)
+    assert engine.grants["training"].index == pytest.approx(1 / 40.0, rel=0.05)
     assert engine.grants["batch"].index > engine.grants["training"].index
-    assert engine.grants["training"].index == pytest.approx(1 / (SILENT * 40.0), rel=0.05)
     assert engine.grants["later"].index > engine.grants["training"].index
+
+
+@pytest.mark.parametrize("policy", BY_FORECAST)
+def test_a_training_before_its_first_report_has_its_iterations_left(policy):
+    engine = Engine(policy)
+    engine.add_job("new", 0.0, max_iter=10)
+    engine.observe_task("new", 30.0, 8)
+    engine.observe_demand("new", 8)
+    engine.observe_left("new", 10.0, more=True)
+    engine.reallocate(WORKERS, 30.0)
+    left = 10.0 + 9 * 40.0  # an iteration takes 40 core-seconds as far as is known
+    assert engine.grants["new"].index == pytest.approx(
+        1 / left if policy == "first-to-target" else 1 / (left + 30.0)
+    )
+
+
+def test_trainings_before_their_first_report_are_not_other_work():
+    found = []
+    for announced in (20, None):
+        engine = Engine("first-to-target")
+        engine.add_job("trained", 0.0, max_iter=100)
+        for k in range(60):
+            engine.observe_task("trained", 1.0, 8)
+            engine.report("trained", 0.8**k, float(k))
+        engine.add_job("new", 0.0, max_iter=announced)
+        engine.observe_task("new", 100.0, 8)
+        for name in ("trained", "new"):
+            engine.observe_demand(name, 8)
+        engine.reallocate(WORKERS, 60.0)
+        found.append(engine.grants["trained"].index)
+    assert found[0] < found[1] == pytest.approx(1 / 40.0, rel=0.05)

@@ -64,8 +64,8 @@ class Snapshot:
         lowest index, whereas new jobs get the highest. All true by default.
     to_target : array, optional
         Core-seconds predicted until the job's loss reaches its target: 0 where it is reached,
-        inf or nan where the prediction is unknown. Of work without a loss, and of a job at its
-        target, it is the work left to the end times the exchange rate. All unknown by default.
+        inf or nan where the prediction is unknown. Of a job at its target it is the work left to
+        the end, and of work without a loss that times the exchange rate. All unknown by default.
     speed : callable, optional
         Maps threads (n_jobs,) to the core-seconds of the work in `to_target` and `to_end` that
         each job completes per second: nondecreasing and concave. The identity by default.
