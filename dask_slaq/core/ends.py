@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -88,11 +89,16 @@ class EndForecasts:
         self._factors = ASSUMED.copy()
         # Of the last ended jobs: whether they ended in the band stated half-way.
         self.held: deque[bool] = deque(maxlen=HITS)
+        self.judged = 0  # number of ends that were added to `held`
 
     @property
     def hits(self) -> Hits:
         """How well the last ends were foretold."""
         return Hits(len(self.held), sum(self.held))
+
+    def recall(self, held: Sequence[bool]) -> None:
+        """Put what is known of ends before the present ones, oldest first, before these."""
+        self.held = deque([*held, *self.held], maxlen=HITS)
 
     def forecast(
         self,
@@ -170,6 +176,7 @@ class EndForecasts:
         if groups:
             _, _, low, _, high = band[groups[(len(groups) - 1) // 2]]
             self.held.append(bool(low <= now - at[groups[(len(groups) - 1) // 2]] <= high))
+            self.judged += 1
 
     def _learned(self, group: int) -> FloatArray:
         """Return the quotients (4,) of a group, those of ended jobs mixed with the assumed ones."""

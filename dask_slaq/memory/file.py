@@ -68,6 +68,8 @@ _LATER = (
     # How much longer tasks take there, the standard error of its logarithm, and Unix seconds.
     "CREATE TABLE IF NOT EXISTS hosts"
     " (host TEXT PRIMARY KEY, factor REAL NOT NULL, error REAL NOT NULL, seen REAL NOT NULL)",
+    # Whether a job ended in its band.
+    "CREATE TABLE IF NOT EXISTS ends (number INTEGER PRIMARY KEY, held INTEGER NOT NULL)",
 )
 _SCHEMA = (
     f"CREATE TABLE runs ({_COLUMNS})",

@@ -185,10 +185,13 @@ class Memory:
         self._timer = PeriodicCallback(self.checkpoint, PERIOD * 1000)
         self.store = None if path is None else RunStore(path, self._acknowledge)
         self._left: asyncio.Future[list[Unfinished]] | None = None
+        self._ends = 0  # number of ends that were stored
         if self.store is not None:
             self.store.lapse(time())
             self._left = self._loop.run_in_executor(None, self.store.unfinished, time() - LAPSE)
             self._left.add_done_callback(self._take_up)
+            ends = self._loop.run_in_executor(None, self.store.ends)
+            ends.add_done_callback(self._recall_ends)
 
     def fail(self, error: Exception) -> None:
         """End the memory, and log the error once."""
@@ -202,6 +205,11 @@ class Memory:
         """Take up what an earlier scheduler left."""
         for one in left.result():
             self._keep_unfinished(one, newest=False)
+
+    @safely
+    def _recall_ends(self, ends: asyncio.Future[list[bool]]) -> None:
+        """Count the ends of jobs on earlier schedulers."""
+        self._engine().jobs.ends.recall(ends.result())
 
     # Coming and going
 
@@ -369,7 +377,11 @@ class Memory:
 
     @safely
     def ended(self, name: str) -> None:
-        """Discard what was written of a job whose run the engine did not remember."""
+        """Store how well its end was foretold, and discard what the engine did not remember."""
+        ends = self._engine().jobs.ends
+        if self.store is not None and ends.judged > self._ends:
+            self._ends = ends.judged
+            self.store.add_end(ends.held[-1])
         if (key := self._ending.pop(name, None)) is not None:
             self._discard(key)
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from dask_slaq.core.memory import MOST_POINTS, PastRun, StagedRun
 from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.memory.end_rows import insert_end, select_ends
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
 from dask_slaq.memory.host_rows import insert_hosts, select_hosts
 from dask_slaq.memory.rows import (
@@ -134,6 +135,10 @@ class RunStore:
         """Queue the speeds of hosts, as they are `now` (Unix seconds)."""
         self._put(lambda connection: insert_hosts(connection, hosts, now))
 
+    def add_end(self, held: bool) -> None:
+        """Queue whether a job ended in its band."""
+        self._put(lambda connection: insert_end(connection, held))
+
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
     ) -> bool:
@@ -171,6 +176,10 @@ class RunStore:
     def hosts(self) -> dict[str, tuple[float, float]]:
         """Read the speeds of hosts: factor and error by name; none if it cannot be."""
         return self._read(select_hosts) or {}
+
+    def ends(self) -> list[bool]:
+        """Read which of the last jobs ended in their band, oldest first; none if it cannot be."""
+        return self._read(select_ends) or []
 
     def audit(self) -> list[dict[str, Any]]:
         """Read the events of the audit, oldest first, with those that are queued."""

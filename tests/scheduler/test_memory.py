@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 from distributed import Client, Scheduler
 from distributed.utils_test import gen_test
-from driving import ONE, until, with_plugin
+from driving import ONE, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
@@ -308,3 +308,33 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         assert plugin.failed is None and "broken" in plugin.memory.broken
         assert (await slaq.status(client))["memory"]["failed"] == plugin.memory.broken
     assert caplog.text.count("past runs are no longer remembered") == 1
+
+
+@with_plugin(ONE)
+async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, a, tmp_path):
+    async def run_one():
+        async with slaq.job("known", client=c, max_iter=4) as job:
+            for k in range(4):
+                await c.gather(c.map(sleep, [0.02] * 2, pure=False))
+                job.report(1 / (k + 1))
+                await reported(c, "known", k + 1)
+                plugin.run_once()
+
+    async def foretold():
+        return (await slaq.status(c))["foretold"]
+
+    settings = {"memory": str(tmp_path / "runs.db")}
+    plugin = await start_plugin(c, s, **settings)
+    await run_one()
+    before = await foretold()
+    assert before["ended"] == 1
+    plugin.stop()
+    await until(lambda: len(plugin.memory.store.ends()) == 1)  # its thread writes
+    plugin = await start_plugin(c, s, **settings)
+    await until(lambda: plugin.engine.jobs.ends.held)
+    assert await foretold() == before
+    await run_one()
+    assert (await foretold())["ended"] == 2
+    await until(lambda: len(plugin.memory.store.ends()) == 2)
+    plugin.stop()
+    await start_plugin(c, s)
