@@ -132,8 +132,10 @@ def _offer(desk: Desk, seat: Seat, state: Any) -> None:
         if _is_within("joblib"):
             seat.unfit = True
             return
+        begin = monotonic()
         try:
-            seat.nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
+            nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
+            desk.rest(seat, nbytes, monotonic() - begin)
         except Exception:
             seat.unfit = True
             logger.exception("the state of %s cannot be pickled: it stays on its worker", seat.key)

@@ -50,9 +50,12 @@ class Leave(BaseException):
 
 
 class Kept:
-    """Pickled state after some reports of a task; its buffers move without being copied."""
+    """Pickled state after some reports of a task; its buffers move without being copied.
 
-    __slots__ = ("body", "buffers", "iterations", "number", "reports")
+    Its `age` is the time in seconds since a state of the task was copied to another worker.
+    """
+
+    __slots__ = ("age", "body", "buffers", "iterations", "number", "reports")
 
     def __init__(
         self,
@@ -61,9 +64,10 @@ class Kept:
         reports: int,
         iterations: Iterations,
         number: Hashable,
+        age: float = 0.0,
     ) -> None:
         self.body, self.buffers, self.reports = body, buffers, reports
-        self.iterations, self.number = iterations, number
+        self.iterations, self.number, self.age = iterations, number, age
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +81,7 @@ class Kept:
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle without a copy of the buffers where the protocol can."""
         parts = [pickle.PickleBuffer(part) for part in self.buffers]
-        return Kept, (self.body, parts, self.reports, self.iterations, self.number)
+        return Kept, (self.body, parts, self.reports, self.iterations, self.number, self.age)
 
     def thaw(self, *, copy: bool) -> Any:
         """Return the state: a `copy`, or with the buffers, which nobody else may have then."""

@@ -379,9 +379,9 @@ class Searches:
             search.trials.arrive(trial, begins)
         if moves is not None:
             search.trials.can_move(trial, moves, self._scheduler.bandwidth)
+            self._let_move(True)
         if state is not None:
             trial.kept = state["reports"]
-            self._let_move(True)
             if state["name"]:
                 self.states.keep(ts, worker, state["name"], state["nbytes"], state["peer"])
         if memory is not None:

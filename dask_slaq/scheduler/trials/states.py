@@ -54,6 +54,8 @@ class States:
         if peer in workers and peer != worker:
             names.append(f"{name}-2")
             self._learn(names[1], peer, nbytes)
+        else:  # an earlier state there is better than none
+            names += before[1:]
         self._names[ts.key] = names
         self._annotate(ts, names)
         self._release(set(before) - set(names))
