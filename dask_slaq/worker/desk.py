@@ -103,6 +103,7 @@ class Seat:
     kept: float = 0.0  # when its last state was kept
     kept_after: int = 0  # reports before that
     pause: float = 0.0  # seconds until a copy of the next one: keeping takes time
+    took: float = 0.0  # seconds to keep or fetch its last state, not sent yet
     away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
 
 
@@ -116,7 +117,8 @@ class Desk:
         self._held: set[Hashable] = set()
         self._explored: set[Hashable] = set()  # those of them that wait for a place in the order
         self._leaving: set[Hashable] = set()  # those that leave the worker
-        self._resumed: dict[Hashable, Kept | None] = {}  # states of tasks that have not reported
+        # States of tasks that have not reported, and the seconds that it took to fetch them.
+        self._resumed: dict[Hashable, tuple[Kept | None, float]] = {}
         self._heard = 0.0
         self._peer, self._keep_every = "", KEEP
         # Memory of the worker in bytes when each task began that has not reported; and at the last
@@ -159,14 +161,14 @@ class Desk:
             self._hold(seat)
             return seat
 
-    def resume(self, key: Hashable, kept: Kept | None) -> None:
-        """Record the state from which a task goes on; None from its beginning."""
+    def resume(self, key: Hashable, kept: Kept | None, took: float) -> None:
+        """Record the state that a task goes on from, and took seconds to fetch; None without."""
         with self._lock:
-            self._resumed[key] = kept
+            self._resumed[key] = kept, took
 
     def _resume(self, seat: Seat) -> None:
         seat.resumes = seat.key in self._resumed
-        kept = self._resumed.pop(seat.key, None)
+        kept, seat.took = self._resumed.pop(seat.key, (None, 0.0))
         seat.folder = annotation_of(self.worker, seat.key, FILES) or ""
         seat.kept = monotonic()
         if kept is not None and kept.number == seat.number:
@@ -206,6 +208,7 @@ class Desk:
         self.worker.loop.add_callback(self._store, seat, kept, done, spare)
         if leaves:
             done.wait(PATIENCE)  # what is large must be on disk before another model begins
+            seat.took = monotonic() - begin
         seat.kept_after = reports
         self.rest(seat, kept.nbytes, monotonic() - begin)
         return True
@@ -402,6 +405,7 @@ class Desk:
         # Called with the lock: the thread of the trial and the event loop make messages.
         losses, grown, computed, steps = seat.losses, seat.grown, seat.computed, seat.steps
         seat.losses, seat.grown, seat.steps = [], [], []
+        took, seat.took = seat.took, 0.0
         seat.computed, seat.sent = 0.0, monotonic()
         named = {"steps": steps} if seat.iterations.named else {}
         ts = self.worker.state.tasks.get(seat.key)
@@ -419,6 +423,7 @@ class Desk:
             "memory": self._process_memory(),
             "begins": seat.begins,
             "moves": None if seat.unfit or seat.state is None else seat.nbytes,
+            "took": took,
             **named,
         }
 

@@ -25,6 +25,8 @@ __all__ = ["Kept", "Leave", "fetch", "file_of", "freeze", "name_of", "read", "st
 
 #: Annotation of a task with what is known of its state, and of a search that keeps them in files.
 STATE, FILES = "slaq_state", "slaq_states"
+#: Annotation of a task that goes on from the state of another one: the key of that.
+FROM = "slaq_from"
 #: Types of callables that make a state when it is needed.
 MAKERS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 #: Names of the keys of states in Dask's memory begin with this.
