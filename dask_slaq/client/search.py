@@ -12,6 +12,7 @@ import dask
 
 from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job, seconds_of
+from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.settings import check_job_settings, check_name, check_owner, check_resources
 from dask_slaq.core.trials import SearchSettings
@@ -61,6 +62,62 @@ class Search(Job):
         if self._entered_with is None:
             raise SlaqError(f"search {self.name!r} has not begun: enter its 'with' block first")
         return self._entered_with.sync(self._trials, self._entered_with)
+
+    def train_on(
+        self, keys: Any = None, *, best: int | None = None, steps: int, **arguments: Any
+    ) -> Any:
+        """Submit models that have ended again, from their last state. Call it in the block.
+
+        The function of each is called with the arguments that it had, but `steps`, which it must
+        take as a keyword argument, and `resume` returns the last state that was kept. Results that
+        it would compute anew are the same.
+
+        Parameters
+        ----------
+        keys : future or key, or list of these, optional
+            The models. Their futures must be held.
+        best : int, optional
+            As many of the models that are done, those with the best last loss.
+        steps : int
+            Steps of each model from its beginning. The search takes it for the most of all.
+        **arguments
+            Other keyword arguments of the function that change.
+
+        Returns
+        -------
+        list of Future
+            One per model, in their order, the best first. With an asynchronous client, an awaitable
+            is returned.
+
+        Raises
+        ------
+        InvalidSetting
+            A model is unknown, has not ended, or its function does not take the arguments.
+        SlaqError
+            The search is over, or runs under plain Dask.
+        """
+        asked = check_models(keys, best, steps)
+        client = self._entered_with
+        if client is None or self._plain:
+            raise SlaqError(f"search {self.name!r} does not run on a scheduler with SlaqPlugin")
+
+        changes = {"steps": steps, **arguments}
+        annotations = {
+            "slaq_job": self.name,
+            f"slaq_job:{self.name}": True,
+            "slaq_search": self._run,
+            **self._files,
+        }
+
+        async def ask() -> Any:
+            return await request(client, "slaq_train_on", run=self._run, **asked)
+
+        async def ask_and_submit() -> Any:
+            return submit_again(client, await ask(), annotations, changes)
+
+        if client.asynchronous:
+            return ask_and_submit()
+        return submit_again(client, client.sync(ask), annotations, changes)
 
     def report(self, loss: float, step: int | None = None, *, state: Any = None) -> None:
         """Report the loss of the running task's model; see `report`."""

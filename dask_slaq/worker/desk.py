@@ -102,7 +102,8 @@ class Seat:
     nbytes: int | None = None  # of its states
     kept: float = 0.0  # when its last state was kept
     kept_after: int = 0  # reports before that
-    rest: float = 0.0  # seconds until the next one: keeping takes time
+    pause: float = 0.0  # seconds until a copy of the next one: keeping takes time
+    took: float = 0.0  # seconds to keep or fetch its last state, not sent yet
     away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
 
 
@@ -116,7 +117,8 @@ class Desk:
         self._held: set[Hashable] = set()
         self._explored: set[Hashable] = set()  # those of them that wait for a place in the order
         self._leaving: set[Hashable] = set()  # those that leave the worker
-        self._resumed: dict[Hashable, Kept | None] = {}  # states of tasks that have not reported
+        # States of tasks that have not reported, and the seconds that it took to fetch them.
+        self._resumed: dict[Hashable, tuple[Kept | None, float]] = {}
         self._heard = 0.0
         self._peer, self._keep_every = "", KEEP
         # Memory of the worker in bytes when each task began that has not reported; and at the last
@@ -159,19 +161,20 @@ class Desk:
             self._hold(seat)
             return seat
 
-    def resume(self, key: Hashable, kept: Kept | None) -> None:
-        """Record the state from which a task goes on; None from its beginning."""
+    def resume(self, key: Hashable, kept: Kept | None, took: float) -> None:
+        """Record the state that a task goes on from, and took seconds to fetch; None without."""
         with self._lock:
-            self._resumed[key] = kept
+            self._resumed[key] = kept, took
 
     def _resume(self, seat: Seat) -> None:
         seat.resumes = seat.key in self._resumed
-        kept = self._resumed.pop(seat.key, None)
+        kept, seat.took = self._resumed.pop(seat.key, (None, 0.0))
         seat.folder = annotation_of(self.worker, seat.key, FILES) or ""
         seat.kept = monotonic()
         if kept is not None and kept.number == seat.number:
             seat.begins, seat.iterations = kept.reports, replace(kept.iterations)
-            seat.nbytes = kept.nbytes
+            self.rest(seat, kept.nbytes, 0.0)
+            seat.kept -= kept.age
 
     def keep(self, seat: Seat, *, leaves: bool = False) -> bool:
         """Keep the state that the present report was given. Returns whether it is kept.
@@ -181,6 +184,7 @@ class Desk:
         begin, reports = monotonic(), seat.begins + seat.reports
         if seat.kept_after == reports:
             return True
+        spare = self._has_rested(seat)
         try:
             kept = freeze(
                 seat.state,
@@ -200,20 +204,36 @@ class Desk:
             )
             return False
         done = Event()
-        self.worker.loop.add_callback(self._store, seat, kept, done)
+        kept.age = 0.0 if spare else begin - seat.kept
+        self.worker.loop.add_callback(self._store, seat, kept, done, spare)
         if leaves:
             done.wait(PATIENCE)  # what is large must be on disk before another model begins
-        seat.kept, seat.kept_after, seat.nbytes = monotonic(), reports, kept.nbytes
-        # A copy takes more time where it goes.
-        seat.rest = (seat.kept - begin + kept.nbytes / BANDWIDTH) / KEEPING
+            seat.took = monotonic() - begin
+        seat.kept_after = reports
+        self.rest(seat, kept.nbytes, monotonic() - begin)
         return True
 
-    def _store(self, seat: Seat, kept: Kept, done: Event) -> None:
-        """Tell the scheduler of a state, and put it where it is kept. On the event loop."""
+    @staticmethod
+    def rest(seat: Seat, nbytes: int, seconds: float) -> None:
+        """Record the size of a state, which took `seconds` to make, and when a copy is due."""
+        seat.kept, seat.nbytes = monotonic(), nbytes
+        # A copy takes more time where it goes.
+        seat.pause = (seconds + nbytes / BANDWIDTH) / KEEPING
+
+    @staticmethod
+    def _has_rested(seat: Seat) -> bool:
+        """Return whether another copy of a state takes a small part of the time since the last."""
+        return monotonic() - seat.kept >= seat.pause
+
+    def _store(self, seat: Seat, kept: Kept, done: Event, spare: bool) -> None:
+        """Tell the scheduler of a state, and put it where it is kept, and a `spare` one elsewhere.
+
+        On the event loop.
+        """
         try:
             ts = self.worker.state.tasks.get(seat.key)
             name = name_of(seat.key, None if ts is None else ts.run_id, kept.reports)
-            peer = self._peer if kept.nbytes <= REPLICATED else ""
+            peer = self._peer if spare and kept.nbytes <= REPLICATED else ""
             state = {
                 "name": "" if seat.folder else name,
                 "nbytes": kept.nbytes,
@@ -351,7 +371,7 @@ class Desk:
         """Return whether a copy of the state of a trial that stays here should be kept now."""
         if seat.state is None or seat.unfit or not seat.resumes or seat.nbytes is None:
             return False
-        if monotonic() - seat.kept < max(seat.rest, 0.0 if waits else self._keep_every):
+        if not (self._has_rested(seat) and (waits or monotonic() - seat.kept >= self._keep_every)):
             return False
         limit = self.worker.memory_manager.memory_limit
         return not limit or self._process_memory() + 2 * seat.nbytes < HALF * limit
@@ -385,6 +405,7 @@ class Desk:
         # Called with the lock: the thread of the trial and the event loop make messages.
         losses, grown, computed, steps = seat.losses, seat.grown, seat.computed, seat.steps
         seat.losses, seat.grown, seat.steps = [], [], []
+        took, seat.took = seat.took, 0.0
         seat.computed, seat.sent = 0.0, monotonic()
         named = {"steps": steps} if seat.iterations.named else {}
         ts = self.worker.state.tasks.get(seat.key)
@@ -402,6 +423,7 @@ class Desk:
             "memory": self._process_memory(),
             "begins": seat.begins,
             "moves": None if seat.unfit or seat.state is None else seat.nbytes,
+            "took": took,
             **named,
         }
 

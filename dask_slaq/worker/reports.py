@@ -21,7 +21,7 @@ from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.reports import as_loss, as_step, is_usable
 from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, annotation_of, desk_of, run_of
-from dask_slaq.worker.states import FILES, STATE, Leave, fetch, file_of, freeze, read
+from dask_slaq.worker.states import FILES, FROM, STATE, Leave, fetch, file_of, freeze, read
 
 __all__ = ["Reporter", "in_trial", "job_of_task", "report_trial", "resume_trial"]
 
@@ -107,15 +107,18 @@ def resume_trial() -> Any:
     if run_of(worker, key) is None:
         return None
     note, folder = annotation_of(worker, key, STATE), annotation_of(worker, key, FILES)
-    kept, is_shared = None, False
+    kept, is_shared, begin = None, False, monotonic()
     if folder:
-        kept = read(file_of(folder, key))
+        kept, before = read(file_of(folder, key)), annotation_of(worker, key, FROM)
+        if kept is None and before is not None:
+            kept = read(file_of(folder, before))
     elif note:
         kept, is_shared = sync(worker.loop, fetch, worker, list(note))
         if kept is None:
             logger.warning("the state of %s was lost with its workers: it begins anew", key)
-    desk_of(worker).resume(key, kept)
-    return None if kept is None else kept.thaw(copy=is_shared)
+    state = None if kept is None else kept.thaw(copy=is_shared)
+    desk_of(worker).resume(key, kept, monotonic() - begin)
+    return state
 
 
 def _offer(desk: Desk, seat: Seat, state: Any) -> None:
@@ -132,8 +135,10 @@ def _offer(desk: Desk, seat: Seat, state: Any) -> None:
         if _is_within("joblib"):
             seat.unfit = True
             return
+        begin = monotonic()
         try:
-            seat.nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
+            nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
+            desk.rest(seat, nbytes, monotonic() - begin)
         except Exception:
             seat.unfit = True
             logger.exception("the state of %s cannot be pickled: it stays on its worker", seat.key)
@@ -152,9 +157,10 @@ def _is_within(package: str) -> bool:
     return False
 
 
-def _leave(desk: Desk, seat: Seat) -> None:
+def _leave(desk: Desk, seat: Seat, waited: float = 0.0) -> None:
     """Leave the worker, unless the state cannot be kept."""
     if desk.keep(seat, leaves=True):
+        desk.send(seat, "keeps", waited)
         raise Leave
 
 
@@ -175,10 +181,10 @@ def _wait(desk: Desk, seat: Seat) -> None:
     with _not_profiled(desk.worker):
         while desk.must_wait(seat) and not desk.is_cancelled(seat):
             if desk.must_leave(seat, waits=True):
-                _leave(desk, seat)
+                _leave(desk, seat, monotonic() - begin)
             seat.may_go.wait(LOOK)
         if desk.must_leave(seat, waits=False):
-            _leave(desk, seat)
+            _leave(desk, seat, monotonic() - begin)
         desk.send(seat, "goes", monotonic() - begin)
         _rejoin()
     seat.waits = False

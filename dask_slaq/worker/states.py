@@ -25,6 +25,8 @@ __all__ = ["Kept", "Leave", "fetch", "file_of", "freeze", "name_of", "read", "st
 
 #: Annotation of a task with what is known of its state, and of a search that keeps them in files.
 STATE, FILES = "slaq_state", "slaq_states"
+#: Annotation of a task that goes on from the state of another one: the key of that.
+FROM = "slaq_from"
 #: Types of callables that make a state when it is needed.
 MAKERS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 #: Names of the keys of states in Dask's memory begin with this.
@@ -50,9 +52,12 @@ class Leave(BaseException):
 
 
 class Kept:
-    """Pickled state after some reports of a task; its buffers move without being copied."""
+    """Pickled state after some reports of a task; its buffers move without being copied.
 
-    __slots__ = ("body", "buffers", "iterations", "number", "reports")
+    Its `age` is the time in seconds since a state of the task was copied to another worker.
+    """
+
+    __slots__ = ("age", "body", "buffers", "iterations", "number", "reports")
 
     def __init__(
         self,
@@ -61,9 +66,10 @@ class Kept:
         reports: int,
         iterations: Iterations,
         number: Hashable,
+        age: float = 0.0,
     ) -> None:
         self.body, self.buffers, self.reports = body, buffers, reports
-        self.iterations, self.number = iterations, number
+        self.iterations, self.number, self.age = iterations, number, age
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +83,7 @@ class Kept:
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle without a copy of the buffers where the protocol can."""
         parts = [pickle.PickleBuffer(part) for part in self.buffers]
-        return Kept, (self.body, parts, self.reports, self.iterations, self.number)
+        return Kept, (self.body, parts, self.reports, self.iterations, self.number, self.age)
 
     def thaw(self, *, copy: bool) -> Any:
         """Return the state: a `copy`, or with the buffers, which nobody else may have then."""

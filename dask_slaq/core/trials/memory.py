@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 
-__all__ = ["MANY", "TARGET", "Footprint", "admitted"]
+__all__ = ["MANY", "MOVING", "TARGET", "Footprint", "MoveSpeed", "admitted"]
 
 #: Part of a worker's memory limit that the models of searches may fill while some of them wait.
 TARGET = 0.6
+#: The same, for models that leave their worker instead of waiting there. Dask pauses it at 80 %.
+MOVING = 0.75
 #: Models whose growth up to the first report is remembered: the largest counts.
 RECENT = 32
 #: As many models as there may be.
@@ -65,6 +67,33 @@ class Footprint:
         """Return the bytes of a model after `steps` reports, or None if nothing is known."""
         first = max(self._begun) if self._begun else self._guess
         return None if first is None else first + self.per_step * max(steps - 1, 0)
+
+
+class MoveSpeed:
+    """Bytes per second at which models are put down and taken up again, learned from the last ones.
+
+    Models leave for the disk of their worker, and mostly come back from it. So it is taken to be
+    fast, until the first ones were measured.
+
+    >>> speed = MoveSpeed()
+    >>> speed.learn(nbytes=300_000_000, seconds=2.75)
+    >>> round(speed.bandwidth / 1e6)
+    129
+    """
+
+    def __init__(self) -> None:
+        self._bytes, self._seconds = 100e6, 0.25
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second."""
+        return self._bytes / self._seconds
+
+    def learn(self, nbytes: float, seconds: float) -> None:
+        """Record a state that was kept or fetched. Small ones tell nothing of larger ones."""
+        if nbytes >= 1e6:
+            self._bytes = 0.8 * self._bytes + nbytes
+            self._seconds = 0.8 * self._seconds + seconds
 
 
 def admitted(model: Footprint, steps: int, unseen: int, left: float) -> int:

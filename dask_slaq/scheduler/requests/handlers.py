@@ -23,6 +23,7 @@ from dask_slaq.core.settings import (
     LOSS_TOPIC,
     check_owner,
     is_number,
+    is_whole,
     shown,
 )
 from dask_slaq.core.usage import check_by
@@ -55,6 +56,7 @@ logger = logging.getLogger(__name__)
 #: Requests, each by the name of its method.
 REQUESTS = (
     *("introduce", "open", "close", "trials", "left", "status", "history", "bindings", "curve"),
+    "train_on",
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
 )
 #: Those that change something, and those that need no registered plugin.
@@ -250,6 +252,14 @@ class Messages:
     def trials(self, run: Any) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`."""
         return self.plugin.searches.trials(run)
+
+    def train_on(self, run: Any, keys: Any, best: Any, steps: Any) -> list[dict[str, Any]]:
+        """Return tasks of a search, by the identifier of its block; see `Searches.train_on`."""
+        if not (is_whole(steps, 1) and (best is None or is_whole(best, 1))):
+            raise InvalidSetting(f"best and steps are numbers >= 1, not {shown((best, steps))}")
+        if keys is not None and not isinstance(keys, list | tuple):
+            raise InvalidSetting(f"keys must be a list of keys, not {shown(keys)}")
+        return self.plugin.searches.train_on(run, keys, best, steps)
 
     async def left(self, run: Any) -> None:
         """Wait until the end of a search's block has arrived on the stream, or for two seconds."""

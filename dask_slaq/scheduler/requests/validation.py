@@ -34,7 +34,7 @@ _CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within")
 #: What the message of a trial says, and what it does from then on.
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
-    *("steps", "grown", "memory", "begins", "moves", "state"),  # not of older releases
+    *("steps", "grown", "memory", "begins", "moves", "state", "took"),  # not of older releases
 )
 TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 #: Seconds between two log lines about the dropped messages of one sender.
@@ -95,7 +95,8 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
         ) from error
     if found["what"] not in TRIAL_DOES or isinstance(losses, str | bytes):
         raise InvalidSetting(f"a trial does one of {TRIAL_DOES}, not {shown(found['what'])}")
-    for name in ("computed", "waited", "at"):
+    found["took"] = found["took"] or 0.0
+    for name in ("computed", "waited", "at", "took"):
         seconds: Any = found[name]
         if not (is_number(seconds) and 0 <= seconds < math.inf):
             raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")

@@ -10,20 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.core import Status
+from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import Kind
+from dask_slaq.core.errors import InvalidSetting, SlaqError
+from dask_slaq.core.settings import shown
 from dask_slaq.core.trials import (
     EXPLORE,
     MANY,
+    MOVING,
     TARGET,
     Account,
     EndedSearches,
     Footprint,
+    MoveSpeed,
     Room,
     SearchSettings,
     Trials,
@@ -75,11 +81,12 @@ class Search:
         self.trials = Trials(settings)
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.account = Account()
-        self.model = Footprint()
+        self.model, self.speed = Footprint(), MoveSpeed()
         self.deadly = 0  # largest memory limit of a worker that died of its memory
         self.outcome: str | None = None  # how its block was left; None while it is open
         self.cut_off: set[Any] = set()  # trials that left their worker before they ended
         self.bound: int | None = None
+        self.trained_on: set[Any] = set()  # keys of trials that go on in another task
 
     @property
     def training(self) -> int:
@@ -195,6 +202,8 @@ class Searches:
         # Their memory in bytes, the Unix time at which they told, and their memory limit.
         self._memory: dict[str, tuple[float, float, int]] = {}
         self._restarting: set[str] = set()  # for their memory
+        # Least memory of each worker that was seen: its process takes that without models.
+        self._bare: dict[str, float] = {}
 
     # Coming and going
 
@@ -204,6 +213,8 @@ class Searches:
         After an earlier block of its name that an exception left, its models are known.
         """
         search = self.running[name] = Search(self._pools[name], run, settings)
+        for ws in self._scheduler.workers.values():
+            self._look_at_memory(ws)
         if (before := self._interrupted.pop((search.pool.client, name), None)) is not None:
             trials, runs = before
             search.runs += runs
@@ -273,11 +284,12 @@ class Searches:
             asyncio.get_running_loop().run_in_executor(None, remove_files, folder)
         self._leave_to_dask(search)
         self._release(search)
+        self.states.unpin(search.trained_on)
         self._decide()
         if not self.running:
             self._beat.stop()
             asyncio.get_running_loop().call_soon(self._stay)
-            for known in (self._desks, self._memory, self._restarting):
+            for known in (self._desks, self._memory, self._restarting, self._bare):
                 known.clear()
 
     def release_all(self) -> None:
@@ -290,6 +302,7 @@ class Searches:
         loop.call_soon(self._let_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts())
+            loop.call_soon(self.states.unpin, search.trained_on)
             # Not at once: this may be called inside a transition.
             loop.call_soon(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
@@ -328,6 +341,36 @@ class Searches:
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
         return self.ended.get(run)
 
+    def train_on(self, run: str, keys: Any, best: int | None, steps: int) -> list[dict[str, Any]]:
+        """Return tasks of trials that have ended, and names of their states, which are kept.
+
+        They are the `best` that are done, or those with these keys. They will make `steps` steps.
+        """
+        search = next((s for s in self.running.values() if s.run == run), None)
+        if search is None:
+            raise SlaqError("the search is over: train models on inside of its block")
+        ended = {trial.key: trial for trial in search.trials.ended}
+        if keys is None:
+            done = [t for t in ended.values() if t.outcome == "done" and not t.diverges]
+            done = [t for t in done if t.key not in search.trained_on]
+            keys = [t.key for t in sorted(done, key=lambda t: (t.loss, t.name))[:best]]
+        tasks = [self._scheduler.tasks.get(key) if key in ended else None for key in keys]
+        for key, ts in zip(keys, tasks, strict=True):
+            if ts is None or ts.run_spec is None:
+                raise InvalidSetting(
+                    f"{shown(key)} is not a model of this search that has ended, and whose future "
+                    "is held"
+                )
+        if search.trials.settings.steps is not None:
+            most = max(search.trials.settings.steps, steps)
+            search.trials.settings = replace(search.trials.settings, steps=most)
+        search.trained_on.update(keys)
+        return [
+            {"key": key, "task": dumps(ts.run_spec), "states": self.states.pin(key)}
+            for key, ts in zip(keys, tasks, strict=True)
+            if ts is not None
+        ]
+
     def describe(self, name: str) -> str | None:
         """Return in words what the trials of a search do; None for another job."""
         search = self.running.get(name)
@@ -352,6 +395,7 @@ class Searches:
         begins: int = 0,
         moves: int | None = None,
         state: Mapping[str, Any] | None = None,
+        took: float = 0.0,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
@@ -359,8 +403,8 @@ class Searches:
         time, and `run_id` Dask's number of the run of the task. The worker has taken `memory` in
         bytes, and has `grown` by so many before each loss; None where it does not know. `steps` are
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
-        may leave its worker if it `moves` a number of bytes, and has kept a `state`, see
-        `States.keep`.
+        may leave its worker if it `moves` a number of bytes, which took a number of seconds at last,
+        and has kept a `state`, see `States.keep`.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -381,10 +425,12 @@ class Searches:
         if trial.away or (first and begins):
             search.trials.arrive(trial, begins)
         if moves is not None:
-            search.trials.can_move(trial, moves, self._scheduler.bandwidth)
+            if took > 0.0:
+                search.speed.learn(moves, took)
+            search.trials.can_move(trial, moves, search.speed.bandwidth)
+            self._let_move(True)
         if state is not None:
             trial.kept = state["reports"]
-            self._let_move(True)
             if state["name"]:
                 self.states.keep(ts, worker, state["name"], state["nbytes"], state["peer"])
         if memory is not None:
@@ -447,6 +493,7 @@ class Searches:
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left. If its memory was the reason, none waits on those like it."""
         self._desks.pop(worker, None)
+        self._bare.pop(worker, None)
         *_, limit = self._memory.get(worker, (0,))
         if worker in self._restarting:
             self._restarting.remove(worker)
@@ -603,7 +650,7 @@ class Searches:
                 some = self._scheduler.running if some is None else some
                 needs = Kind(None, tuple((ts.resource_restrictions or {}).items()))
                 allowed[key] = [ws.address for ws in some if needs.allows(ws)]
-        bandwidth = self._scheduler.bandwidth
+        bandwidth = search.speed.bandwidth
         found = moves(search.trials, rooms, choice, self.states.at, bandwidth, allowed)
         self._to_send += [(search, move.key, move.worker) for move in found]
         asyncio.get_running_loop().call_soon(self._send_models)
@@ -668,7 +715,7 @@ class Searches:
         trains = Counter(t.worker for t in alive if not (t.waits or t.away))
         waits = Counter(t.worker for t in alive if t.waits and not t.away)
         guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
-        bandwidth = self._scheduler.bandwidth
+        bandwidth = search.speed.bandwidth
         dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
         cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
         places = {*trains, *waits, *begun, *guests}
@@ -710,13 +757,18 @@ class Searches:
             self._limit(search, rooms, waits, wanted)
         return rooms
 
-    @staticmethod
-    def _fits(search: Search, ws: WorkerState) -> bool:
+    def _look_at_memory(self, ws: WorkerState) -> float:
+        """Return the least memory that was seen of a worker in a search, and now."""
+        memory = ws.memory.process
+        least = self._bare[ws.address] = min(self._bare.get(ws.address, memory), memory)
+        return least
+
+    def _fits(self, search: Search, ws: WorkerState) -> bool:
         """Return whether a worker has the memory for models that come and go, with their states."""
         largest = max((t.nbytes for t in search.trials.alive.values()), default=0)
-        limit = ws.memory_limit
+        limit, bare = ws.memory_limit, self._look_at_memory(ws)
         copies = ws.nthreads + 1  # one is read or written
-        return not limit or (limit > search.deadly and largest * copies < TARGET * limit)
+        return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
 
     def _memory_room(self, search: Search, ws: WorkerState) -> tuple[bool, int]:
         """Return whether a worker is above its target, and how many models may begin there.

@@ -42,6 +42,7 @@ class States:
     def __init__(self, scheduler: Scheduler, annotate: Callable[[TaskState, Any], None]) -> None:
         self._scheduler, self._annotate = scheduler, annotate
         self._names: dict[Any, list[str]] = {}  # by key of the task
+        self._pinned: set[Any] = set()  # keys of tasks from whose states others go on
 
     def __len__(self) -> int:
         return len(self._names)
@@ -54,13 +55,26 @@ class States:
         if peer in workers and peer != worker:
             names.append(f"{name}-2")
             self._learn(names[1], peer, nbytes)
+        else:  # an earlier state there is better than none
+            names += before[1:]
         self._names[ts.key] = names
         self._annotate(ts, names)
         self._release(set(before) - set(names))
 
+    def pin(self, key: Any) -> list[str]:
+        """Return the names of the state of a task, which is not freed with it from now on."""
+        self._pinned.add(key)
+        return self._names.get(key, [])
+
+    def unpin(self, keys: Iterable[Any]) -> None:
+        """Free the states of tasks that were pinned, and are forgotten."""
+        self._pinned.difference_update(keys)
+        self.free_forgotten()
+
     def free(self, key: Any) -> None:
-        """Free the state of a task."""
-        self._release(self._names.pop(key, ()))
+        """Free the state of a task, unless others go on from it."""
+        if key not in self._pinned:
+            self._release(self._names.pop(key, ()))
 
     def free_forgotten(self) -> None:
         """Free the states of tasks that the scheduler has forgotten."""
