@@ -1,1 +1,1 @@
-"""Policies of searches, compared in a deterministic simulation that replays grids of loss curves."""
+"""Policies of searches, compared in a deterministic replay of grids of loss curves."""

@@ -241,11 +241,11 @@ class Replay:
             self._free(worker, model)
             return
         turns, held = worker.turns, worker.held()
-        if turns.explored > 0 and model not in held and model not in turns.order:
-            if step >= EXPLORE:
-                turns.explored -= 1
-                worker.explored_here.add(model)
-                held.add(model)
+        known = model in held or model in turns.order
+        if turns.explored > 0 and not known and step >= EXPLORE:
+            turns.explored -= 1
+            worker.explored_here.add(model)
+            held.add(model)
         if model in held:
             trial.waits = True
             worker.waits.add(model)

@@ -224,7 +224,7 @@ def _power_law(grid: Grid, model: int, step: int) -> float:
         b, *_ = np.linalg.lstsq(X * weight[:, None], y * weight, rcond=None)
         if b[1] < 0:
             b = np.array([np.average(y, weights=t), 0.0])
-        error = float((((X @ b - y) * weight) ** 2).sum())
+        error = float(np.linalg.norm((X @ b - y) * weight))
         best = min(best, (error, float(b[0] + b[1] * grid.steps**-exponent)))
     return best[1]
 

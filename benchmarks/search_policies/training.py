@@ -28,7 +28,7 @@ Curve = list[float]
 Split = tuple[Any, Any, Any, Any]  # X, X to validate, y, y to validate
 
 #: Models of a grid.
-MODELS = 48
+MODELS = 64
 
 
 def _split(X: Any, y: Any, *, rows: int = 1200) -> Split:
@@ -231,21 +231,21 @@ TUNED = {
     "sgd-made": 40,
     "sgd-diabetes": 40,
     "mlp-digits": 40,
-    "mlp-friedman": 50,
-    "boost-noisy": 60,
-    "boost-friedman2": 60,
-    "xgboost-wine": 60,
-    "lightgbm-hastie": 60,
+    "mlp-friedman": 40,
+    "boost-noisy": 50,
+    "boost-friedman2": 50,
+    "xgboost-wine": 50,
+    "lightgbm-hastie": 50,
 }
 HELD_OUT = {
     "sgd-cancer": 40,
     "sgd-friedman": 40,
     "mlp-moons": 40,
-    "mlp-diabetes": 50,
-    "boost-hastie": 60,
-    "boost-diabetes": 60,
-    "xgboost-made": 60,
-    "lightgbm-cancer": 60,
+    "mlp-diabetes": 40,
+    "boost-hastie": 50,
+    "boost-diabetes": 50,
+    "xgboost-made": 50,
+    "lightgbm-cancer": 50,
 }
 TRAINED = {**TUNED, **HELD_OUT}
 
