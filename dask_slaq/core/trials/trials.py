@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -19,19 +19,51 @@ __all__ = ["EXPLORE", "SearchSettings", "Trial", "Trials"]
 
 #: What a search is for: its best model soon, or all models soon.
 GOALS = ("best", "all")
-#: Reports that every trial makes before it is compared with others, and in each later turn.
-EXPLORE, TURN = 3, 6
-#: Part of the way to the lower end of its band at which a trial with `EXPLORE` reports is ranked.
-DOUBT = 0.5
+#: Reports that every trial makes before it is compared with others: with fewer, a forecast is worse
+#: than none. And reports of each later turn.
+EXPLORE, TURN = 4, 3
 #: Part of the seconds that a model still computes that it may take to move, and of those of a turn.
 DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 4
-#: Reports after which a trial may be hopeless. It is if the lower end of its band ends above the
-#: best loss by more than this part of its own distance from the start to the best.
-PATIENCE, SLACK = 8, 0.1
-#: Part of its steps before which a trial whose loss has never changed is not hopeless.
+#: Part of its steps before which a trial whose loss has not changed lately is not hopeless.
 UNCHANGED = 0.5
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """When a trial is without hope. Raises `InvalidSetting`.
+
+    Parameters
+    ----------
+    slack : float
+        It is if the lower end of its band ends above the lowest loss reported in the search by more
+        than this part of its own distance from its start to that loss.
+    patience : int
+        Reports that it makes before.
+    """
+
+    slack: float = 0.1
+    patience: int = 8
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.slack) and 0 <= self.slack < math.inf):
+            raise InvalidSetting(f"slack must be a number >= 0, not {shown(self.slack)}")
+        if not is_whole(self.patience, 1):
+            raise InvalidSetting(
+                f"patience must be a number of reports >= 1, not {shown(self.patience)}"
+            )
+
+    @staticmethod
+    def of(given: object) -> Pruning:
+        """Return the pruning that the setting `prune` describes: True, False or a mapping."""
+        if isinstance(given, bool):
+            return Pruning()
+        if isinstance(given, Mapping) and given.keys() <= {"slack", "patience"}:
+            return Pruning(**given)
+        raise InvalidSetting(
+            f"prune must be True, False, or a dict of slack and patience, not {shown(given)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -41,7 +73,7 @@ class SearchSettings:
     goal: str = "best"
     steps: int | None = None
     maximize: bool = False
-    prune: bool = False
+    prune: bool | Mapping[str, float] = False  # or the settings of `Pruning`
     max_waiting: int = 100
     trial_timeout: float | None = None  # seconds that a model may compute
     states: str | None = None  # folder of the files of states; None if Dask keeps them
@@ -54,9 +86,9 @@ class SearchSettings:
             raise InvalidSetting(
                 f"steps must be a number of steps >= 1, or None, not {shown(self.steps)}"
             )
-        for name in ("maximize", "prune"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+        if not isinstance(self.maximize, bool):
+            raise InvalidSetting(f"maximize must be True or False, not {shown(self.maximize)}")
+        Pruning.of(self.prune)
         timeout = self.trial_timeout
         if timeout is not None and not (is_number(timeout) and 0 < timeout < math.inf):
             raise InvalidSetting(
@@ -68,6 +100,11 @@ class SearchSettings:
             raise InvalidSetting(
                 f"max_waiting must be a number of models >= 0, not {shown(self.max_waiting)}"
             )
+
+    @property
+    def pruning(self) -> Pruning:
+        """When a trial is without hope."""
+        return Pruning.of(self.prune)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +122,7 @@ class Trial:
     loss: float = math.nan  # latest usable loss
     usable: int = 0  # reports with a usable loss
     same: int = 0  # of these, until one differed
+    still: int = 0  # latest of these that are equal
     last: int = 0  # step of the latest of them
     stride: float = 1.0  # mean steps between two of them
     computed: float = 0.0  # seconds
@@ -232,6 +270,7 @@ class Trials:
         trial.usable, trial.last, trial.missed = trial.usable + 1, trial.step, 0
         if trial.same == trial.usable - 1 and loss == trial.first:
             trial.same = trial.usable
+        trial.still = trial.still + 1 if loss == trial.loss else 1
         trial.loss = loss
         self._predictor.report(trial.name, loss)
         self.best = min(self.best, loss)
@@ -340,9 +379,7 @@ class Trials:
                 continue
             trial.predicted, trial.low, trial.high = predicted, low, high
             if self.settings.goal == "best":
-                # With few reports, towards the lower end: a slow starter may be the best.
-                doubt = DOUBT * min(EXPLORE / max(trial.reports, 1), 1.0)
-                trial.score = predicted - doubt * (predicted - low)
+                trial.score = predicted
             else:
                 span = max(trial.first - trial.loss + remaining, 1e-300)
                 trial.score = -fall / span * trial.reports / max(trial.computed, 1e-9)
@@ -374,9 +411,17 @@ class Trials:
         return sum(seconds) / max(len(seconds), 1)
 
     def _may_end(self, trial: Trial) -> bool:
-        """Return whether a trial may be pruned: it has reports to come, as far as is known."""
+        """Return whether a trial may be pruned.
+
+        It has reports to come, as far as is known. The one that is predicted to end best may not,
+        until a model that is as good is ready: where all overfit, the lowest loss reported is out
+        of reach for all.
+        """
         steps = self.settings.steps
-        return self.settings.prune and (steps is None or trial.step + trial.stride <= steps)
+        if not self.settings.prune or not (steps is None or trial.step + trial.stride <= steps):
+            return False
+        best = min((t.predicted for t in self.alive.values() if t.predicted < math.inf), default=0)
+        return trial.diverges or trial.predicted > min(self.best_final, best)
 
     def gives_up(self, trial: Trial) -> bool:
         """Return whether a trial should end now: it is without hope, or over its time."""
@@ -389,20 +434,23 @@ class Trials:
 
         Its loss may come back, as after a few steps of nan.
         """
-        if trial.missed < PATIENCE or not trial.usable:
-            return trial.missed >= PATIENCE
+        patience = self.settings.pruning.patience
+        if trial.missed < patience or not trial.usable:
+            return trial.missed >= patience
         return any(t.usable and t.loss <= trial.loss for t in self if t is not trial)
 
     def _is_hopeless(self, trial: Trial, least: float) -> bool:
         """Return whether a trial is out of reach if its final loss is `least`."""
-        # Nothing is known of a loss on a plateau, and little of one that has just left it.
-        if trial.same < trial.usable:
-            if trial.usable - trial.same < PATIENCE - 1:
-                return False
-        elif trial.usable < PATIENCE or trial.step < UNCHANGED * (self.settings.steps or math.inf):
+        pruning = self.settings.pruning
+        # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
+        moving = trial.usable - (trial.same - 1 if trial.same < trial.usable else 0)
+        if moving < pruning.patience:
+            return False
+        half = UNCHANGED * (self.settings.steps or math.inf)
+        if trial.still >= pruning.patience and trial.step < half:
             return False
         distance = max(trial.first - self.best, 0.0)
-        return least > self.best + SLACK * distance
+        return least > self.best + pruning.slack * distance
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return one dict per trial, with losses as they were reported; see `Search.trials`."""

@@ -90,7 +90,12 @@ def test_a_trial_goes_on_from_an_earlier_state_with_its_curve():
     assert trials.at(0, "b") is trial
     trials.arrive(trial, EXPLORE)
     assert trials.report(trial, [0.2, 0.1, 0.05], 0.3) == [0, 0, 1]
-    assert (trial.reports, trial.step, trial.worker, trial.loss) == (EXPLORE + 3, 6, "b", 0.05)
+    assert (trial.reports, trial.step, trial.worker, trial.loss) == (
+        EXPLORE + 3,
+        EXPLORE + 3,
+        "b",
+        0.05,
+    )
 
 
 def test_one_that_is_over_its_time_is_given_up():

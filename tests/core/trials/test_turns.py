@@ -6,8 +6,12 @@ import math
 
 import pytest
 
+from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
-from dask_slaq.core.trials.trials import EXPLORE, PATIENCE, TURN
+from dask_slaq.core.trials.trials import EXPLORE, TURN, Pruning
+
+
+PATIENCE = Pruning().patience
 
 
 def trials_at(*workers: str, reports: int = EXPLORE, **settings) -> Trials:
@@ -53,14 +57,14 @@ def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
     trials.at("other", "a")
     trials.end("other", "done")
     served = []
-    for _ in range(8):
+    for _ in range(9):
         (chosen,) = allowed(choose(trials, {"a": Room(1)}, 0)["a"])
         served.append(chosen)
         trial = trials.alive[chosen]
         trials.begin_turn(trial)
         trials.report(trial, [chosen + 0.3 * 0.9**k for k in range(EXPLORE)], 0.1 * EXPLORE)
         trial.waits = True
-    assert served.count(0) == 6 and served.count(2) == 2
+    assert served.count(0) == 7 and served.count(2) == 2
 
 
 def test_new_models_are_explored_first():
@@ -122,6 +126,41 @@ def test_pruning_needs_a_model_out_of_reach():
     assert [key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned] == [1, 2]
     trials = trials_at(*"aaa", reports=PATIENCE)
     assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
+
+
+def test_the_model_that_is_predicted_best_is_not_pruned():
+    # All have risen again, out of reach of the lowest loss that was reported.
+    trials = Trials(SearchSettings(steps=100, prune=True))
+    for number in range(3):
+        rise = [0.1 * number + (1 - 0.2 * k if k < 5 else 0.03 * k) for k in range(30)]
+        trials.report(trials.at(number, "a"), rise, 3.0)
+    pruned = {key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
+    assert all(trial.hopeless for trial in trials.alive.values())
+    assert pruned == {1, 2}
+    trials.report(trials.at("ready", "a"), [0.0] * 3, 0.3)
+    trials.end("ready", "done")
+    assert 0 in {key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
+
+
+@pytest.mark.parametrize(("steps", "pruned"), [(19, []), (21, [(1, None)])])
+def test_a_loss_that_no_longer_changes_is_given_half_of_the_steps(steps, pruned):
+    trials = trials_at(*"aa", reports=PATIENCE, prune=True)
+    trials.report(trials.alive[1], [1.1] * (steps - PATIENCE), 0.5)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == pruned
+
+
+@pytest.mark.parametrize("given", [{"slack": 5.0}, {"patience": 9}])
+def test_pruning_has_slack_and_patience(given):
+    trials = trials_at(*"aaa", reports=PATIENCE, prune=given)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [1, "yes", {"slack": -1}, {"patience": 0}, {"slack": True}, {"reach": 1}, [0.1]]
+)
+def test_wrong_pruning_is_refused(wrong):
+    with pytest.raises(InvalidSetting):
+        SearchSettings(prune=wrong)
 
 
 def test_scores_are_turned_round():

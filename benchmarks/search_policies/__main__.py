@@ -1,0 +1,193 @@
+"""``python -m benchmarks.search_policies``: when the best models of a search are ready, by policy.
+
+A simulation replays grids of loss curves in random orders. The rules of `slaq.search` are those of
+the package, on workers that a model cannot leave (`search`, `prune`) or can (`states`); the others
+may train any model on any thread at any step. The grids are trained first, within a few minutes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from benchmarks.common.results import Names, give, json_option
+from benchmarks.search_policies.grids import Grid, read_grids
+from benchmarks.search_policies.replay import Event, Forecasts, Replay
+from benchmarks.search_policies.rivals import RIVALS, run
+
+#: Settings of `Replay`, by policy.
+OURS: dict[str, dict[str, Any]] = {
+    "search": {},
+    "prune": {"prune": True},
+    "states": {"leave": True},
+}
+POLICIES = ("plain", *OURS, *(name for name in RIVALS if name != "plain"))
+#: A model is near the best if its final loss is above it by less than this part of the `Grid.span`.
+NEAR = 0.01
+FIGURES = ("best", "near", "top5", "all", "oracle", "lost", "regret25", "core_s", "worst", "kept5")
+NOTES = (
+    "best, near, top5, all: time until the best model, one within 1 % of it, the best five and all",
+    "are ready, over plain's mean; worst: the latest best of any order; oracle: best over the",
+    "oracle's; lost: share of orders in which the best is never ready; kept5: of the best five;",
+    "regret25: of the best model ready after a quarter of plain's time; core_s: over plain's",
+)
+
+
+def measure(grid: Grid, events: list[Event], quarter: float) -> dict[str, float]:
+    """Compute the figures of one order.
+
+    ``best``, ``near``, ``top5``, ``all``: mean steps until these are ready, inf if they never are;
+    ``regret25``: distance of the best model that is ready at the time `quarter` from the best of
+    all, in spans of the grid; ``core_s``: mean steps that were computed; ``kept5``: how many of the
+    best five were ready at last.
+    """
+    ready = {event.model: event.time for event in events if event.done}
+    top, best = grid.ranked[:5], grid.final[grid.ranked[0]]
+    near = [time for m, time in ready.items() if grid.final[m] <= best + NEAR * grid.span]
+    soon = [grid.final[m] for m, time in ready.items() if time <= quarter]
+    return {
+        "best": ready.get(top[0], math.inf),
+        "near": min(near, default=math.inf),
+        "top5": max(ready.get(m, math.inf) for m in top),
+        "all": events[-1].time,
+        "regret25": min((min(soon, default=math.inf) - best) / grid.span, 1.0),
+        "core_s": sum(grid.seconds[event.model] for event in events),
+        "kept5": sum(m in ready for m in top),
+    }
+
+
+def compare(
+    grid: Grid, policies: Iterable[str], orders: int, workers: int, threads: int
+) -> dict[str, dict[str, float | None]]:
+    """Return the figures of each policy on a grid: see `NOTES`."""
+    forecasts = Forecasts(grid)
+    some = grid.orders(orders)
+
+    def events(policy: str, order: list[int]) -> list[Event]:
+        if policy in OURS:
+            more = OURS[policy]
+            return Replay(grid, forecasts, order, workers=workers, threads=threads, **more).run()
+        return run(RIVALS[policy](grid, order), workers * threads)
+
+    def runs(policy: str) -> list[dict[str, float]]:
+        return [measure(grid, events(policy, o), quarter) for o in some]
+
+    quarter = 0.25 * statistics.fmean(events("plain", order)[-1].time for order in some)
+    plain, oracle = runs("plain"), runs("oracle")
+    return {name: _summary(runs(name), plain, oracle) for name in policies}
+
+
+def _summary(
+    runs: list[dict[str, float]], plain: list[dict[str, float]], oracle: list[dict[str, float]]
+) -> dict[str, float | None]:
+    base = {key: _mean(one[key] for one in plain) or 1.0 for key in plain[0]}
+    found: dict[str, float | None] = {}
+    for key in ("best", "near", "top5", "all", "core_s"):
+        mean = _mean(one[key] for one in runs)
+        found[key] = None if mean is None else mean / base[key]
+    kept = [one["best"] for one in runs if one["best"] < math.inf]
+    best, least = _mean(kept), _mean(one["best"] for one in oracle)
+    found["oracle"] = None if best is None or not least else best / least
+    found["lost"] = 1 - len(kept) / len(runs)
+    found["regret25"] = _mean(one["regret25"] for one in runs)
+    found["worst"] = max(kept) / base["best"] if kept else None
+    found["kept5"] = _mean(one["kept5"] for one in runs)
+    return {name: found[name] for name in FIGURES}
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and value < math.inf]
+    return statistics.fmean(known) if known else None
+
+
+def mean(result: dict[str, dict[str, dict[str, float | None]]]) -> dict[str, Any]:
+    """Return the means over grids of the figures of each policy; of `worst`, the largest."""
+    found: dict[str, Any] = {}
+    for policy in next(iter(result.values())):
+        rows = [grid[policy] for grid in result.values()]
+        found[policy] = {key: _mean(row[key] for row in rows) for key in FIGURES}
+        late = [row["worst"] for row in rows if row["worst"] is not None]
+        found[policy]["worst"] = max(late, default=None)
+    return found
+
+
+def _table(name: str, found: dict[str, dict[str, float | None]]) -> str:
+    lines = [f"{name:<18}" + "".join(f"{key:>10}" for key in FIGURES)]
+    for policy, row in found.items():
+        cells = ["-" if row[key] is None else f"{row[key]:.2f}" for key in FIGURES]
+        lines.append(f"{policy:<18}" + "".join(f"{cell:>10}" for cell in cells))
+    return "\n".join(lines)
+
+
+@click.command()
+@click.option(
+    "--policies", type=Names("policy", POLICIES), default=",".join(POLICIES), show_default=True
+)
+@click.option("--names", type=Names("grid"), help="Grids of our own to train.  [default: all]")
+@click.option(
+    "--grids",
+    "folder",
+    type=click.Path(exists=True, file_okay=False),
+    help='Folder of grids to replay instead, files of JSON lines {"loss": [...], "s": 0.1}.',
+)
+@click.option("--orders", default=20, show_default=True, type=click.IntRange(1))
+@click.option("--workers", default=4, show_default=True, type=click.IntRange(1))
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--models", type=click.IntRange(8), help="Models of a grid of our own.")
+@click.option("--quick", is_flag=True, help="Two small grids, two orders; a few seconds.")
+@json_option
+def main(
+    policies: list[str], names: list[str] | None, folder: str | None, orders: int, workers: int,
+    threads: int, models: int | None, quick: bool, output: str | None,
+) -> None:  # fmt: skip
+    """Compare policies of searches on replayed grids of loss curves."""
+    result = {}
+    for grid in _grids(names, folder, models, quick):
+        print(f"{grid.name}: {grid.models} models of {grid.steps} steps", file=sys.stderr)
+        result[grid.name] = compare(grid, policies, 2 if quick else orders, workers, threads)
+        if output != "-":
+            click.echo(_table(grid.name, result[grid.name]) + "\n")
+    if output != "-" and result:
+        for title, some in _parts(result).items():
+            click.echo(_table(title, mean(some)) + "\n")
+    give(result, output, *NOTES)
+
+
+def _parts(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the results that are averaged: of all grids, and of those that rules were tuned on."""
+    try:
+        from benchmarks.search_policies.training import HELD_OUT, TUNED
+    except ImportError:
+        return {"mean": result}
+    parts = {"mean": set(result), "mean, tuned": TUNED.keys(), "mean, held out": HELD_OUT.keys()}
+    found = {title: {n: result[n] for n in result if n in some} for title, some in parts.items()}
+    return {title: some for title, some in found.items() if some}
+
+
+def _grids(
+    names: list[str] | None, folder: str | None, models: int | None, quick: bool
+) -> Iterable[Grid]:
+    if folder is not None:
+        return read_grids(folder)
+    # Small matrices are multiplied fastest by one thread.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    from benchmarks.search_policies import training
+
+    some: dict[str, int] = dict(training.TRAINED)
+    if quick:
+        some, models = {"sgd-diabetes": 20, "lightgbm-cancer": 20}, models or 12
+    if unknown := set(names or ()) - some.keys():
+        raise click.BadParameter(f"unknown grids: {', '.join(sorted(unknown))}")
+    some = {name: steps for name, steps in some.items() if not names or name in names}
+    return training.trained(some, models=models or training.MODELS)
+
+
+if __name__ == "__main__":
+    main()
