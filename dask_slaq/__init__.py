@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.plugin import SlaqPlugin
     from dask_slaq.simulation import simulate
     from dask_slaq.versions import show_versions
+    from dask_slaq.worker import steps
 
 __all__ = [
     "SlaqPlugin",
@@ -59,6 +60,7 @@ __all__ = [
     "show_versions",
     "simulate",
     "status",
+    "steps",
     "stop",
     "submit",
     "usage",
@@ -74,6 +76,7 @@ _ELSEWHERE = {
     "instrument": "dask_slaq.adapters",
     "show_versions": "dask_slaq.versions",
     "simulate": "dask_slaq.simulation",
+    "steps": "dask_slaq.worker",
 }
 
 

@@ -137,6 +137,9 @@ def on_first_worker(params: Mapping[str, Any]) -> bool:
 class SlaqReport(RoundReport):
     """Callback of ``lightgbm.train`` and LightGBM's estimators; see `RoundReport`.
 
+    A booster of LightGBM cannot be set to an earlier state once its training has begun. So the
+    models go on after their worker has died, and elsewhere, if they begin with `go_on`.
+
     Examples
     --------
     >>> from dask_slaq.adapters.lightgbm import SlaqReport
@@ -147,6 +150,7 @@ class SlaqReport(RoundReport):
 
     library = "lightgbm"
     before_iteration = False
+    _goes_on = False  # whether the next training begins with what `go_on` has returned
 
     def __init__(
         self, metric: str | None = None, data: str | None = None, maximize: bool | None = None
@@ -154,15 +158,44 @@ class SlaqReport(RoundReport):
         super().__init__(metric, data, maximize)
         self.order = LAST  # LightGBM looks for it in the instance only
 
+    def go_on(self, rounds: int) -> dict[str, Any]:
+        """Return the arguments of ``lightgbm.train`` with which a model of `rounds` rounds goes on.
+
+        Returns
+        -------
+        dict
+            ``init_model``, the booster of the last state, None at first, and ``num_boost_round``,
+            the rounds that are left.
+
+        Examples
+        --------
+        >>> report = SlaqReport()
+        >>> lgb.train(
+        ...     params, train, valid_sets=[valid], callbacks=[report], **report.go_on(100)
+        ... )  # doctest: +SKIP
+        """
+        from lightgbm import Booster
+
+        self._goes_on = True
+        kept = self.begin(keeps=True)
+        if kept is None:
+            return {"init_model": None, "num_boost_round": rounds}
+        booster = Booster(model_str=kept)
+        left = max(rounds - booster.current_iteration(), 1)
+        return {"init_model": booster, "num_boost_round": left}
+
     def __call__(self, env: Any) -> None:
         if env.iteration == env.begin_iteration:
             check_not_stopped()
-        if env.iteration == 0:
-            self.begin()
+            if env.iteration == 0 and not self._goes_on:
+                self.begin()
+            self._goes_on = False
         scores: dict[str, dict[str, tuple[float, bool]]] = {}
         for data, metric, value, higher, *_ in env.evaluation_result_list or ():
             scores.setdefault(data, {})[metric] = (value, higher)
-        if not self.report(scores):
+        # LightGBM cannot train for no round.
+        is_last = env.iteration + 1 >= env.end_iteration
+        if not self.report(scores, make_state=None if is_last else env.model.model_to_string):
             end_training(env)
 
 

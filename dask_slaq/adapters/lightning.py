@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 import uuid
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from dask_slaq.adapters.observing import describe, expect, kind_of, publish, warn_once
+from dask_slaq.adapters.observing import (
+    begin_training,
+    describe,
+    expect,
+    kind_of,
+    publish,
+    warn_once,
+)
 from dask_slaq.adapters.optional import made_on_access, optional
 
 __all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
@@ -21,6 +31,14 @@ def _base() -> type:
     return base
 
 
+def checkpoint_of(trainer: Any) -> bytes:
+    """Return a checkpoint of a trainer, as it writes it to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "state.ckpt")
+        trainer.save_checkpoint(path)
+        return path.read_bytes()
+
+
 def _made() -> type:
     class SlaqReport(_base()):  # type: ignore[misc]
         """Callback that reports the mean training loss, or a logged metric, after each epoch.
@@ -32,23 +50,48 @@ def _made() -> type:
         `monitor` is a metric that the module logs, where lower is better, such as ``val_loss``. By
         default it is the loss that ``training_step`` returns, averaged over the epoch.
 
+        With `checkpoint`, models of a search go on after their worker has died, and elsewhere.
+
         Examples
         --------
         >>> from dask_slaq.adapters.lightning import SlaqReport  # doctest: +SKIP
-        >>> Trainer(callbacks=[SlaqReport()]).fit(module, loader)  # doctest: +SKIP
+        >>> report = SlaqReport()  # doctest: +SKIP
+        >>> trainer = Trainer(callbacks=[report])  # doctest: +SKIP
+        >>> trainer.fit(module, loader, ckpt_path=report.checkpoint())  # doctest: +SKIP
         """
 
         def __init__(self, monitor: str | None = None) -> None:
             self.monitor = monitor
             self._trial: str | None = None
+            self._training: Any = None  # whose states are kept
+            self._file: str | None = None  # from which it goes on
             self._begin()
+
+        def checkpoint(self) -> str | None:
+            """Return the path of the last checkpoint that was kept of this task; None at first.
+
+            Pass it to ``Trainer.fit`` as ``ckpt_path``, which sets all to it: module, optimizers,
+            loops and callbacks. The file is removed once it is read.
+            """
+            self._training = begin_training("lightning", uuid.uuid4().hex[:8])
+            if self._training is not None and self._training.state is not None:
+                number, self._file = tempfile.mkstemp(suffix=".ckpt")
+                with os.fdopen(number, "wb") as file:
+                    file.write(self._training.state)
+                self._training = self._training._replace(state=None)  # it may be large
+            return self._file
 
         def _begin(self) -> None:
             self._sum: Any = 0.0
             self._steps = 0
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            if trainer.current_epoch == 0:
+            if self._file is not None:
+                Path(self._file).unlink(missing_ok=True)
+                self._file = None
+            if self._training is not None:
+                self._trial = self._training.trial
+            elif trainer.current_epoch == 0:
                 self._trial = uuid.uuid4().hex[:8]
             expect(trainer.max_epochs)
             with contextlib.suppress(Exception):  # optimizers of a kind of their own
@@ -77,12 +120,15 @@ def _made() -> type:
             trainer.should_stop = trainer.should_stop or stop
 
         def _publish(self, trainer: Any) -> bool:
-            epoch = trainer.current_epoch + 1
+            epoch, state = trainer.current_epoch + 1, None
+            if self._training is not None and trainer.world_size == 1:
+                state = self._training.keeping(lambda: checkpoint_of(trainer))
             if self.monitor in trainer.callback_metrics:
                 metric = float(trainer.callback_metrics[self.monitor])
-                return publish(metric, trial=self._trial, step=epoch)
+                return publish(metric, trial=self._trial, step=epoch, state=state)
             if self._steps:
-                return publish(float(self._sum) / self._steps, trial=self._trial, step=epoch)
+                loss = float(self._sum) / self._steps
+                return publish(loss, trial=self._trial, step=epoch, state=state)
             self._say_what_there_is(trainer)
             return True
 

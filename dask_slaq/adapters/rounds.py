@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from dask_slaq.adapters.observing import publish, warn_once
+from dask_slaq.adapters.observing import begin_training, publish, warn_once
+
+if TYPE_CHECKING:
+    from dask_slaq.worker import Training
 
 __all__ = ["RoundReport", "Scores", "first_loss"]
 
@@ -52,12 +56,28 @@ class RoundReport:
         self.data = data
         self.maximize = maximize
         self._trial: str | None = None
+        self._training: Training | None = None  # whose states are kept
 
-    def begin(self) -> None:
-        """Begin a trial: a model is trained from the start."""
-        self._trial = _here.trial = uuid.uuid4().hex[:8]
+    def begin(self, *, keeps: bool = False) -> Any:
+        """Begin a trial: a model is trained from the start, or goes on if it `keeps` states.
 
-    def report(self, scores: Scores, step: int | None = None) -> bool:
+        Returns the state from which it goes on; None from the start.
+        """
+        self._trial = uuid.uuid4().hex[:8]
+        self._training = begin_training(self.library, self._trial) if keeps else None
+        kept = None
+        if self._training is not None:
+            kept, self._trial = self._training.state, self._training.trial
+            self._training = self._training._replace(state=None)  # it may be large
+        _here.trial = self._trial
+        return kept
+
+    def report(
+        self,
+        scores: Scores,
+        step: int | None = None,
+        make_state: Callable[[], Any] | None = None,
+    ) -> bool:
         """Report the loss of a round.
 
         Parameters
@@ -66,6 +86,8 @@ class RoundReport:
             What the library evaluated in this round.
         step : int, optional
             Number of the round, from 1; by default the next one.
+        make_state : callable, optional
+            Returns the state from which the training can go on after this round.
 
         Returns
         -------
@@ -75,7 +97,10 @@ class RoundReport:
         loss = self._choose(scores)
         # A fit that continues a model goes on with the last trial that began in this thread.
         trial = self._trial or getattr(_here, "trial", None)
-        return loss is None or publish(loss, trial=trial, step=step)
+        state = None
+        if self._training is not None and make_state is not None:
+            state = self._training.keeping(make_state)
+        return loss is None or publish(loss, trial=trial, step=step, state=state)
 
     def _choose(self, scores: Scores) -> float | None:
         data = self.data if self.data is not None else next(reversed(scores), None)

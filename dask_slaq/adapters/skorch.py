@@ -5,10 +5,24 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from dask_slaq.adapters.observing import check_not_stopped, describe_estimator, publish, warn_once
+from dask_slaq.adapters.observing import (
+    begin_training,
+    check_not_stopped,
+    describe_estimator,
+    publish,
+    warn_once,
+)
 from dask_slaq.adapters.optional import made_on_access, optional
 
 __all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
+
+
+def state_of(net: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return the states of a net's modules, criteria and optimizers, on the CPU; its history."""
+    from dask_slaq.worker import on_cpu
+
+    names = [f"{name}_" for name in (*net._modules, *net._criteria, *net._optimizers)]
+    return {name: on_cpu(getattr(net, name).state_dict()) for name in names}, list(net.history)
 
 
 def _made() -> type:
@@ -18,6 +32,9 @@ def _made() -> type:
         The reports go to the job that is open where ``fit`` or ``partial_fit`` runs, or else to the
         search of the task that trains the net, where each ``fit`` is a trial of its own; elsewhere
         nothing happens. *n* epochs give *n* reports.
+
+        A ``fit`` in a search keeps the weights, the state of the optimizer and the history, so that
+        it goes on after its worker has died, and elsewhere. What other callbacks hold is not kept.
 
         `loss` is the name of the entry, where lower is better: ``train_loss``, ``valid_loss``, or
         an entry that another callback of the net records before this one.
@@ -29,6 +46,8 @@ def _made() -> type:
         """
 
         _trial: str | None = None
+        _training: Any = None  # whose states are kept
+        _epochs: int | None = None  # of the net, while fewer are left
 
         def __init__(self, loss: str = "train_loss") -> None:
             self.loss = loss
@@ -36,13 +55,38 @@ def _made() -> type:
         def on_train_begin(self, net: Any, **kwargs: Any) -> None:
             check_not_stopped()
             if not net.history:
-                self._trial = uuid.uuid4().hex[:8]
+                self._training = begin_training("skorch", uuid.uuid4().hex[:8])
+                if self._training is None:
+                    self._trial = uuid.uuid4().hex[:8]
+                else:
+                    kept, self._trial = self._training.state, self._training.trial
+                    self._training = self._training._replace(state=None)  # it may be large
+                    if kept is not None:
+                        self._go_on(net, *kept)
             describe_estimator("skorch", net)
 
+        def _go_on(self, net: Any, states: dict[str, Any], history: list[Any]) -> None:
+            for name, state in states.items():
+                getattr(net, name).load_state_dict(state)
+            net.history.extend(history)
+            self._epochs = net.max_epochs
+            net.max_epochs = max(net.max_epochs - len(history), 0)
+
+        def _reset_epochs(self, net: Any) -> None:
+            if self._epochs is not None:
+                net.max_epochs, self._epochs = self._epochs, None
+
+        def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
+            self._reset_epochs(net)
+
+        def on_train_end(self, net: Any, **kwargs: Any) -> None:
+            self._reset_epochs(net)
+
         def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-            epoch = net.history[-1]
+            epoch, step = net.history[-1], len(net.history)
+            state = self._training and self._training.keeping(lambda: state_of(net))
             if self.loss in epoch:
-                if not publish(epoch[self.loss], trial=self._trial, step=len(net.history)):
+                if not publish(epoch[self.loss], trial=self._trial, step=step, state=state):
                     # skorch's way to end a fit early, which keeps the net so far.
                     raise KeyboardInterrupt
                 return

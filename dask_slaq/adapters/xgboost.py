@@ -7,7 +7,7 @@ worker of rank 0, after xgboost has summed the metric over all workers.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 
@@ -20,6 +20,7 @@ from dask_slaq.adapters.observing import (
     check_not_stopped,
     ends_with,
     kind_of,
+    warn_once,
 )
 from dask_slaq.adapters.optional import made_on_access, optional
 from dask_slaq.adapters.rounds import RoundReport, first_loss
@@ -28,6 +29,10 @@ __all__ = ["LOOPS", "SlaqReport", "train"]  # noqa: F822  (by `__getattr__`)
 
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
+ANEW = (
+    "a training is configured otherwise than before its task began anew, and begins anew, too: draw "
+    "parameters where the tasks are submitted, or with a seed"
+)
 #: Metrics where higher is better, all between 0 and 1; any of them may end in ``@n`` or ``-``.
 HIGHER_IS_BETTER = {"auc", "aucpr", "map", "ndcg", "pre"}
 
@@ -152,11 +157,55 @@ def _train() -> Callable[..., Any]:
     return train
 
 
+class Boosted(NamedTuple):
+    """State of a booster after some rounds, and what it was configured with at first."""
+
+    config: str
+    booster: Any
+    rounds: int
+    history: Mapping[str, Mapping[str, list[float]]]
+
+
+class Replay:
+    """Rounds that a booster has made before its task began anew: the loop passes over them.
+
+    The other callbacks of the training see them again, with the scores that there were.
+    """
+
+    def __init__(self, kept: Boosted) -> None:
+        self._kept, self.booster, self._passed = kept, kept.booster, 0
+        vars(self.booster).update(
+            update=self._update, eval_set=self._eval_set, num_boosted_rounds=lambda: self._passed
+        )
+
+    def _update(self, dtrain: Any, iteration: int, fobj: Any = None) -> None:
+        self._passed = iteration + 1
+        if iteration >= self._kept.rounds:
+            self.end()
+            self.booster.update(dtrain, iteration, fobj)
+
+    def _eval_set(self, evals: Any, iteration: int = 0, *args: Any) -> str:
+        scores = (
+            f"{data}-{metric}:{values[iteration]!r}"
+            for data, log in self._kept.history.items()
+            for metric, values in log.items()
+        )
+        return "\t".join([f"[{iteration}]", *scores])
+
+    def end(self) -> None:
+        """Let the booster boost again."""
+        for name in ("update", "eval_set", "num_boosted_rounds"):
+            vars(self.booster).pop(name, None)
+
+
 def _made() -> type:
     base = optional("xgboost.callback", "xgboost").TrainingCallback
+    Booster = optional("xgboost", "xgboost").Booster
 
     class SlaqReport(RoundReport, base):  # type: ignore[misc]
         """Callback of ``xgboost.train`` and xgboost's estimators; see `RoundReport`.
+
+        It keeps the booster, so that a training goes on after its worker has died, and elsewhere.
 
         Examples
         --------
@@ -165,25 +214,51 @@ def _made() -> type:
         """
 
         library = "xgboost"
-        _stop = False
+        _stop, _config, _passed = False, "", 0
+        _replay: Replay | None = None
 
         def before_training(self, model: Any) -> Any:
-            self._stop = False
+            self._stop, self._passed, self._replay = False, 0, None
             check_not_stopped()
-            if not model.num_boosted_rounds():
-                self.begin()
+            if model.num_boosted_rounds():
+                return model
+            self._config = model.save_config() if isinstance(model, Booster) else ""
+            kept = self.begin(keeps=bool(self._config))
+            if kept is None:
+                return model
+            if kept.config != self._config:
+                warn_once("xgboost anew", ANEW)
+                return model
+            self._replay, self._passed = Replay(kept), kept.rounds
+            return kept.booster
+
+        def _end_replay(self) -> None:
+            if self._replay is not None:
+                self._replay.end()
+                self._replay = None
+
+        def after_training(self, model: Any) -> Any:
+            self._end_replay()
             return model
 
         def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            if epoch >= self._passed:
+                self._end_replay()
             # Here, and not after a round: the user's callbacks see each round to its end.
             return self._stop
 
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            if epoch < self._passed:
+                return False
             scores = {
                 data: {name: (values[-1], higher_is_better(name)) for name, values in log.items()}
                 for data, log in evals_log.items()
             }
-            self._stop = not self.report(scores)
+
+            def state() -> Boosted:
+                return Boosted(self._config, model, epoch + 1, evals_log)
+
+            self._stop = not self.report(scores, make_state=state)
             return False
 
     return SlaqReport

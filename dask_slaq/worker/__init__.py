@@ -1,5 +1,16 @@
 """What runs in tasks on workers: reports of trials, which wait while other models train."""
 
 from dask_slaq.worker.reports import Reporter, in_trial, job_of_task, report_trial, resume_trial
+from dask_slaq.worker.trainings import Training, begin_training, on_cpu, steps
 
-__all__ = ["Reporter", "in_trial", "job_of_task", "report_trial", "resume_trial"]
+__all__ = [
+    "Reporter",
+    "Training",
+    "begin_training",
+    "in_trial",
+    "job_of_task",
+    "on_cpu",
+    "report_trial",
+    "resume_trial",
+    "steps",
+]

@@ -21,9 +21,28 @@ from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.reports import as_loss, as_step, is_usable
 from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, annotation_of, desk_of, run_of
-from dask_slaq.worker.states import FILES, FROM, STATE, Leave, fetch, file_of, freeze, read
+from dask_slaq.worker.states import (
+    FILES,
+    FROM,
+    STATE,
+    Leave,
+    Mark,
+    fetch,
+    file_of,
+    freeze,
+    here,
+    read,
+)
 
-__all__ = ["Reporter", "in_trial", "job_of_task", "report_trial", "resume_trial"]
+__all__ = [
+    "Reporter",
+    "find_state",
+    "in_trial",
+    "job_of_task",
+    "report_trial",
+    "resume_trial",
+    "this_run",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +100,8 @@ def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None, state: 
     pool = _pool_here()
     # A task that gave up its thread itself has none to give.
     seat.pool, seat.away = pool, pool is not None and seat.thread not in pool
+    if state is None and here.loop is not None and here.loop[0] == this_run():
+        state = here.loop[1]
     if state is not None:
         _offer(desk, seat, state)
     if desk.must_leave(seat, waits=False):
@@ -98,8 +119,23 @@ def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None, state: 
     return True
 
 
+def this_run() -> Hashable:
+    """Return an identifier of this run of the task in this thread; None outside of a task."""
+    found = _task_here()
+    if found is None or found[1] is None:
+        return None
+    return found[1], getattr(thread_state, "start_time", None)
+
+
 def resume_trial() -> Any:
     """Return the last state of the task's model; None if there is none, or outside of a search."""
+    here.asked = this_run()
+    state = find_state()
+    return None if isinstance(state, Mark) else state
+
+
+def find_state() -> Any:
+    """Return the last state that was kept in the task, by whatever kept it; None without."""
     found = _task_here()
     if found is None or found[1] is None:
         return None

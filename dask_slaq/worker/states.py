@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import threading
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 from time import monotonic
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed import Reschedule
 from distributed.protocol import pickle as dask_pickle
@@ -17,11 +19,21 @@ from distributed.worker import get_data_from_worker
 from dask_slaq.core.reports import Iterations
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from distributed import Worker
 
-__all__ = ["Kept", "Leave", "fetch", "file_of", "freeze", "name_of", "read", "store", "write"]
+__all__ = [
+    "Kept",
+    "Leave",
+    "Mark",
+    "fetch",
+    "file_of",
+    "freeze",
+    "here",
+    "name_of",
+    "read",
+    "store",
+    "write",
+]
 
 #: Annotation of a task with what is known of its state, and of a search that keeps them in files.
 STATE, FILES = "slaq_state", "slaq_states"
@@ -49,6 +61,25 @@ class Leave(BaseException):
     @property
     def __class__(self) -> type:  # type: ignore[override]  # what `isinstance` asks for
         return Reschedule
+
+
+class Mark(NamedTuple):
+    """State of a training that its function does not pass itself; `kind` tells what kept it."""
+
+    kind: str
+    trial: Hashable
+    state: Any
+
+
+class _Here(threading.local):
+    """What is known of the task that runs in this thread. A run is as of `this_run`."""
+
+    asked: Any = None  # run whose function has asked for its state itself
+    began: Any = None  # run in which a training has begun whose state is kept by itself
+    loop: tuple[Any, Any] | None = None  # run of a loop by `steps`, and what makes its state
+
+
+here = _Here()
 
 
 class Kept:

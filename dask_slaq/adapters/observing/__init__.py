@@ -11,6 +11,7 @@ from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy, names_
 from dask_slaq.adapters.observing.patches import AfterImport, Patches, Replacements
 from dask_slaq.adapters.observing.session import (
     ReportSession,
+    begin_training,
     check_not_stopped,
     expect,
     is_heard,
@@ -34,6 +35,7 @@ __all__ = [
     "Proxy",
     "Replacements",
     "ReportSession",
+    "begin_training",
     "check_not_stopped",
     "describe",
     "describe_estimator",

@@ -10,10 +10,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import StopTraining
+
+if TYPE_CHECKING:
+    from dask_slaq.worker import Training
 
 logger = logging.getLogger(__name__)
 
@@ -136,31 +139,33 @@ def log_stop(block: ReportSession, library: str) -> None:
     log_once(block, f"stop {library}", message)
 
 
-def publish(loss: float, *, trial: Hashable = None, step: int | None = None) -> bool:
+def publish(
+    loss: float, *, trial: Hashable = None, step: int | None = None, state: Any = None
+) -> bool:
     """Report `loss` to the innermost open block, or else to the search of this task.
 
     For training loops and callbacks of this package. In a task of a search, the call waits while
     other models gain more; `trial` says which of the trials in the task reports, and `step` the
     iteration, from 1, if not every one is reported. A block does not count it: its fits may follow
-    one another. Returns False if the training was stopped or pruned: end it with the model so far.
-    Raises nothing but `distributed.Reschedule`, if the task was cancelled.
+    one another. With a `state` of `Training.keeping` the model may leave its worker here. Returns False if the training was stopped or pruned: end it with the model so far.
+    Raises nothing but `distributed.Reschedule`, if the task was cancelled or leaves its worker.
     """
     block = current()
     if block is None:
-        return _publish_in_task(loss, trial, step)
+        return _publish_in_task(loss, trial, step, state)
     if pass_on(block, loss):
         return True
     log_once(block, "stop", "the job was stopped: its fit ends with the model so far")
     return False
 
 
-def _publish_in_task(loss: float, trial: Hashable, step: int | None) -> bool:
+def _publish_in_task(loss: float, trial: Hashable, step: int | None, state: Any) -> bool:
     from distributed import Reschedule
 
     from dask_slaq.worker import report_trial
 
     try:
-        report_trial(loss, trial=trial, step=step)
+        report_trial(loss, trial=trial, step=step, **({} if state is None else {"state": state}))
     except StopTraining:
         return False
     except Reschedule:
@@ -168,6 +173,13 @@ def _publish_in_task(loss: float, trial: Hashable, step: int | None) -> bool:
     except Exception as error:
         warn_of(error, "a loss was not reported")
     return True
+
+
+def begin_training(kind: str, trial: Hashable = None) -> Training | None:
+    """Begin a training whose states `publish` takes; see `dask_slaq.worker.begin_training`."""
+    from dask_slaq.worker import begin_training
+
+    return None if current() is not None else begin_training(kind, trial)
 
 
 def is_heard() -> bool:
