@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_slaq.adapters import instrument
     from dask_slaq.client import (
+        Pruned,
         alerts,
         ended,
         explain,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         status,
         stop,
         submit,
+        trial,
         usage,
     )
     from dask_slaq.client import set_job as set
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from dask_slaq.versions import show_versions
 
 __all__ = [
+    "Pruned",
     "SlaqPlugin",
     "StopTraining",
     "TrialPruned",
@@ -61,6 +64,7 @@ __all__ = [
     "status",
     "stop",
     "submit",
+    "trial",
     "usage",
 ]
 

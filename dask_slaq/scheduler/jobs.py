@@ -353,14 +353,14 @@ class ScheduledJobs:
         self.pause(name, False)  # otherwise it might never report again
         self.admit()
 
-    def tell_client(self, name: str, what: str) -> None:
-        """Tell the block of a job to `STOP`, or that tasks come from `OUTSIDE` of it.
+    def tell_client(self, name: str, what: str, **more: Any) -> None:
+        """Tell the block of a job to `STOP`, that tasks come from `OUTSIDE`, or are `SILENT`.
 
         It is said on the stream of its client, which nobody else hears or writes.
         """
         stream = self.scheduler.client_comms.get(self.pools.pools[name].client)
         if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
-            stream.send({"op": what, "run": self._runs[name]})
+            stream.send({"op": what, "run": self._runs[name], **more})
 
     def _cap(self, name: str, most: float) -> None:
         self.engine.set_job(name, max_share=most)
