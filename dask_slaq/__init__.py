@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_slaq.adapters import instrument
     from dask_slaq.client import (
+        Pruned,
         alerts,
         ended,
         explain,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         status,
         stop,
         submit,
+        trial,
         usage,
     )
     from dask_slaq.client import set_job as set
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from dask_slaq.worker import steps
 
 __all__ = [
+    "Pruned",
     "SlaqPlugin",
     "StopTraining",
     "TrialPruned",
@@ -63,6 +66,7 @@ __all__ = [
     "steps",
     "stop",
     "submit",
+    "trial",
     "usage",
 ]
 

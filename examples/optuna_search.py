@@ -38,6 +38,13 @@ def objective(trial: optuna.Trial) -> float:
     return loss
 
 
+def run_trial(seed: int, study: optuna.Study) -> None:
+    # The study is pickled into every task, and its sampler with it. With one seed, all of them
+    # would draw the same parameters.
+    study.sampler = optuna.samplers.RandomSampler(seed=seed)
+    study.optimize(objective, n_trials=1)
+
+
 def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with (
@@ -49,18 +56,15 @@ def main() -> None:
         client.register_plugin(slaq.SlaqPlugin())
         study = optuna.create_study(
             storage=DaskStorage(client=client),
-            sampler=optuna.samplers.RandomSampler(seed=0),
             pruner=slaq.optuna.Pruner(),
         )
         with slaq.search("digits", steps=STEPS) as search:
-            runs = [
-                client.submit(study.optimize, objective, n_trials=1, pure=False)
-                for _ in range(TRIALS)
-            ]
+            runs = client.map(run_trial, range(TRIALS), study=study, pure=False)
             wait(runs)
-            reports = sum(trial["iteration"] for trial in search.trials())
-        done = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
-        print(f"{len(done)} trials, {reports} reports")
+            table = search.results()
+        different = len(table.drop_duplicates(["params_eta0", "params_alpha"]))
+        done = (table["state"] == "done").sum()
+        print(f"{done} trials of {different} models, {table['iteration'].sum()} reports")
         print(f"best: loss {study.best_value:.3f} with {study.best_params}")
 
 

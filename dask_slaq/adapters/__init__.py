@@ -95,6 +95,16 @@ def observe_fits(
         yield block
 
 
+@contextmanager
+def end_calls() -> Iterator[ReportSession]:
+    """Open a block whose calls of joblib raise `StopTraining` once it is stopped.
+
+    Losses of fits in it go to the block around it.
+    """
+    with _patches, blocks.opened(lambda loss: None, hears=False) as block:
+        yield block
+
+
 def loop_states() -> dict[str, str]:
     """Return whether each supported loop is observed now, or why not, by its full name."""
     return _patches.states()

@@ -50,7 +50,9 @@ def _made() -> type:
                 maximizes = study.direction == optuna.study.StudyDirection.MAXIMIZE
                 try:
                     loss = -value if maximizes else value
-                    worker.report_trial(loss, step=step, trial=trial.number)
+                    worker.report_trial(
+                        loss, step=step, trial=trial.number, params=lambda: trial.params
+                    )
                 except TrialPruned:
                     return True
                 except StopTraining:

@@ -7,6 +7,7 @@ the training data, from which the callback computes one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ class SlaqReport:
             what = f"{type(error).__name__}: {error}"
             warn_once(what, f"a loss of {type(estimator).__name__} was not computed: {what}")
             return False
-        if publish(loss, trial=fit_of(context)):
+        params = partial(estimator.get_params, deep=False)
+        if publish(loss, trial=fit_of(context), params=params):
             return False
         if context.task_name == "lbfgs-iter":
             raise StopIteration  # to SciPy: scikit-learn 1.9 ignores what this method returns

@@ -26,3 +26,6 @@ from dask_slaq.client.queries import workers as workers
 from dask_slaq.client.search import Search as Search
 from dask_slaq.client.search import search as search
 from dask_slaq.client.submit import submit as submit
+from dask_slaq.client.trial import Pruned as Pruned
+from dask_slaq.client.trial import trial as trial
+from dask_slaq.client.trials_table import as_cells as as_cells

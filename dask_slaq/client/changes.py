@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
+from dask_slaq.client.silence import warn_of_silence
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.settings import BLOCKED, OUTSIDE, STOP, check_job_settings
+from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, check_job_settings
+from dask_slaq.core.trials import CHANGEABLE, SearchSettings
 from dask_slaq.worker import resume_trial
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "set_limit",
     "set_owner",
     "set_policy",
+    "steer",
     "stop",
 ]
 
@@ -69,7 +72,7 @@ def set_job(
         Nothing was changed.
     """
     given = {"weight": weight, "min_share": min_share, "max_share": max_share}
-    return _steer(client, job, "set", **_given(**given, target=target, latest=latest))
+    return steer(client, job, "set", **given, target=target, latest=latest)
 
 
 def pause(job: str, client: Client | None = None) -> Any:
@@ -89,7 +92,7 @@ def pause(job: str, client: Client | None = None) -> Any:
     ------
     UnknownJob, NotAllowed, NoPlugin
     """
-    return _steer(client, job, "pause")
+    return steer(client, job, "pause")
 
 
 def resume(job: str | None = None, client: Client | None = None) -> Any:
@@ -110,7 +113,7 @@ def resume(job: str | None = None, client: Client | None = None) -> Any:
     object
         The state that was reported last; None if there is none, and outside of a search.
     """
-    return resume_trial() if job is None else _steer(client, job, "resume")
+    return resume_trial() if job is None else steer(client, job, "resume")
 
 
 def stop(job: str, client: Client | None = None) -> Any:
@@ -118,7 +121,7 @@ def stop(job: str, client: Client | None = None) -> Any:
 
     A fit of a supported library that has begun to iterate returns the model so far.
     """
-    return _steer(client, job, "stop")
+    return steer(client, job, "stop")
 
 
 def set_policy(policy: str, client: Client | None = None) -> Any:
@@ -189,7 +192,7 @@ def set_limit(label: str, most: int | None, client: Client | None = None) -> Any
     return _ask(client, "slaq_limit", label=label, most=most)
 
 
-def _given(**settings: float | None) -> dict[str, float]:
+def _given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -198,13 +201,14 @@ def _ask(client: Client | None, operation: str, **arguments: Any) -> Any:
     return client.sync(request, client, operation, by=owner_of_client(), **arguments)
 
 
-def _steer(client: Client | None, job: str, what: str, **settings: float) -> Any:
+def steer(client: Client | None, job: str, what: str, **settings: Any) -> Any:
+    """Ask the scheduler to change a job; settings that are None stay as they are."""
     client = current_client(client)
-    return client.sync(_steer_or_go_without, client, job, what, settings)
+    return client.sync(_steer_or_go_without, client, job, what, _given(**settings))
 
 
 async def _steer_or_go_without(
-    client: Client, job: str, what: str, settings: dict[str, float]
+    client: Client, job: str, what: str, settings: dict[str, Any]
 ) -> None:
     """Steer a job; without the plugin, do for a job of this client what needs no scheduler."""
     by = owner_of_client()
@@ -216,6 +220,9 @@ async def _steer_or_go_without(
             raise
         go_without(client, error)
         unlimited = settings.get("max_share") == math.inf
+        of_search = {name: settings.pop(name) for name in CHANGEABLE if name in settings}
+        if of_search:
+            SearchSettings(**of_search)
         check_job_settings(**{**settings, **({"max_share": None} if unlimited else {})})
         if what == "stop":
             block.ask_to_stop()
@@ -231,6 +238,7 @@ def listen(client: Client, run: str, job: Job) -> None:
         client._stream_handlers[STOP] = functools.partial(_stop_block, jobs)
         client._stream_handlers[OUTSIDE] = functools.partial(_warn_block, jobs)
         client._stream_handlers[BLOCKED] = functools.partial(_warn_blocked, jobs)
+        client._stream_handlers[SILENT] = warn_of_silence
     jobs[run] = job
 
 

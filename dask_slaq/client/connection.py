@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import dask
 
-from dask_slaq.core.errors import NoPlugin, SlaqError
-from dask_slaq.core.settings import NOT_STARTED
+from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError
+from dask_slaq.core.settings import NOT_STARTED, shown
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -45,10 +45,15 @@ _warned: WeakSet[Client] = WeakSet()
 
 
 def current_client(client: Client | None = None) -> Client:
-    """Return the client passed in, or else the current one. Raises NoPlugin if there is none."""
-    from distributed import get_client
+    """Return the client passed in, or else the current one. Raises NoPlugin if there is none.
+
+    Raises InvalidSetting for what is no client, such as the name of a job in its place.
+    """
+    from distributed import Client, get_client
 
     if client is not None:
+        if not isinstance(client, Client):
+            raise InvalidSetting(f"client must be a distributed.Client, not {shown(client)}")
         return client
     try:
         return get_client()

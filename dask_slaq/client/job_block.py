@@ -12,9 +12,10 @@ import logging
 import re
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -25,8 +26,9 @@ from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.changes import listen, pause, resume, set_job, stop
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
+from dask_slaq.client.live import Status
 from dask_slaq.client.plotting import plot
-from dask_slaq.client.queries import explain
+from dask_slaq.client.queries import explain, status
 from dask_slaq.core.errors import (
     InvalidSetting,
     NoPlugin,
@@ -35,7 +37,7 @@ from dask_slaq.core.errors import (
     UnknownJob,
 )
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.reports import Iterations, as_loss, as_step, is_usable
+from dask_slaq.core.reports import Iterations, as_metrics, as_step, is_usable
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -105,14 +107,15 @@ class Job:
         """Iterations reported since the block was entered."""
         return self._iterations.last
 
-    def report(self, loss: float, step: int | None = None) -> None:
+    def report(self, loss: float | Mapping[str, float], step: int | None = None) -> None:
         """Report the loss of an iteration without blocking; lower is better.
 
         Parameters
         ----------
-        loss : float
+        loss : float or Mapping
             Any value that ``float()`` converts, except strings, bytes and booleans. One that is
-            nan or infinite is dropped with one warning, and its iteration counts.
+            nan or infinite is dropped with one warning, and its iteration counts. Of a mapping, the
+            first value.
         step : int, optional
             Number of the iteration, from 0 or 1, if not every one is reported. By default the next
             one. One that is not above the last counts as the next, with one warning.
@@ -128,7 +131,7 @@ class Job:
         StopTraining
             The job was stopped. The loss was reported.
         """
-        loss, step = as_loss(loss), as_step(step)
+        loss, step = next(iter(as_metrics(loss).values())), as_step(step)
         iterations = replace(self._iterations)
         iteration = iterations.count(step)
         if self._say("slaq-report", loss=loss, **({} if step is None else {"step": iteration})):
@@ -320,6 +323,21 @@ class Job:
         answer = explain(self.name, client=self._client)
         return answer["position"] if isinstance(answer, dict) else _position(answer)
 
+    def __repr__(self) -> str:
+        doing = f"{self.iteration} iterations" if self.is_open else "does not run"
+        return f"<Job {self.name!r}: {doing}>"
+
+    def _repr_html_(self) -> str:
+        client = self._client
+        if client is None or client.asynchronous:
+            return escape(repr(self))
+        try:
+            found = status(client)
+            jobs = {name: row for name, row in found["jobs"].items() if name == self.name}
+            return Status({**found, "jobs": jobs})._repr_html_()
+        except Exception as error:  # a notebook must show its cell
+            return escape(f"{self!r} ({error})")
+
     def _say(self, op: str, **what: Any) -> bool:
         """Send a message to the scheduler. Returns whether it was queued."""
         if self._client is None:
@@ -375,6 +393,8 @@ class Job:
 
     async def __aenter__(self) -> Job:
         client = current_client(self._given_client)
+        if not client.asynchronous:  # its answers come on another event loop
+            raise SlaqError("the client is not asynchronous: use 'with' for the job")
         repairs.follow_settings()
         self._outer, self._of_task = running_job.get() or self._outer, job_of_task()
         await self._open(client)
@@ -584,7 +604,13 @@ def job(
     return Job(name, settings, check_owner(owner), client)
 
 
-def report(loss: float, step: int | None = None, *, state: Any = None) -> None:
+def report(
+    loss: float | Mapping[str, float],
+    step: int | None = None,
+    *,
+    state: Any = None,
+    fold: Hashable = None,
+) -> None:
     """Report the loss of an iteration: of the current job, or of the model of this task.
 
     In a job block it returns at once; see `Job.report`. In a task of a `search` it may wait while
@@ -592,9 +618,10 @@ def report(loss: float, step: int | None = None, *, state: Any = None) -> None:
 
     Parameters
     ----------
-    loss : float
+    loss : float or Mapping of str to float
         Lower is better, unless the search maximizes. One that is nan or infinite is dropped with
-        one warning, and its iteration counts.
+        one warning, and its iteration counts. Of several metrics, such as ``{"loss": 0.3, "auc":
+        0.9}``, the first is the loss, and a search keeps up to eight others; see `Search.trials`.
     step : int, optional
         Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
         default the next one.
@@ -602,6 +629,9 @@ def report(loss: float, step: int | None = None, *, state: Any = None) -> None:
         Whatever the function needs to go on after this report, or a callable that returns it, which
         is called only when the state is kept. With it, a model of a search may leave its worker in
         the report. Its task then begins again, here or elsewhere, where `resume` returns the state.
+    fold : int or str, optional
+        Fold of a cross-validation in the task, whose folds train in turns: one step of each, then
+        the next step of each. The mean of each round of folds counts as one report.
 
     Raises
     ------
@@ -616,8 +646,9 @@ def report(loss: float, step: int | None = None, *, state: Any = None) -> None:
     """
     current = running_job.get()
     if current is not None:
-        current.report(loss, step, **({} if state is None else {"state": state}))
-    elif not report_trial(loss, step=step, state=state):
+        given = {"state": state, "fold": fold}
+        current.report(loss, step, **{k: v for k, v in given.items() if v is not None})
+    elif not report_trial(loss, step=step, state=state, fold=fold):
         raise UnknownJob(
             "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
             "in a task of a 'with dask_slaq.search(name)' block, or use job.report"

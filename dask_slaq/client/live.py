@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.client.connection import check_plugin, current_client, go_without, request
-from dask_slaq.core.errors import NoPlugin
+from dask_slaq.client.trials_table import as_cells, as_html, in_words
+from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.job_columns import JOB_COLUMNS, rows
-from dask_slaq.core.settings import ALERT_TOPIC, ALERTS, ENDS
+from dask_slaq.core.settings import ALERT_TOPIC, ALERTS, ENDS, shown
 from dask_slaq.core.text import printable
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ __all__ = ["Status", "alerts", "progress"]
 #: Columns of tables in notebooks, and of the progress in a terminal.
 COLUMNS = tuple(column for column in JOB_COLUMNS if column.notebook)
 HEADINGS = tuple(column.title or column.name for column in COLUMNS)
+#: Number of searches whose models are shown, and of models in a terminal.
+MOST_SEARCHES, MOST_IN_TERMINAL = 4, 10
 #: Number of alerts that stay below a notebook's cell.
 MOST_SHOWN = 50
 # Notebooks align cells to the right, and headers as told.
@@ -51,7 +54,9 @@ class Status(dict[str, Any]):
         head = _row("th", HEADINGS)
         body = "".join(_row("td", cells) for cells in self.table())
         body = body or f'<tr><td colspan="{len(COLUMNS)}"{_LEFT}>no job is running</td></tr>'
-        return f"<div>{title}<table><thead>{head}</thead><tbody>{body}</tbody></table></div>"
+        table = f"<div>{title}<table><thead>{head}</thead><tbody>{body}</tbody></table></div>"
+        searches = self.get("models", {}).items()
+        return table + "".join(as_html(n, m["rows"], m["maximize"]) for n, m in searches)
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:
@@ -65,7 +70,7 @@ def progress(
     interval: float = 0.5,
     notebook: bool | None = None,
 ) -> Any:
-    """Show jobs live until they have ended.
+    """Show jobs live until they have ended, and of searches the best models.
 
     In a notebook this returns a widget at once, which updates itself; ipywidgets must be
     installed, or the table is shown once. In a terminal it blocks until the jobs have ended.
@@ -73,7 +78,7 @@ def progress(
     Parameters
     ----------
     jobs : str or sequence of str, optional
-        Names of jobs; by default all that run now.
+        Names of jobs and searches; by default all that run now.
     client : distributed.Client, optional
         Defaults to the current client; it must not be asynchronous.
     interval : float
@@ -88,6 +93,10 @@ def progress(
         None in a terminal, and where the scheduler does not run the plugin.
     """
     client = current_client(client)
+    if jobs is not None and not _are_names(jobs):
+        raise InvalidSetting(
+            f"progress() takes names of jobs, not {shown(jobs)}; a client is passed as client="
+        )
     named = [jobs] if isinstance(jobs, str) else None if jobs is None else list(jobs)
     followed = Followed(client, named)
     try:
@@ -97,6 +106,12 @@ def progress(
     except NoPlugin as error:
         go_without(client, error)
     return None
+
+
+def _are_names(jobs: object) -> bool:
+    return isinstance(jobs, str) or (
+        isinstance(jobs, Iterable) and all(isinstance(name, str) for name in jobs)
+    )
 
 
 class Followed:
@@ -131,7 +146,12 @@ class Followed:
                 self._last[name] = {**self._last[name], "state": state, "share": 0.0}
         self.running = bool(running)
         jobs = {name: self._last[name] for name in self._names if name in self._last}
-        return Status({**found, "jobs": jobs})
+        models = {
+            name: await request(self._client, "slaq_models", search=name)
+            for name in found.get("searches", ())[:MOST_SEARCHES]
+            if name in self._names
+        }
+        return Status({**found, "jobs": jobs, "models": models})
 
 
 def _ended(event: dict[str, Any]) -> dict[str, Any]:
@@ -173,22 +193,31 @@ def _widget(followed: Followed, client: Client, interval: float) -> Any:
 
 def _in_terminal(followed: Followed, client: Client, interval: float) -> None:
     try:
+        from rich.console import Group
         from rich.live import Live
         from rich.table import Table
         from rich.text import Text
     except ImportError as error:
         raise ImportError("progress() needs rich: pip install 'dask-slaq[demo]'") from error
 
-    def table(found: Status) -> Table:
-        shown = Table(*HEADINGS)
-        for cells in found.table():
+    def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Table:
+        shown = Table(*headings, title=title or None)
+        for cells in rows:
             shown.add_row(*(Text(printable(cell)) for cell in cells))  # no markup in users' text
         return shown
 
-    with Live(table(client.sync(followed.look)), auto_refresh=False) as live:
+    def tables() -> Group:
+        found = client.sync(followed.look)
+        some = [table(HEADINGS, found.table())]
+        for name, models in found["models"].items():
+            head, body = as_cells(models["rows"], models["maximize"], MOST_IN_TERMINAL)
+            some.append(table(head, body, printable(f"{name}: {in_words(models['rows'])}")))
+        return Group(*some)
+
+    with Live(tables(), auto_refresh=False) as live:
         while followed.running:
             time.sleep(interval)
-            live.update(table(client.sync(followed.look)), refresh=True)
+            live.update(tables(), refresh=True)
 
 
 def alerts(

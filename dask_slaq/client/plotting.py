@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +13,18 @@ from dask_slaq.client.queries import history_of
 from dask_slaq.core.errors import UnknownJob
 from dask_slaq.core.job_history import threads
 from dask_slaq.core.settings import shown
+from dask_slaq.core.trials import STATE_COLORS
 
 if TYPE_CHECKING:
     import xarray
     from distributed import Client
 
-__all__ = ["plot"]
+__all__ = ["draw_search", "plot"]
 
 #: Epochs over which threads are averaged.
 AVERAGED = 10
+#: Maximum number of parameters in the figure of a search, and part of the losses that it shows.
+MOST_PARAMETERS, SHOWN = 4, 0.97
 
 
 def plot(job: str, client: Client | None = None) -> Any:
@@ -28,12 +32,17 @@ def plot(job: str, client: Client | None = None) -> Any:
 
     Raises ImportError without Matplotlib, UnknownJob and NoPlugin.
     """
+    check_matplotlib()
+    client = current_client(client)
+    return client.sync(_plot, client, job)
+
+
+def check_matplotlib() -> None:
+    """Raise ImportError, which says what to install, if there is no Matplotlib."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise ImportError("plot() needs Matplotlib: pip install 'dask-slaq[notebook]'") from error
-    client = current_client(client)
-    return client.sync(_plot, client, job)
 
 
 async def _plot(client: Client, job: str) -> Any:
@@ -74,4 +83,64 @@ def draw(job: str, history: xarray.Dataset, curve: dict[str, Any] | None) -> Any
     below.set(xlabel="seconds since the job began", ylabel="threads", ylim=(0, None))
     for axes in (above, below):
         axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Any:
+    """Draw the losses of the models of a search with their forecasts, and their parameters.
+
+    Raises ImportError without Matplotlib.
+    """
+    check_matplotlib()
+    from matplotlib.figure import Figure
+
+    drawn = sorted(rows, key=lambda row: list(STATE_COLORS).index(row["state"]))
+    names = dict.fromkeys(key for row in rows for key in row["params"])
+    varied = [n for n in names if len({repr(row["params"].get(n)) for row in rows}) > 1]
+    varied = varied[:MOST_PARAMETERS]
+    figure = Figure(figsize=(7, 6.5 if varied else 4.5), layout="constrained")
+    grid = figure.add_gridspec(2 if varied else 1, max(len(varied), 1))
+    above = figure.add_subplot(grid[0, :])
+    longest = settings["steps"] or max((row["iteration"] for row in rows), default=0)
+    known = []
+    for row in drawn:
+        if not row["curve"]:
+            continue
+        steps, losses = zip(*row["curve"], strict=True)
+        known += losses
+        color = STATE_COLORS[row["state"]]
+        above.plot(steps, losses, color=color, lw=1, alpha=0.9)
+        if math.isfinite(row["predicted"]):
+            end = max(longest, row["iteration"])
+            ahead = [steps[-1], end], [losses[-1], row["predicted"]]
+            above.plot(*ahead, "--", color=color, lw=0.8, alpha=0.5)
+    for state in reversed(STATE_COLORS):
+        if n := sum(row["state"] == state for row in rows):
+            above.plot([], [], color=STATE_COLORS[state], label=f"{n} {state}")
+    above.legend(frameon=False, fontsize="small")
+    above.set(title=name.replace("$", r"\$"), xlabel="step", ylabel="loss")
+    if known:  # the first losses of bad models would take the whole plot
+        low, high = np.quantile(known, (1 - SHOWN, 1) if settings["maximize"] else (0, SHOWN))
+        room = 0.05 * (high - low) or 1.0
+        above.set_ylim(low - room, high + room)
+    reported = [row for row in drawn if math.isfinite(row["loss"])]
+    for place, parameter in enumerate(varied):
+        axes = figure.add_subplot(grid[1, place])
+        values = [row["params"].get(parameter) for row in reported]
+        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            values = [str(value)[:12] for value in values]
+        elif values and min(values) > 0 and max(values) > 50 * min(values):
+            axes.set_xscale("log")
+        colors = [STATE_COLORS[row["state"]] for row in reported]
+        axes.scatter(values, [row["loss"] for row in reported], c=colors, s=12)
+        axes.set_xlabel(parameter.replace("$", r"\$"))
+        axes.tick_params(axis="x", labelrotation=30, labelsize="small")
+        if place:
+            axes.sharey(figure.axes[1])
+        axes.spines[["top", "right"]].set_visible(False)
+        if place:
+            axes.tick_params(labelleft=False)
+        else:
+            axes.set_ylabel("last loss")
+    above.spines[["top", "right"]].set_visible(False)
     return figure

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict
+from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 import dask
+from distributed import Future
 
+from dask_slaq.adapters import end_calls
+from dask_slaq.client.changes import steer
 from dask_slaq.client.connection import request
-from dask_slaq.client.job_block import Job, seconds_of
+from dask_slaq.client.job_block import Job, running_job, seconds_of
+from dask_slaq.client.plotting import draw_search
 from dask_slaq.client.train_on import check_models, submit_again
+from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.settings import check_job_settings, check_name, check_owner, check_resources
-from dask_slaq.core.trials import SearchSettings
+from dask_slaq.core.trials import SearchSettings, arguments, as_parameters
 from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
@@ -38,18 +45,71 @@ class Search(Job):
     _entered_with: Client | None = None
     _files: Mapping[str, str] = MappingProxyType({})  # annotation of the folder of states
 
+    def __init__(
+        self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
+    ) -> None:
+        super().__init__(name, settings, owner, client)
+        self._maximizes = bool(settings["search"]["maximize"])
+        self._given: dict[Any, dict[str, Any]] = {}  # parameters by key of the task
+
+    def map(
+        self, function: Callable[..., Any], *iterables: Iterable[Any], **kwargs: Any
+    ) -> list[Future]:
+        """Submit one task per model, as ``client.map`` does, and keep what each was called with.
+
+        Parameters
+        ----------
+        function : callable
+            Trains a model, and calls `report`.
+        *iterables
+            Arguments of the calls, such as one list of dicts.
+        **kwargs
+            Other arguments of all calls, and options of ``client.map``.
+
+        Returns
+        -------
+        list of distributed.Future
+
+        Raises
+        ------
+        SlaqError
+            The call is outside of the block.
+
+        Examples
+        --------
+        >>> with search("grid", steps=40) as grid_search:  # doctest: +SKIP
+        ...     futures = grid_search.map(train, [{"lr": 0.1}, {"lr": 0.01}])
+        """
+        client = self._client
+        if client is None or running_job.get() is not self:
+            raise SlaqError(f"map() was called outside of the block of search {self.name!r}")
+        calls = list(zip(*iterables, strict=False))
+        columns = [list(column) for column in zip(*calls, strict=True)]
+        if not calls:
+            return []
+        futures: list[Future] = client.map(function, *columns, **kwargs)
+        options = inspect.signature(client.map).parameters
+        others = {name: value for name, value in kwargs.items() if name not in options}
+        for future, args in zip(futures, calls, strict=True):
+            self._given[future.key] = as_parameters(arguments(function, args, others))
+        return futures
+
     def trials(self) -> Any:
         """Return what the trials of the search do, also after its block was left.
 
         Returns
         -------
         list of dict
-            Per trial: ``key`` of its task, ``trial`` (its number, where one task trains several
-            models), ``worker`` (address), ``iteration`` (steps), ``loss`` (the last one),
+            One per model: ``params``, its parameters (the plain arguments of the call, or those of
+            Optuna's trial; of a model that has not reported, only what `map` knows), ``loss`` (the
+            last one), ``state`` (``ready``, ``training``, ``waiting`` in a report, ``away`` from
+            all workers, ``done``, ``pruned``, ``stopped``, ``failed``), ``iteration`` (steps),
             ``predicted``, ``low`` and ``high`` (predicted final loss, with its 80 % band; nan
-            without a forecast), ``state`` (``ready``, ``training``, ``waiting`` in a report,
-            ``away`` from all workers, ``done``, ``pruned``, ``stopped``, ``failed``), ``computed``
-            and ``waited`` (seconds).
+            without a forecast, and once it has ended), ``began`` and ``ended`` (Unix seconds),
+            ``computed`` and ``waited`` (seconds), ``worker`` (address), ``error`` (with which it
+            failed), ``key`` (of its task and result), ``trial`` (its number, where one task trains
+            several models), ``curve``, a list of step and loss, of at most 500 points, ``metrics``
+            (last values of other metrics) and ``curves`` (theirs, by name).
             Losses are as they were reported. With an asynchronous client, an awaitable is returned.
 
         Raises
@@ -59,9 +119,116 @@ class Search(Job):
         NoPlugin
             The scheduler no longer runs the plugin.
         """
+        return self._ask(lambda rows: rows)
+
+    def best(self) -> Any:
+        """Return the best model that is done: the one with the lowest last loss, or highest score.
+
+        Returns
+        -------
+        Best
+            ``params``, ``loss`` and ``future``, whose result is what the function returned; None if
+            this client has dropped it. With an asynchronous client, an awaitable is returned.
+
+        Raises
+        ------
+        SlaqError
+            No model is done that has reported a loss.
+
+        Examples
+        --------
+        >>> params, loss, future = grid_search.best()  # doctest: +SKIP
+        """
+        return self._ask(self._best)
+
+    @property
+    def best_params(self) -> Any:
+        """Parameters of the best model that is done; see `best`."""
+        return self._ask(lambda rows: self._best(rows).params)
+
+    def results(self) -> Any:
+        """Return the trials as a table, the best loss first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per model: ``loss``, ``state``, ``iteration``, ``params_NAME`` for each
+            parameter, ``metrics_NAME`` for each metric, and the rest of `trials`, without the
+            curves. With an asynchronous client, an
+            awaitable is returned.
+        """
+        return self._ask(lambda rows: as_frame(rows, self._maximizes))
+
+    def curves(self, metric: str | None = None) -> Any:
+        """Return the losses of all trials by step.
+
+        Parameters
+        ----------
+        metric : str, optional
+            Another metric that they have reported, instead of the loss.
+
+        Returns
+        -------
+        xarray.DataArray
+            Of shape (model, step), nan where a model did not report, in the order of `trials`. The
+            coordinates ``key``, ``state`` and ``params_NAME`` are per model. With an asynchronous
+            client, an awaitable is returned.
+        """
+        return self._ask(lambda rows: as_curves(rows, metric))
+
+    def set(  # type: ignore[override]
+        self,
+        *,
+        prune: Any = None,
+        steps: int | None = None,
+        max_waiting: int | None = None,
+        goal: str | None = None,
+        weight: float | None = None,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        latest: float | None = None,
+    ) -> Any:
+        """Change settings of the search while it runs. Settings that are None stay as they are.
+
+        Parameters
+        ----------
+        prune, steps, max_waiting, goal : optional
+            As of `search`. They count from the next decision on.
+        weight, min_share, max_share, latest : optional
+            As of `set_job`.
+
+        Raises
+        ------
+        UnknownJob, NotAllowed, InvalidSetting, NoPlugin
+            Nothing was changed.
+        """
+        of_search = {"prune": prune, "steps": steps, "max_waiting": max_waiting, "goal": goal}
+        of_job = {"weight": weight, "min_share": min_share, "max_share": max_share}
+        given = {**of_search, **of_job, "latest": latest}
+        return steer(self._client or self._entered_with, self.name, "set", **given)
+
+    def plot(self) -> Any:
+        """Return a Matplotlib figure of the losses of all models, and of the parameters."""
+        return self._ask(lambda rows: draw_search(self.name, rows, self._settings["search"]))
+
+    def __repr__(self) -> str:
+        left = "not begun" if self._entered_with is None else "its block was left"
+        return f"<Search {self.name!r}: {'its block is open' if self.is_open else left}>"
+
+    def _repr_html_(self) -> str:
+        client = self._entered_with
+        if client is None or client.asynchronous:
+            return escape(repr(self))
+        try:
+            return as_html(self.name, self.trials(), self._maximizes)
+        except Exception as error:  # a notebook must show its cell
+            return escape(f"{self!r} ({error})")
+
+    def _ask(self, made: Callable[[list[dict[str, Any]]], Any]) -> Any:
+        """Return what is made of the trials; an awaitable with an asynchronous client."""
         if self._entered_with is None:
             raise SlaqError(f"search {self.name!r} has not begun: enter its 'with' block first")
-        return self._entered_with.sync(self._trials, self._entered_with)
+        return self._entered_with.sync(self._made_of_trials, self._entered_with, made)
 
     def train_on(
         self, keys: Any = None, *, best: int | None = None, steps: int, **arguments: Any
@@ -119,10 +286,31 @@ class Search(Job):
             return ask_and_submit()
         return submit_again(client, client.sync(ask), annotations, changes)
 
-    def report(self, loss: float, step: int | None = None, *, state: Any = None) -> None:
+    async def _made_of_trials(
+        self, client: Client, made: Callable[[list[dict[str, Any]]], Any]
+    ) -> Any:
+        return made(await self._trials(client))
+
+    def _best(self, rows: list[dict[str, Any]]) -> Best:
+        row = best_row(rows, self._maximizes)
+        if row is None:
+            raise SlaqError(f"no model of search {self.name!r} is done that has reported a loss")
+        client, key = self._entered_with, row["key"]
+        held = client is not None and key in client.futures
+        future = Future(key, client=client) if held else None
+        return Best(row["params"], row["loss"], future)
+
+    def report(
+        self,
+        loss: float | Mapping[str, float],
+        step: int | None = None,
+        *,
+        state: Any = None,
+        fold: Hashable = None,
+    ) -> None:
         """Report the loss of the running task's model; see `report`."""
         # Tasks of an in-process cluster may run in the context of the block.
-        if not report_trial(loss, step=step, state=state):
+        if not report_trial(loss, step=step, state=state, fold=fold):
             raise SlaqError(
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"
@@ -135,11 +323,18 @@ class Search(Job):
     async def _trials(self, client: Client) -> list[dict[str, Any]]:
         if self._plain:
             return []
-        return list(await request(client, "slaq_trials", run=self._run))
+        told = await request(client, "slaq_trials", run=self._run, curves=True)
+        return read_rows(told, self._given)
 
     def _enter(self, client: Client) -> Search:
         super()._enter(client)
         self._entered_with = client
+        self._given.clear()
+        if dask.config.get("slaq.instrument", True):
+            # A grid search whose fits were stopped half-way would return the best of these.
+            self._block = self._stack.enter_context(end_calls())
+            if self._asked_to_stop:  # already
+                self.ask_to_stop()
         if not self._plain:
             self._stack.enter_context(dask.annotate(slaq_search=self._run, **self._files))
         return self
@@ -220,8 +415,8 @@ def search(
     Examples
     --------
     >>> with search("grid", steps=40) as grid_search:  # doctest: +SKIP
-    ...     futures = client.map(train, grid)
-    >>> grid_search.trials()  # doctest: +SKIP
+    ...     futures = grid_search.map(train, grid)
+    >>> grid_search.best_params  # doctest: +SKIP
     """
     check_name(name)
     check_job_settings(weight, min_share, max_share, latest=latest)

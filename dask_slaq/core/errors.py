@@ -6,6 +6,8 @@ A call that raises one of these exceptions has changed nothing.
 
 from __future__ import annotations
 
+import math
+
 __all__ = [
     "DuplicateJob",
     "InvalidSetting",
@@ -57,7 +59,13 @@ class NotAllowed(SlaqError, PermissionError):
 
 
 class StopTraining(SlaqError):
-    """Request to end a training loop, raised by the next report of a job that was stopped."""
+    """Request to end a training loop, raised by the next report of a job that was stopped.
+
+    `loss` and `step` are those of the report, in a task of a search.
+    """
+
+    loss = math.nan
+    step = 0
 
 
 class TrialPruned(StopTraining):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import Any
@@ -14,6 +15,7 @@ __all__ = [
     "MAX_LOSS",
     "Iterations",
     "as_loss",
+    "as_metrics",
     "as_step",
     "is_usable",
     "next_iteration",
@@ -22,6 +24,8 @@ __all__ = [
 
 #: Larger losses count as infinite, so that the difference of two losses cannot overflow.
 MAX_LOSS = 1e300
+#: Maximum number of metrics besides the loss, and of characters of their names.
+MOST_METRICS, LONGEST_METRIC = 8, 100
 #: Successive reports without a usable loss after which a training is said to diverge. Loss scaling
 #: in half precision begins with a few infinite ones.
 LOST = 8
@@ -47,6 +51,20 @@ def as_loss(loss: Any) -> float:
         except (TypeError, ValueError):
             pass
     raise NonFiniteLoss(f"a loss must be a number, not {loss!r}")
+
+
+def as_metrics(given: Any) -> dict[str, float]:
+    """Return metrics by name, of which the first one is the loss. A number is just the loss.
+
+    At most `MOST_METRICS` further ones are kept. Raises as `as_loss` does, and `InvalidSetting` for
+    an empty mapping.
+    """
+    if not isinstance(given, Mapping):
+        return {"loss": as_loss(given)}
+    if not given:
+        raise InvalidSetting("report needs a loss, or metrics of which the first is the loss")
+    some = list(given.items())[: 1 + MOST_METRICS]
+    return {str(name)[:LONGEST_METRIC]: as_loss(value) for name, value in some}
 
 
 def as_step(step: Any) -> int | None:

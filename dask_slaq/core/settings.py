@@ -16,12 +16,15 @@ from dask_slaq.core.errors import InvalidSetting
 #: Maximum number of characters in the name of a job.
 LONGEST_NAME = 256
 #: Messages by which the scheduler asks a client to stop one of its jobs, and tells it that tasks
-#: come from outside of an open block, or that some can never start.
-STOP, OUTSIDE, BLOCKED = "slaq-stop", "slaq-outside", "slaq-blocked"
+#: come from outside of an open block, that some can never start, or that trials do not report as they
+#: should.
+STOP, OUTSIDE, BLOCKED, SILENT = "slaq-stop", "slaq-outside", "slaq-blocked", "slaq-silent"
 #: Topic of alerts: a job reached its target, converged, diverged, and so on.
 ALERT_TOPIC = "slaq"
 #: Topic of events on who changed what.
 AUDIT_TOPIC = "slaq-audit"
+#: Topic of the events by which workers tell that a task reports, and belongs to no search.
+ASTRAY_TOPIC = "slaq-astray"
 #: What tasks report to the block of their client, and beginning of the topics for it.
 LOSS_TOPIC = "slaq-loss"
 #: Name of the stand-in for a plugin that could not start, and key of the reason in the scheduler's

@@ -353,8 +353,9 @@ class ScheduledJobs:
         self.pause(name, False)  # otherwise it might never report again
         self.admit()
 
-    def tell_client(self, name: str, what: str, **more: str) -> None:
-        """Tell the block of a job to `STOP`, that tasks come from `OUTSIDE`, or are `BLOCKED`.
+    def tell_client(self, name: str, what: str, **more: Any) -> None:
+        """Tell the block of a job to `STOP`, that tasks come from `OUTSIDE`, or are `BLOCKED`, or
+        are `SILENT`.
 
         It is said on the stream of its client, which nobody else hears or writes.
         """

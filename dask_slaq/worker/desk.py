@@ -22,6 +22,7 @@ from distributed.protocol import to_serialize
 from distributed.worker import thread_state
 
 from dask_slaq.core.reports import Iterations
+from dask_slaq.worker.folds import Folds
 from dask_slaq.worker.states import (
     FILES,
     PATIENCE,
@@ -86,6 +87,7 @@ class Seat:
     since: float = 0.0  # when its latest stretch of computing began
     sent: float = 0.0  # when its last message was sent
     losses: list[float] = field(default_factory=list)  # not sent yet
+    others: list[Mapping[str, float]] = field(default_factory=list)  # metrics with these losses
     grown: list[float | None] = field(default_factory=list)  # see `Desk._growth`; one per loss
     steps: list[int] = field(default_factory=list)  # iterations of these losses
     computed: float = 0.0  # seconds that were not sent yet
@@ -105,6 +107,7 @@ class Seat:
     pause: float = 0.0  # seconds until a copy of the next one: keeping takes time
     took: float = 0.0  # seconds to keep or fetch its last state, not sent yet
     away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
+    params: Mapping[str, Any] | None = None  # of its model, to be sent once
 
 
 class Desk:
@@ -125,6 +128,7 @@ class Desk:
         # report, None if a task has begun or ended since.
         self._begun: dict[Hashable, float] = {}
         self._memory: float | None = None
+        self.folds: dict[Hashable, Folds] = {}  # of models that report those, by task
         self._lock = threading.Lock()
         worker.stream_handlers["slaq-turns"] = self.take
         worker.loop.add_callback(worker.plugin_add, plugin=_Follower(self), name=_Follower.name)
@@ -135,9 +139,15 @@ class Desk:
             self._begun[key], self._memory = self._process_memory(), None
 
     def report(
-        self, key: Hashable, run: str, number: Hashable, loss: float, step: int | None = None
+        self,
+        key: Hashable,
+        run: str,
+        number: Hashable,
+        loss: float,
+        step: int | None = None,
+        others: Mapping[str, float] | None = None,
     ) -> Seat:
-        """Record a report of iteration `step`, or of the next one.
+        """Record a report of iteration `step`, or of the next one, with `others` than the loss.
 
         Returns the seat of the task, which is made at its first report.
         """
@@ -155,6 +165,7 @@ class Desk:
             seat.reports += 1
             seat.iterations.count(step)
             seat.losses.append(loss)
+            seat.others.append(others or {})
             seat.steps.append(seat.iterations.last)
             seat.grown.append(self._growth(seat, memory))
             seat.computed += now - seat.since
@@ -267,6 +278,7 @@ class Desk:
             seat = self.seats.pop(key, None)
             self._begun.pop(key, None)
             self._resumed.pop(key, None)
+            self.folds.pop(key, None)
             self._memory = None
             self._settle()
             message = self._message(seat, "reports") if seat is not None and seat.losses else None
@@ -407,7 +419,12 @@ class Desk:
         seat.losses, seat.grown, seat.steps = [], [], []
         took, seat.took = seat.took, 0.0
         seat.computed, seat.sent = 0.0, monotonic()
-        named = {"steps": steps} if seat.iterations.named else {}
+        named: dict[str, Any] = {"steps": steps} if seat.iterations.named else {}
+        if any(seat.others):
+            named["others"] = seat.others
+        seat.others = []
+        if seat.params:
+            named["params"], seat.params = seat.params, None
         ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",

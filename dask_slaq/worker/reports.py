@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -19,8 +19,12 @@ from distributed.utils import sync
 
 from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
-from dask_slaq.core.reports import as_loss, as_step, is_usable
+from dask_slaq.core.reports import as_loss, as_metrics, as_step, is_usable
+from dask_slaq.core.settings import ASTRAY_TOPIC
+from dask_slaq.core.trials import as_parameters, bounded
+from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, annotation_of, desk_of, run_of
+from dask_slaq.worker.folds import Folds
 from dask_slaq.worker.states import (
     FILES,
     FROM,
@@ -70,13 +74,24 @@ def job_of_task() -> str | None:
     return name if isinstance(name, str) else None
 
 
-def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None, state: Any = None) -> bool:
+def report_trial(
+    loss: Any,
+    *,
+    step: Any = None,
+    trial: Hashable = None,
+    state: Any = None,
+    fold: Hashable = None,
+    params: Callable[[], Mapping[str, Any]] | None = None,
+) -> bool:
     """Report the loss of the running task's model, and wait while other models gain more.
 
-    A loss that is not finite only counts as an iteration. `step` is the number of the iteration, by
+    The loss is a number, or a mapping of metrics whose first one is the loss. One that is not
+    finite only counts as an iteration. `step` is the number of the iteration, by
     default the next one, and `trial` distinguishes the models that one task trains one after the
-    other. With a `state`, from which `resume_trial` lets it go on, it may leave its worker. Returns
-    whether the code runs in a task; outside of a search nothing is reported, with one warning.
+    other. With a `state`, from which `resume_trial` lets it go on, it may leave its worker.
+    `params` returns the parameters of the model, by default the arguments of the task. Of several
+    folds, the mean of each round is reported. Returns whether the code runs in a task; outside of a
+    search nothing is reported, with one warning.
 
     Raises `NonFiniteLoss` if the loss is not a number, `InvalidSetting` if the step is not, and
     after the report `StopTraining` if the search was stopped, or `TrialPruned` if it gave this
@@ -85,14 +100,27 @@ def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None, state: 
     found = _task_here()
     if found is None:
         return False
-    value, step = as_loss(loss), as_step(step)
+    metrics, step = as_metrics(loss), as_step(step)
     worker, key = found
     run = run_of(worker, key)
     if run is None:
-        _warn_once("outside", OUTSIDE)
+        job = job_of_task()
+        if _warn_once(("outside", job), OUTSIDE) and job is not None:
+            # The plugin, if there is one, tells the client of the job.
+            worker.log_event(ASTRAY_TOPIC, {"key": key})
         return True
     desk = desk_of(worker)
-    seat = desk.report(key, run, trial, value, step)
+    rounds = [metrics]
+    if fold is not None:
+        rounds = desk.folds.setdefault(key, Folds()).add(fold, metrics)
+        if not rounds:
+            return True
+    for metrics in rounds:
+        value, *_ = metrics.values()
+        others = dict(list(metrics.items())[1:])
+        seat = desk.report(key, run, trial, value, step, others)
+    if seat.reports <= len(rounds):
+        seat.params = _parameters(worker, key, params)
     if not is_usable(value):
         _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
     if seat.iterations.repeated:
@@ -115,7 +143,7 @@ def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None, state: 
     elif monotonic() - seat.sent >= PAUSE:
         desk.send(seat, "left" if seat.away else "reports")
     seat.since, seat.state = monotonic(), None
-    _raise_verdict(desk, seat)
+    _raise_verdict(desk, seat, value)
     return True
 
 
@@ -125,6 +153,16 @@ def this_run() -> Hashable:
     if found is None or found[1] is None:
         return None
     return found[1], getattr(thread_state, "start_time", None)
+
+
+def _parameters(
+    worker: Worker, key: Any, given: Callable[[], Mapping[str, Any]] | None
+) -> Mapping[str, Any]:
+    """Return the parameters of a model as the scheduler is told them."""
+    if given is not None:
+        return bounded(as_parameters(given()))
+    task = worker.state.tasks.get(key)
+    return parameters_of(None if task is None else task.run_spec)
 
 
 def resume_trial() -> Any:
@@ -255,16 +293,20 @@ def _not_profiled(worker: Worker) -> Iterator[None]:
             worker.active_threads[ident] = key
 
 
-def _raise_verdict(desk: Desk, seat: Seat) -> None:
+def _raise_verdict(desk: Desk, seat: Seat, loss: float) -> None:
     verdict = desk.verdict(seat)
     if not verdict and not desk.is_cancelled(seat):
         return
     if verdict or seat.losses:
         desk.send(seat, verdict or "reports")
-    if verdict == "stopped":
-        raise StopTraining("the search was stopped: end the training loop")
-    if verdict == "pruned":
-        raise TrialPruned("the search gave this model up: end the training loop")
+    if verdict:
+        end: StopTraining
+        if verdict == "stopped":
+            end = StopTraining("the search was stopped: end the training loop")
+        else:
+            end = TrialPruned("the search gave this model up: end the training loop")
+        end.loss, end.step = loss, seat.iterations.last
+        raise end
     # Nobody waits for the task, so it ends. Should somebody want it again, it runs again.
     raise Reschedule
 
@@ -287,10 +329,13 @@ def _pool_here() -> Collection[threading.Thread] | None:
     return None if executor is None else executor._threads
 
 
-def _warn_once(cause: Hashable, message: str) -> None:
-    if cause not in _warned and len(_warned) < MOST_WARNED:
+def _warn_once(cause: Hashable, message: str) -> bool:
+    """Log a warning the first time that a cause occurs. Returns whether it did."""
+    is_new = cause not in _warned and len(_warned) < MOST_WARNED
+    if is_new:
         _warned.add(cause)
         logger.warning(message)
+    return is_new
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,9 @@ def _steps(number: int, parts: list[tuple[Any, _Way]]) -> Iterator[int]:
             for (part, way), state in zip(parts, kept, strict=True):
                 way.put(part, state)
         else:
-            logger.warning("a state has %d parts, not %d: its model begins anew", len(kept), len(parts))
+            logger.warning(
+                "a state has %d parts, not %d: its model begins anew", len(kept), len(parts)
+            )
 
     def make() -> tuple[int, list[Any]]:
         return done, [way.take(part) for part, way in parts]

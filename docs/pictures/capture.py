@@ -1,13 +1,16 @@
 """Pictures of the board, of ``dask slaq top`` and of a job's plot, from a cluster with six jobs.
 
 Run ``python docs/pictures/capture.py`` from the root of the repository. It needs the extras ``dev``
-and Chromium, takes a minute, and overwrites ``docs/board.png``, ``docs/top.png`` and
-``docs/plot.png``. The jobs sleep instead of training, so that any machine draws much the same.
+and Chromium, takes a minute, and overwrites ``docs/board.png``, ``docs/top.png``,
+``docs/plot.png`` and ``docs/search.png``. The jobs sleep instead of training, so that any machine
+draws much the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import shutil
 import tempfile
 import time
@@ -50,6 +53,39 @@ def picture_board(browser: Browser, address: str) -> None:
     page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
     page.wait_for_timeout(12_000)
     page.screenshot(path=DOCS / "board.png")
+
+
+def train_model(params: dict[str, float | int | str]) -> None:
+    """Stand in for the training of one model of a search."""
+    noise = random.Random(str(params))
+    rate, depth = float(params["lr"]), int(params["depth"])
+    best = 0.3 + 0.2 * abs(math.log10(rate) + 2) + 0.02 * abs(depth - 5)
+    for step in range(40):
+        time.sleep(0.05)
+        slaq.report(best + 2 * math.exp(-8 * step * rate) + noise.gauss(0, 0.01))
+
+
+def picture_search(browser: Browser, client: Client, address: str) -> None:
+    """Take the picture of the page of a search, half-way."""
+    draw = random.Random(0)
+    grid = [
+        {
+            "lr": 10 ** draw.uniform(-4, -0.5),
+            "depth": draw.randint(2, 9),
+            "act": draw.choice(["relu", "tanh", "gelu"]),
+        }
+        for _ in range(40)
+    ]
+    with slaq.search("grid", steps=40, prune=True, client=client) as search:
+        futures = search.map(slaq.trial(train_model), grid)
+    time.sleep(10)
+    page = browser.new_page(viewport={"width": 1500, "height": 1000})
+    page.goto(f"{address}/slaq-search?name=grid")
+    page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+    page.wait_for_timeout(4_000)
+    page.screenshot(path=DOCS / "search.png")
+    search.stop()
+    client.gather(futures, errors="skip")
 
 
 async def draw_top(address: str) -> str:
@@ -99,9 +135,10 @@ def main() -> None:
             )
             picture_board(browser, f"http://127.0.0.1:{port}")
             picture_top(browser, screen)
+            for future in futures:
+                future.cancel()
+            picture_search(browser, client, f"http://127.0.0.1:{port}")
             browser.close()
-        for future in futures:
-            future.cancel()
 
 
 if __name__ == "__main__":

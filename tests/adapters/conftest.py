@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 import dask
 import dask.array as da
@@ -27,11 +28,21 @@ class Search:
     def __init__(self) -> None:
         self.losses: dict[Hashable, list[float]] = {}
         self.steps: dict[Hashable, list[int | None]] = {}
+        self.params: dict[Hashable, dict[str, Any]] = {}
         self.ends_after: float = math.inf
         self.end: type[StopTraining] = StopTraining
 
-    def report_trial(self, loss: float, *, step: int | None = None, trial: Hashable = None) -> bool:
+    def report_trial(
+        self,
+        loss: float,
+        *,
+        step: int | None = None,
+        trial: Hashable = None,
+        params: Callable[[], dict[str, Any]] | None = None,
+    ) -> bool:
         losses = self.losses.setdefault(trial, [])
+        if params is not None:
+            self.params[trial] = params()
         losses.append(loss)
         self.steps.setdefault(trial, []).append(step)
         if len(losses) >= self.ends_after:

@@ -35,6 +35,7 @@ REQUESTS = {
     "slaq_curve": {"job": "a"},
     **{f"slaq_{name}": {} for name in ("status", "history", "bindings", "usage", "audit", "ended")},
     "slaq_workers": {},
+    "slaq_models": {"search": "a"},
 }
 MESSAGES = {
     "slaq-report": {"job": "a", "loss": -1e6},

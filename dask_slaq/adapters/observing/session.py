@@ -25,6 +25,7 @@ class ReportSession:
     """Open ``instrument`` block: where the losses, lengths and kinds of its fits go.
 
     `open` is False after the block was left; a context copied inside the block may outlive it.
+    One that does not hear leaves the losses to the block around it, and only ends calls.
     `why_stopped` is what `StopTraining` says, once a report has raised it or the job was stopped.
     """
 
@@ -35,8 +36,10 @@ class ReportSession:
         expect: Callable[[int], None] | None = None,
         describe: Callable[[Mapping[str, Any]], None] | None = None,
         stage: Callable[[str], AbstractContextManager[None]] | None = None,
+        *,
+        hears: bool = True,
     ) -> None:
-        self.report = report
+        self.report, self.hears = report, hears
         self.outer = outer
         self.expect = expect
         self.describe = describe
@@ -79,8 +82,8 @@ def open_blocks() -> Iterator[ReportSession]:
 
 
 def current() -> ReportSession | None:
-    """Return the innermost block that is open in this context."""
-    return next(open_blocks(), None)
+    """Return the innermost block that is open in this context, and hears."""
+    return next((block for block in open_blocks() if block.hears), None)
 
 
 @contextmanager
@@ -89,9 +92,12 @@ def opened(
     expect: Callable[[int], None] | None = None,
     describe: Callable[[Mapping[str, Any]], None] | None = None,
     stage: Callable[[str], AbstractContextManager[None]] | None = None,
+    *,
+    hears: bool = True,
 ) -> Iterator[ReportSession]:
     """Open a block in this context. See `dask_slaq.adapters.observe_fits`."""
-    block = ReportSession(report, current(), expect, describe, stage)
+    outer = next(open_blocks(), None)
+    block = ReportSession(report, outer, expect, describe, stage, hears=hears)
     token = _innermost.set(block)
     try:
         yield block
@@ -140,32 +146,40 @@ def log_stop(block: ReportSession, library: str) -> None:
 
 
 def publish(
-    loss: float, *, trial: Hashable = None, step: int | None = None, state: Any = None
+    loss: float,
+    *,
+    trial: Hashable = None,
+    step: int | None = None,
+    params: Callable[[], Mapping[str, Any]] | None = None,
+    state: Any = None,
 ) -> bool:
     """Report `loss` to the innermost open block, or else to the search of this task.
 
     For training loops and callbacks of this package. In a task of a search, the call waits while
-    other models gain more; `trial` says which of the trials in the task reports, and `step` the
-    iteration, from 1, if not every one is reported. A block does not count it: its fits may follow
-    one another. With a `state` of `Training.keeping` the model may leave its worker here. Returns False if the training was stopped or pruned: end it with the model so far.
-    Raises nothing but `distributed.Reschedule`, if the task was cancelled or leaves its worker.
+    other models gain more; `trial` says which of the trials in the task reports, `step` the
+    iteration, from 1, if not every one is reported, and `params` returns those of its model. A
+    block does not count it: its fits may follow one another. With a `state` of `Training.keeping`
+    the model may leave its worker here. Returns False if the training was stopped or pruned: end it
+    with the model so far. Raises nothing but `distributed.Reschedule`, if the task was cancelled or
+    leaves its worker.
     """
     block = current()
     if block is None:
-        return _publish_in_task(loss, trial, step, state)
+        more = {} if state is None else {"state": state}
+        return _publish_in_task(loss, trial=trial, step=step, params=params, **more)
     if pass_on(block, loss):
         return True
     log_once(block, "stop", "the job was stopped: its fit ends with the model so far")
     return False
 
 
-def _publish_in_task(loss: float, trial: Hashable, step: int | None, state: Any) -> bool:
+def _publish_in_task(loss: float, **about: Any) -> bool:
     from distributed import Reschedule
 
     from dask_slaq.worker import report_trial
 
     try:
-        report_trial(loss, trial=trial, step=step, **({} if state is None else {"state": state}))
+        report_trial(loss, **about)
     except StopTraining:
         return False
     except Reschedule:

@@ -18,8 +18,9 @@ from textual.widgets import DataTable, Footer, Input, Static
 from dask_slaq import client as api
 from dask_slaq.cli.connection import Where, close, connect, explained
 from dask_slaq.cli.status_tables import COLUMNS, owners_table, summary
-from dask_slaq.cli.text import printable
+from dask_slaq.cli.text import aligned, printable
 from dask_slaq.cli.top.table import JobsTable, shortened
+from dask_slaq.client import as_cells, request
 from dask_slaq.core.job_columns import Row, rows
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Top"]
 
 _STEERING = ("pause", "stop")
+#: Number of models of a search in the pane.
+MOST_MODELS = 12
 _OF_JOBS = (*_STEERING, "explain", "filter", "sort", "reverse")
 
 
@@ -224,10 +227,18 @@ class Top(App[None]):
         try:
             found = await self._ask(lambda client: api.explain(job, client=client))  # type: ignore
             text = "\n".join(printable(line) for line in found["text"].splitlines())
+            if job in (self.status or {}).get("searches", ()):
+                text += f"\n\n{await self._models(job)}"
         except click.ClickException as error:
             text = error.format_message()
         if self.job == job:
             self.query_one("#explanation", Static).update(text)
+
+    async def _models(self, search: str) -> str:
+        """Return a table of the best models of a search."""
+        found = await self._ask(lambda client: request(client, "slaq_models", search=search))
+        head, body = as_cells(found["rows"], found["maximize"], MOST_MODELS)
+        return "\n".join(map(printable, aligned([head, *body], left=range(3, len(head)))))
 
     # Keys
 

@@ -2,13 +2,18 @@
 
 from dask_slaq.core.trials.ended import EndedSearches
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
-from dask_slaq.core.trials.trials import EXPLORE, SearchSettings, Trial, Trials
+from dask_slaq.core.trials.parameters import arguments, as_parameters, bounded
+from dask_slaq.core.trials.silence import Silence
+from dask_slaq.core.trials.states import STATE_COLORS
+from dask_slaq.core.trials.trials import CHANGEABLE, EXPLORE, SearchSettings, Trial, Trials
 from dask_slaq.core.trials.turns import Account, Move, Room, Turns, choose, go_on, moves
 
 __all__ = [
+    "CHANGEABLE",
     "EXPLORE",
     "MANY",
     "MOVING",
+    "STATE_COLORS",
     "TARGET",
     "Account",
     "EndedSearches",
@@ -17,10 +22,14 @@ __all__ = [
     "MoveSpeed",
     "Room",
     "SearchSettings",
+    "Silence",
     "Trial",
     "Trials",
     "Turns",
     "admitted",
+    "arguments",
+    "as_parameters",
+    "bounded",
     "choose",
     "go_on",
     "moves",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -12,13 +12,16 @@ import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, at_horizon
-from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
+from dask_slaq.core.reports import LOST, MOST_METRICS, is_usable, next_iteration, next_stride
 from dask_slaq.core.settings import is_number, is_whole, shown
+from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 
-__all__ = ["EXPLORE", "SearchSettings", "Trial", "Trials"]
+__all__ = ["CHANGEABLE", "EXPLORE", "SearchSettings", "Trial", "Trials"]
 
 #: What a search is for: its best model soon, or all models soon.
 GOALS = ("best", "all")
+#: Settings of a search that can be changed while it runs.
+CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
 #: Reports that every trial makes before it is compared with others: with fewer, a forecast is worse
 #: than none. And reports of each later turn.
 EXPLORE, TURN = 4, 3
@@ -28,6 +31,8 @@ DEAR, DEAR_TURN = 0.25, 0.1
 SECOND_LOOK = 4
 #: Part of its steps before which a trial whose loss has not changed lately is not hopeless.
 UNCHANGED = 0.5
+#: Characters of the error of a trial that are kept.
+LONGEST_ERROR = 300
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,12 @@ class Trial:
     span: int = TURN  # reports of a turn
     away: bool = False  # on no worker, or on its way to one; `worker` is where it was
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
+    curve: Curve = field(default_factory=Curve)  # of its losses
+    others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
+    params: Mapping[str, Any] = field(default_factory=dict)  # of its model, as far as known
+    began: float = math.nan  # Unix seconds
+    ended: float = math.nan
+    error: str = ""  # with which its task failed
 
     @property
     def doing(self) -> str:
@@ -168,8 +179,10 @@ class Trial:
 class Trials:
     """Trials of one search."""
 
-    def __init__(self, settings: SearchSettings) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: SearchSettings, clock: Callable[[], float] = lambda: math.nan
+    ) -> None:
+        self.settings, self._clock = settings, clock
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self._ended: dict[Hashable, list[Trial]] = {}  # by task
         self._known: dict[tuple[Hashable, Hashable], float] = {}  # by task and number
@@ -224,12 +237,20 @@ class Trials:
         if trial is not None:
             self.end(key, "done" if trial.worker == worker else "")
         self._count += 1
+        self._forget_ended(key, number)
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
+        trial.began = self._clock()
         known = self._known.pop((key, number), math.nan)
         if math.isfinite(known) and self.settings.goal == "best":
             trial.known = trial.predicted = trial.low = trial.high = trial.score = known
         self._predictor.add(trial.name)
         return trial
+
+    def _forget_ended(self, key: Hashable, number: Hashable) -> None:
+        """Forget how a model ended that is trained again: its task was submitted anew."""
+        some = self._ended.pop(key, [])
+        if others := [trial for trial in some if trial.number != number]:
+            self._ended[key] = others
 
     def report(
         self,
@@ -237,16 +258,21 @@ class Trials:
         losses: Iterable[float],
         seconds: float,
         steps: Iterable[int | None] = (),
+        others: Iterable[Mapping[str, float]] = (),
     ) -> list[int]:
         """Record losses of a trial after computing for `seconds`, but for those known before.
 
-        `steps` are the iterations of the reports, as far as they are known. A loss that is not
-        usable only counts as an iteration. Returns how many iterations each report adds.
+        `steps` are the iterations of the reports, as far as they are known, and `others` further
+        metrics. A loss that is not usable only counts as an iteration. Returns how many iterations
+        each report adds.
         """
         sign = -1.0 if self.settings.maximize else 1.0
+        if not trial.reports:
+            trial.began -= seconds
         trial.computed += seconds
         added = []
-        for loss, step in zip(losses, chain(steps, repeat(None)), strict=False):
+        about = zip(chain(steps, repeat(None)), chain(others, repeat({})), strict=False)
+        for loss, (step, metrics) in zip(losses, about, strict=False):
             if trial.again:  # its curve has these
                 trial.again -= 1
                 added.append(0)
@@ -254,6 +280,10 @@ class Trials:
             trial.reports += 1
             before, trial.step = trial.step, next_iteration(trial.step, step)
             added.append(trial.step - before)
+            for name, value in metrics.items():
+                if is_usable(value) and (name in trial.others or len(trial.others) < MOST_METRICS):
+                    curve = trial.others.setdefault(name, Curve())
+                    curve.add(trial.step, value, self._most_points)
             if is_usable(loss):
                 self._take(trial, sign * loss)
             else:
@@ -272,8 +302,14 @@ class Trials:
             trial.same = trial.usable
         trial.still = trial.still + 1 if loss == trial.loss else 1
         trial.loss = loss
+        trial.curve.add(trial.step, loss, self._most_points)
         self._predictor.report(trial.name, loss)
         self.best = min(self.best, loss)
+
+    @property
+    def _most_points(self) -> int:
+        """Maximum number of points of a curve."""
+        return max(min(MOST, MOST_IN_ALL // self._count), FEWEST)
 
     def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
         """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
@@ -314,7 +350,7 @@ class Trials:
         """
         return bool(self._ended) and self._turns.get(worker, 0) % SECOND_LOOK == 0
 
-    def end(self, key: Hashable, outcome: str) -> None:
+    def end(self, key: Hashable, outcome: str, error: str = "") -> None:
         """Record that the task of a trial ended, or with an empty outcome, that it runs again."""
         trial = self.alive.pop(key, None)
         if trial is None:
@@ -323,11 +359,18 @@ class Trials:
         self._reported.pop(trial.name, None)
         if outcome:
             trial.outcome, trial.waits = trial.verdict or outcome, False
+            trial.ended = self._clock()
+            if trial.outcome == "failed":
+                trial.error = error[:LONGEST_ERROR]
             self._ended.setdefault(key, []).append(trial)
         if trial.outcome == "done":
             self.longest = max(self.longest, trial.step)
             if not trial.diverges:
                 self.best_final = min(self.best_final, trial.loss)
+
+    def has_ended(self, key: Hashable) -> bool:
+        """Return whether a trial of a task is known that has ended."""
+        return key in self._ended
 
     def drop(self, key: Hashable) -> None:
         """Forget the trials of a task, and what others are compared with because of them."""
@@ -346,6 +389,11 @@ class Trials:
         for trial in self._ended.pop(key, ()):
             if trial.outcome == "done":
                 self._known[key, trial.number] = trial.loss
+
+    def change(self, **settings: Any) -> None:
+        """Change some of the `SearchSettings`; all trials are judged by them from now on."""
+        self.settings = replace(self.settings, **settings)
+        self._reported.update({trial.name: trial for trial in self.alive.values() if trial.usable})
 
     def forecast(self) -> None:
         """Predict the final losses of the trials whose turn is over, and that reported since."""
@@ -452,12 +500,19 @@ class Trials:
         distance = max(trial.first - self.best, 0.0)
         return least > self.best + pruning.slack * distance
 
-    def as_dicts(self) -> list[dict[str, Any]]:
-        """Return one dict per trial, with losses as they were reported; see `Search.trials`."""
+    def as_dicts(self, *, curves: bool = False) -> list[dict[str, Any]]:
+        """Return one dict per trial, with losses as they were reported; see `Search.trials`.
+
+        With `curves`, there are their ``steps`` and ``losses``, as bytes of int64 and floats, and
+        both of ``others`` by name.
+        """
         sign = -1.0 if self.settings.maximize else 1.0
-        found = []
+        found: list[dict[str, Any]] = []
         for trial in self:
-            ends = sorted((sign * trial.low, sign * trial.high))
+            # What has ended has no forecast any more.
+            known = math.nan if trial.outcome else 1.0
+            predicted = known * trial.predicted
+            ends = sorted((known * sign * trial.low, known * sign * trial.high))
             found.append(
                 {
                     "key": trial.key,
@@ -465,12 +520,25 @@ class Trials:
                     "worker": trial.worker,
                     "iteration": trial.step,
                     "loss": sign * trial.loss,
-                    "predicted": sign * trial.predicted,
+                    "predicted": sign * predicted,
                     "low": ends[0],
                     "high": ends[1],
                     "state": trial.outcome or trial.doing,
                     "computed": trial.computed,
                     "waited": trial.waited,
+                    "params": dict(trial.params),
+                    "metrics": {name: c.losses[-1] for name, c in trial.others.items()},
+                    "began": trial.began,
+                    "ended": trial.ended,
+                    "error": trial.error,
                 }
             )
+            if curves:
+                losses = np.array(trial.curve.losses, float) * sign
+                others = {
+                    name: (curve.steps.tobytes(), curve.losses.tobytes())
+                    for name, curve in trial.others.items()
+                }
+                steps = trial.curve.steps.tobytes()
+                found[-1] |= {"steps": steps, "losses": losses.tobytes(), "others": others}
         return found

@@ -76,7 +76,8 @@ class BoardData:
     """Everything that the pages show; columns are lists, as Bokeh's data sources take them.
 
     `note` is what to say if there is nothing to show, or something is wrong: jobs are not scheduled
-    if the board is `broken`. `head` is what is in force, `capacity` the threads of all workers. The
+    if the board is `broken`. `head` is what is in force, `capacity` the threads of all workers,
+    `searches` the names of the newest searches. The
     ``outcome`` in the legend is empty for jobs that run.
     """
 
@@ -84,6 +85,7 @@ class BoardData:
     head: str = ""
     capacity: int = 0
     broken: bool = False
+    searches: list[str] = field(default_factory=list)
     losses: Columns = field(default_factory=lambda: _empty(*LINE))
     forecasts: Columns = field(default_factory=lambda: _empty(*LINE))
     bands: Columns = field(default_factory=lambda: _empty(*LINE))
@@ -139,6 +141,7 @@ def _data(plugin: SlaqPlugin) -> BoardData:
     if (foretold := status["foretold"])["ended"]:
         ended, held = foretold["ended"], foretold["held"]
         data.head += f" Of the last {ended} ends, {held} were in their band."
+    data.searches = plugin.searches.names()[:MOST_BARS]
     if plugin.failed is not None:
         data.note = f"Plain Dask schedules all tasks, as the plugin failed: {plugin.failed}"
         data.broken = True

@@ -7,6 +7,7 @@ from functools import partial
 from html import escape
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
 
 from bokeh.core.serialization import Serializer
 from bokeh.layouts import column, row
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from bokeh.document import Document
     from distributed import Scheduler
 
-__all__ = ["board", "single_plots"]
+__all__ = ["board", "close_in_little_time", "single_plots"]
 
 #: Milliseconds between two updates of a page.
 INTERVAL = 1000
@@ -45,6 +46,8 @@ HELD = (
     "Tasks that are held until a slot of their job is free appear as "
     "<i>no-worker</i>, hatched, on Dask's own pages."
 )
+#: Page of the models of a search, from this one.
+SEARCH = "slaq-search"
 #: Styles of the legend, and maximum number of characters of a name in it.
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
 FLOW, LONGEST = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px", 40
@@ -240,7 +243,13 @@ class Note(_Text):
             note += f" {NO_JOBS}"
         elif not note:
             note = HELD
-        return f"{escape(data.head)} {note}".strip()
+        links = ", ".join(
+            f'<a href="{SEARCH}?name={quote(name, safe="")}">{escape(name)}</a>'
+            for name in data.searches
+        )
+        return (
+            f"{escape(data.head)} {f'Models of searches: {links}. ' if links else ''}{note}".strip()
+        )
 
 
 class Legend(_Text):
@@ -264,7 +273,7 @@ class Legend(_Text):
 
 def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     """Fill the document of the whole board; `extra` are variables of the dashboard's template."""
-    _close_in_little_time(doc)
+    close_in_little_time(doc)
     note = Note(scheduler, sizing_mode="stretch_width")
     legend = Legend(scheduler, sizing_mode="stretch_width")
     for component in (note, legend):
@@ -323,7 +332,7 @@ def single_plots() -> Iterator[tuple[str, str, Callable[..., None]]]:
 
 def _single(kind: Callable[..., Any], title: str) -> Callable[..., None]:
     def document(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
-        _close_in_little_time(doc)
+        close_in_little_time(doc)
         component = kind(scheduler, sizing_mode="stretch_both")
         component.update()
         legend = Legend(scheduler, sizing_mode="stretch_width")
@@ -336,7 +345,7 @@ def _single(kind: Callable[..., Any], title: str) -> Callable[..., None]:
     return document
 
 
-def _close_in_little_time(doc: Document) -> None:
+def close_in_little_time(doc: Document) -> None:
     """Leave what a closed page leaves behind to Python's own garbage collection.
 
     Bokeh collects it at once, all of the scheduler's objects, which blocks it for longer than

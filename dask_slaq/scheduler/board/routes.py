@@ -38,12 +38,14 @@ def add_pages(scheduler: Scheduler) -> bool:
         return True
     from distributed.dashboard.scheduler import template_variables
 
-    from dask_slaq.scheduler.board.pages import board, single_plots
+    from dask_slaq.scheduler.board.pages import SEARCH, board, single_plots
+    from dask_slaq.scheduler.board.search_page import search_page
 
     # Dask caches these lists, so that a tab or plot added here appears on all of its pages.
     variables = template_variables(scheduler)
     extra = {"prefix": app.prefix + "/", **variables}
     _add(app, PATH, partial(board, scheduler, extra))
+    _add(app, f"/{SEARCH}", partial(search_page, scheduler, extra))
     for url, title, document in single_plots():
         _add(app, f"/{url}", partial(document, scheduler, extra))
         variables["plots"].append({"url": url, "name": title})

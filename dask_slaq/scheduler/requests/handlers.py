@@ -19,6 +19,7 @@ from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.settings import (
     ALERT_TOPIC,
+    ASTRAY_TOPIC,
     AUDIT_TOPIC,
     LOSS_TOPIC,
     check_owner,
@@ -58,6 +59,7 @@ REQUESTS = (
     *("introduce", "open", "close", "trials", "left", "status", "history", "bindings", "curve"),
     "train_on",
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
+    "models",
 )
 #: Those that change something, and those that need no registered plugin.
 AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", "left", "audit")
@@ -65,7 +67,7 @@ AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", 
 OF_CLIENT = ("introduce", "open", "close")
 PEOPLES = (*OF_CLIENT, "steer")
 #: Topics under which the plugin publishes.
-OURS = frozenset({ALERT_TOPIC, AUDIT_TOPIC, MEMORY_TOPIC})
+OURS = frozenset({ALERT_TOPIC, ASTRAY_TOPIC, AUDIT_TOPIC, MEMORY_TOPIC})
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
@@ -249,9 +251,14 @@ class Messages:
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
 
-    def trials(self, run: Any) -> list[dict[str, Any]]:
+    def trials(self, run: Any, curves: Any = False) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`."""
-        return self.plugin.searches.trials(run)
+        return self.plugin.searches.trials(run, curves=bool(curves))
+
+    def models(self, search: Any) -> dict[str, Any]:
+        """Return the models of a search by its name, without curves, and whether it maximizes."""
+        rows, settings = self.plugin.searches.table(str(search), curves=False)
+        return {"rows": rows, "maximize": settings is not None and settings.maximize}
 
     def train_on(self, run: Any, keys: Any, best: Any, steps: Any) -> list[dict[str, Any]]:
         """Return tasks of a search, by the identifier of its block; see `Searches.train_on`."""
@@ -290,6 +297,7 @@ class Messages:
             "limits": plugin.pools.limits.as_dict(),
             "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
             "memory": plugin.memory.about(),
+            "searches": plugin.searches.names(),
         }
 
     def workers(self) -> dict[str, dict[str, Any]]:
@@ -339,7 +347,8 @@ class Messages:
         """Change, pause, resume or stop a job. See `steer`. A `sender` need not be known."""
         plugin, comm = self.plugin, None if sender is None else sender.comm
         operators = plugin.settings.operators
-        steer(plugin.jobs, job, what, settings, comm=comm, by=by, operators=operators)
+        searches = plugin.searches
+        steer(plugin.jobs, searches, job, what, settings, comm=comm, by=by, operators=operators)
         plugin.changed()
 
     def policy(self, policy: Any, by: Any = "") -> None:

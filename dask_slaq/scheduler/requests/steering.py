@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.owners import Owners, OwnerTerms, check_owners
 from dask_slaq.core.settings import check_limits, check_owner, shown
+from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.scheduler.requests.validation import plain
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.trials import Searches
 
 __all__ = ["ACTIONS", "check_operator", "set_limit", "set_owner", "steer"]
 
@@ -67,6 +69,7 @@ def set_limit(jobs: ScheduledJobs, label: object, most: object) -> None:
 
 def steer(
     jobs: ScheduledJobs,
+    searches: Searches,
     job: object,
     what: object,
     settings: Mapping[str, Any],
@@ -77,7 +80,8 @@ def steer(
 ) -> None:
     """Do one of `ACTIONS` to a running job, for the client of a connection whose owner is `by`.
 
-    The `settings` for ``"set"`` are new values for some of `CHANGEABLE`. Only `operators` may steer
+    The `settings` for ``"set"`` are new values for some of `CHANGEABLE`, and of a search also for
+    some of `OF_SEARCHES`. Only `operators` may steer
     the jobs of others; everyone if there are none. On an error nothing is changed: `UnknownJob`,
     `NotAllowed` or `InvalidSetting`.
     """
@@ -92,21 +96,27 @@ def steer(
     if what != "set" and settings:
         raise InvalidSetting(f"settings are for 'set' alone, not {shown(what)}")
     if what == "set":
-        _set(jobs, name, settings)
+        _set(jobs, searches, name, settings)
     elif what == "stop":
         jobs.stop(name)
     else:
         jobs.pause(name, what == "pause")
 
 
-def _set(jobs: ScheduledJobs, name: str, settings: Mapping[str, Any]) -> None:
+def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[str, Any]) -> None:
     for key in settings:
-        if key not in CHANGEABLE:
+        if key not in CHANGEABLE + OF_SEARCHES:
             raise InvalidSetting(
                 f"{shown(key)} cannot be changed while a job runs; allowed are: "
-                + ", ".join(CHANGEABLE)
+                + ", ".join(CHANGEABLE + OF_SEARCHES)
             )
-    jobs.engine.set_job(name, **plain(settings))
+    of_job = {key: value for key, value in settings.items() if key in CHANGEABLE}
+    of_search = {key: value for key, value in settings.items() if key in OF_SEARCHES}
+    if of_search:
+        searches.check(name, of_search)
+    jobs.engine.set_job(name, **plain(of_job))
+    if of_search:
+        searches.change(name, of_search)
     pool, now = jobs.pools.pools[name], jobs.engine.jobs[name]
     pool.weight = now.weight
     pool.touch()

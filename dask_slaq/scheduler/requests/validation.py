@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.reports import as_step
+from dask_slaq.core.reports import as_metrics, as_step
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -19,7 +19,7 @@ from dask_slaq.core.settings import (
     is_number,
     shown,
 )
-from dask_slaq.core.trials import SearchSettings
+from dask_slaq.core.trials import SearchSettings, as_parameters, bounded
 
 __all__ = ["Dropped", "check_opening", "check_trial"]
 
@@ -34,7 +34,8 @@ _CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within")
 #: What the message of a trial says, and what it does from then on.
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
-    *("steps", "grown", "memory", "begins", "moves", "state", "took"),  # not of older releases
+    *("steps", "grown", "memory", "begins", "moves", "state", "took", "params"),
+    "others",  # than losses; as the line before, not of older releases
 )
 TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 #: Seconds between two log lines about the dropped messages of one sender.
@@ -107,7 +108,18 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
     found["begins"] = as_step(found["begins"]) or 0
     found["moves"] = as_step(found["moves"])
     found["state"] = None if found["state"] is None else _read_state(found["state"])
+    found["params"] = _read_params(found["params"])
+    found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
     return found
+
+
+def _read_params(given: object) -> dict[str, Any] | None:
+    """Return the parameters of a trial, as plain and bounded values."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise InvalidSetting(f"a trial has parameters by name, not {shown(given)}")
+    return bounded(as_parameters(given))
 
 
 def _read_state(given: object) -> dict[str, Any]:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dask.utils import key_split
 from distributed.core import Status
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import Kind
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.settings import shown
+from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, shown
 from dask_slaq.core.trials import (
     EXPLORE,
     MANY,
@@ -32,6 +34,7 @@ from dask_slaq.core.trials import (
     MoveSpeed,
     Room,
     SearchSettings,
+    Silence,
     Trials,
     Turns,
     admitted,
@@ -67,6 +70,10 @@ LEAST = 1
 RESTARTED = "worker-restart-memory"
 
 
+#: Number of searches that are known by their names.
+NAMED = 100
+#: Tasks of one name that have ended without a report, of which the client is told at once.
+FEW = 3
 #: Number of interrupted searches that are remembered.
 INTERRUPTED = 20
 
@@ -78,7 +85,7 @@ class Search:
         self.pool, self.run = pool, run
         self.runs = [run]  # with those of its earlier blocks, which tasks on workers still name
         self.inherited: set[Any] = set()  # keys of the models of these
-        self.trials = Trials(settings)
+        self.trials = Trials(settings, lambda: time())
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.account = Account()
         self.model, self.speed = Footprint(), MoveSpeed()
@@ -87,6 +94,7 @@ class Search:
         self.cut_off: set[Any] = set()  # trials that left their worker before they ended
         self.bound: int | None = None
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
+        self.silence = Silence()
 
     @property
     def training(self) -> int:
@@ -172,6 +180,7 @@ class Searches:
         end_job: Callable[[str, str | None], None],
         is_active: Callable[[], bool],
         let_move: Callable[[bool], None],
+        tell_client: Callable[..., None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._scheduler, self._engine = scheduler, engine
@@ -180,7 +189,7 @@ class Searches:
         self._is_active, self._fail = is_active, fail
         self.running: dict[str, Search] = {}
         self.ended = EndedSearches()
-        self._let_move = let_move
+        self._let_move, self._tell_client = let_move, tell_client
         self.states = States(
             scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
         )
@@ -199,6 +208,8 @@ class Searches:
         # Trials and blocks of searches whose block an exception left, by client and name, the last
         # ones. A search goes on in the next block of its name.
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
+        # Last block and settings of each search, by name, the last ones.
+        self._named: OrderedDict[str, tuple[str, SearchSettings]] = OrderedDict()
         # Their memory in bytes, the Unix time at which they told, and their memory limit.
         self._memory: dict[str, tuple[float, float, int]] = {}
         self._restarting: set[str] = set()  # for their memory
@@ -222,6 +233,10 @@ class Searches:
                 self._end_lost(trials)
                 search.trials, trials.settings = trials, settings
                 search.inherited = {trial.key for trial in trials}
+        self._named[name] = run, settings
+        self._named.move_to_end(name)
+        while len(self._named) > NAMED:
+            self._named.popitem(last=False)
         self._beat.start()
 
     def _end_lost(self, trials: Trials) -> None:
@@ -257,6 +272,8 @@ class Searches:
         search = self.running.get(name)
         if search is not None:
             search.outcome = outcome
+            if outcome == "done" and not (search.pool.tasks or search.pool.ended):
+                self._tell_client(name, SILENT, job=name, why="empty")
         if search is None or outcome == "failed" or not search.pool.unfinished:
             self._end_job(name, outcome)
 
@@ -269,7 +286,9 @@ class Searches:
         search = self.running.pop(name, None)
         if search is None:
             return
-        self.ended.add(search.run, search.trials.as_dicts())
+        if search.outcome == "done":
+            self._warn_of_silence(name, search, least=1)
+        self.ended.add(search.run, search.trials.as_dicts(curves=True))
         if search.outcome == "failed" and search.pool.tasks:
             self._interrupted[search.pool.client, name] = search.trials, search.runs
             while len(self._interrupted) > INTERRUPTED:
@@ -301,7 +320,7 @@ class Searches:
         loop = asyncio.get_running_loop()
         loop.call_soon(self._let_move, False)
         for name, search in self.running.items():
-            self.ended.add(search.run, search.trials.as_dicts())
+            self.ended.add(search.run, search.trials.as_dicts(curves=True))
             loop.call_soon(self.states.unpin, search.trained_on)
             # Not at once: this may be called inside a transition.
             loop.call_soon(self._leave_to_dask, search)
@@ -331,11 +350,11 @@ class Searches:
         if some:
             asyncio.get_running_loop().call_soon(self._tracker.leave_to_dask, some)
 
-    def trials(self, run: str) -> list[dict[str, Any]]:
+    def trials(self, run: str, *, curves: bool = False) -> list[dict[str, Any]]:
         """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""
         for search in self.running.values():
             if search.run == run:
-                known = search.trials.as_dicts()
+                known = search.trials.as_dicts(curves=curves)
                 seen = {trial["key"] for trial in known}
                 rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
@@ -371,6 +390,36 @@ class Searches:
             if ts is not None
         ]
 
+    def names(self) -> list[str]:
+        """Return the names of the searches that run or ended lately, the newest first."""
+        return list(reversed(self._named))
+
+    def table(
+        self, name: str, *, curves: bool = True
+    ) -> tuple[list[dict[str, Any]], SearchSettings | None]:
+        """Return the trials of a search with their curves, and its settings, if it is known."""
+        if name not in self._named:
+            return [], None
+        run, settings = self._named[name]
+        search = self.running.get(name)
+        settings = settings if search is None else search.trials.settings
+        return self.trials(run, curves=curves), settings
+
+    def check(self, name: str, settings: Mapping[str, Any]) -> Search:
+        """Return a search that may change these settings. Raises `InvalidSetting`."""
+        search = self.running.get(name)
+        if search is None:
+            raise InvalidSetting(f"{shown(name)} is not a search: it has no {', '.join(settings)}")
+        replace(search.trials.settings, **settings)
+        return search
+
+    def change(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Change settings of a search. Raises `InvalidSetting`, and then nothing was changed."""
+        search = self.check(name, settings)
+        search.trials.change(**settings)
+        search.bound = None
+        self._soon.ask()
+
     def describe(self, name: str) -> str | None:
         """Return in words what the trials of a search do; None for another job."""
         search = self.running.get(name)
@@ -396,6 +445,8 @@ class Searches:
         moves: int | None = None,
         state: Mapping[str, Any] | None = None,
         took: float = 0.0,
+        params: Mapping[str, Any] | None = None,
+        others: Sequence[Mapping[str, float]] = (),
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
@@ -404,7 +455,8 @@ class Searches:
         bytes, and has `grown` by so many before each loss; None where it does not know. `steps` are
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
         may leave its worker if it `moves` a number of bytes, which took a number of seconds at last,
-        and has kept a `state`, see `States.keep`.
+        and has kept a `state`, see `States.keep`. The `params` of its model come once, and with
+        each loss `others`.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -424,6 +476,12 @@ class Searches:
         trial = search.trials.at(key, worker, number)
         if trial.away or (first and begins):
             search.trials.arrive(trial, begins)
+        search.silence.heard(key_split(key))
+        if params:
+            trial.params = params
+            if search.silence.is_twin(key, number, params):
+                told = ", ".join(f"{name}={shown(value)}" for name, value in params.items())
+                self._tell_client(pool.name, SILENT, job=pool.name, why="equal", tasks=told[:300])
         if moves is not None:
             if took > 0.0:
                 search.speed.learn(moves, took)
@@ -437,7 +495,7 @@ class Searches:
             ws = ts.processing_on
             self._memory[worker] = memory, time(), ws.memory_limit
             self._learn(search.model, ws, memory, grown, first=first or not trial.reports)
-        added = search.trials.report(trial, losses, computed, steps)
+        added = search.trials.report(trial, losses, computed, steps, others)
         trial.waited += waited
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         tracker.charge_part(pool, ts, computed, None if rests else at)
@@ -482,13 +540,29 @@ class Searches:
             first = False
 
     def log_event(self, topic: str, event: Any) -> None:
-        """Note that a nanny is about to restart a worker for its memory."""
+        """Note that a nanny restarts a worker for its memory, or that a job's task reports."""
+        if topic == ASTRAY_TOPIC and isinstance(event, dict):
+            self._warn_of_stray(event.get("key"))
         if topic == RESTARTED and isinstance(event, dict):
             worker = event.get("worker")
             if isinstance(worker, str) and worker in self._memory:
                 self._restarting.add(worker)
                 if worker not in self._scheduler.workers:
                     self.forget_worker(worker)
+
+    def _warn_of_stray(self, key: Any) -> None:
+        """Tell the client of a job that its task reports as if it were one of a search."""
+        pool = None
+        with suppress(TypeError):  # not a key
+            pool = self._tracker.owner.get(key)
+        if pool is not None and pool.reports and pool.name not in self.running:
+            self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=key_split(key))
+
+    def _warn_of_silence(self, name: str, search: Search, least: int) -> None:
+        """Tell the client which tasks ended without any report, if `least` of a name have."""
+        tasks: Mapping[Any, TaskState] = self._scheduler.tasks
+        for kind, n in search.silence.of(least, lambda key: _is_input(tasks.get(key))):
+            self._tell_client(name, SILENT, job=name, why="silent", tasks=kind, n=n)
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left. If its memory was the reason, none waits on those like it."""
@@ -527,16 +601,20 @@ class Searches:
         elif start == "processing":
             search.begun.pop(key, None)
             outcome = _OUTCOMES.get(finish, "")
+            error = str(self._scheduler.tasks[key].exception_text or "") if outcome else ""
             if key in search.trials.alive:
                 if not outcome:
                     search.cut_off.add(key)
                 if outcome or not self._leaves(search, key):
-                    search.trials.end(key, outcome)
+                    search.trials.end(key, outcome, error)
                 search.pool.waiting = search.trials.waiting
             elif outcome == "failed" and all(trial.key != key for trial in search.trials):
                 # Before its first report.
                 search.trials.at(key, worker or "")
-                search.trials.end(key, outcome)
+                search.trials.end(key, outcome, error)
+            elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
+                search.silence.ended(key_split(key), key)
+                self._warn_of_silence(pool.name, search, least=FEW)
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
         self._soon.ask()
@@ -892,7 +970,16 @@ _UNKNOWN: dict[str, Any] = {
     "state": "ready",
     "computed": 0.0,
     "waited": 0.0,
+    "params": {},
+    "metrics": {},
+    **dict.fromkeys(("began", "ended"), float("nan")),
+    "error": "",
 }
+
+
+def _is_input(ts: TaskState | None) -> bool:
+    """Return whether a task made what other tasks need: it trained no model."""
+    return ts is not None and bool(ts.dependents)
 
 
 def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:

@@ -105,10 +105,14 @@ async def test_scores_to_maximize(c, s, plugin, a):
     offsets = [3, 1, 0, 4, 2]
     async with slaq.search("grid", client=c, steps=STEPS, maximize=True) as search:
         futures = [c.submit(train, o, sign=-1.0, pure=False) for o in offsets]
-    order = await order_of(futures)
-    assert order.index(0) < order.index(4)
-    for trial in await search.trials():
+        seen = []
+        while not all(future.done() for future in futures):
+            seen += [t for t in await search.trials() if math.isfinite(t["predicted"])]
+            await asyncio.sleep(0.01)
+    for trial in seen:
         assert trial["loss"] < 0 and trial["low"] <= trial["predicted"] <= trial["high"]
+    ended = {trial["key"]: trial["ended"] for trial in await search.trials()}
+    assert seen and ended[futures[2].key] < ended[futures[3].key]
 
 
 @with_plugin(ONE)

@@ -1,0 +1,49 @@
+"""Warnings about searches whose tasks do not report: what is wrong, and what to write instead."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+__all__ = ["warn_of_silence"]
+
+logger = logging.getLogger(__name__)
+
+#: What to do about tasks whose name contains a text.
+REMEDIES = {
+    "optimize": "Optuna's trials report where they ask whether to be pruned. Create or load the "
+    "study with pruner=slaq.optuna.Pruner(), call trial.report and trial.should_prune in the "
+    "objective, and leave n_jobs at 1 in a task",
+    "_fit_and_score": "scikit-learn's fits report by a callback. Set it on the estimator that "
+    "iterates: estimator.set_callbacks(dask_slaq.adapters.sklearn.SlaqReport())",
+    "_parallel_build_trees": "the trees of a forest make no steps that could be compared, so use "
+    "slaq.job instead of slaq.search",
+}
+OTHERWISE = (
+    "the function that trains must call dask_slaq.report(loss) after each step, in the thread of "
+    "its task"
+)
+#: What is wrong, by a word of the scheduler.
+CAUSES = {
+    "silent": "search %(job)r: %(n)s tasks %(tasks)r ended without a report, so that nothing is "
+    "known of their models, and they ran as under plain Dask: %(remedy)s",
+    "empty": "search %(job)r: no task was submitted in its block. Tasks belong to the search in "
+    "whose block they are submitted or computed, wherever they were built: call client.map, "
+    "client.compute or dask.compute inside of it",
+    "equal": "search %(job)r: two models have equal parameters (%(tasks)s). If they come from "
+    "Optuna, a sampler with a seed was pickled into every task, and draws the same in each: leave "
+    "the seed out, or set study.sampler in the task, with another seed in each",
+    "job": "job %(job)r: its tasks %(tasks)r call dask_slaq.report, which is for the tasks of a "
+    "search: open the block with slaq.search instead of slaq.job if each task trains a model of "
+    "its own, or pass job.reporter() to the tasks of one training",
+}
+
+
+def warn_of_silence(why: Any = "", **told: Any) -> None:
+    """Warn of what the scheduler has found in a search or job of this client."""
+    cause = CAUSES.get(why)
+    if cause is not None:
+        name = str(told.get("tasks", ""))
+        remedy = next((text for part, text in REMEDIES.items() if part in name), OTHERWISE)
+        told = {"n": "", "job": "", **told, "tasks": name, "remedy": remedy}
+        logger.warning("%s", cause % told)

@@ -1,0 +1,187 @@
+"""Trials of a search as rows, a DataFrame, curves, and HTML."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dask_slaq.core.text import duration, number, printable
+from dask_slaq.core.trials import STATE_COLORS
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+    from distributed import Future
+
+__all__ = [
+    "Best",
+    "as_cells",
+    "as_curves",
+    "as_frame",
+    "as_html",
+    "best_row",
+    "in_words",
+    "read_rows",
+]
+
+#: Maximum number of rows of a table for people, of parameters in it, and of characters of a value.
+MOST_SHOWN, MOST_NAMES, LONGEST = 20, 8, 24
+#: Columns of a DataFrame before the parameters, and after them.
+FIRST = ("loss", "state", "iteration")
+LAST = (
+    *("predicted", "low", "high", "began", "ended", "computed", "waited", "worker"),
+    *("error", "trial", "key"),
+)
+
+Row = dict[str, Any]
+
+
+class Best(NamedTuple):
+    """Best model of a search: its parameters, its last loss, and the future of its result.
+
+    The future is None if this client no longer holds the result.
+    """
+
+    params: dict[str, Any]
+    loss: float
+    future: Future | None
+
+
+def read_rows(
+    told: Sequence[Mapping[str, Any]], given: Mapping[Any, Mapping[str, Any]]
+) -> list[Row]:
+    """Return the rows that the scheduler told, with their curves as lists of step and loss.
+
+    `given` are parameters by key of the task, which this client knows better.
+    """
+    rows = []
+    for each in told:
+        row = dict(each)
+        others = row.pop("others", {})
+        row["params"] = dict(given.get(row["key"]) or row["params"])
+        row["curve"] = _points(row.pop("steps", b""), row.pop("losses", b""))
+        row["curves"] = {name: _points(*packed) for name, packed in others.items()}
+        rows.append(row)
+    return rows
+
+
+def _points(steps: bytes, values: bytes) -> list[tuple[int, float]]:
+    numbers = np.frombuffer(steps, np.int64).tolist(), np.frombuffer(values, float).tolist()
+    return list(zip(*numbers, strict=True))
+
+
+def best_row(rows: Sequence[Row], maximize: bool) -> Row | None:
+    """Return the row of the model that is done with the lowest loss, or the highest score."""
+    done = [row for row in rows if row["state"] == "done" and math.isfinite(row["loss"])]
+    sign = -1.0 if maximize else 1.0
+    return min(done, key=lambda row: sign * row["loss"], default=None)
+
+
+def in_order(rows: Sequence[Row], maximize: bool) -> list[Row]:
+    """Return the rows with the best loss first, and those without one last."""
+    sign = -1.0 if maximize else 1.0
+    return sorted(rows, key=lambda r: (not math.isfinite(r["loss"]), sign * r["loss"]))
+
+
+def names_of(rows: Sequence[Row]) -> list[str]:
+    """Return the names of all parameters, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row["params"]))
+
+
+def as_frame(rows: Sequence[Row], maximize: bool) -> pandas.DataFrame:
+    """Return a DataFrame with one row per trial, the best first; see `Search.results`."""
+    import pandas as pd
+
+    rows, names = in_order(rows, maximize), names_of(rows)
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in FIRST}
+    for name in names:
+        columns[f"params_{name}"] = pd.Series([row["params"].get(name) for row in rows])
+    for name in dict.fromkeys(name for row in rows for name in row["metrics"]):
+        columns[f"metrics_{name}"] = [row["metrics"].get(name, math.nan) for row in rows]
+    columns |= {name: [row[name] for row in rows] for name in LAST}
+    for name in ("began", "ended"):
+        columns[name] = pd.to_datetime(columns[name], unit="s", utc=True)
+    return pd.DataFrame(columns)
+
+
+def as_curves(rows: Sequence[Row], metric: str | None = None) -> xarray.DataArray:
+    """Return the losses of all trials by step, or another metric; see `Search.curves`."""
+    import xarray as xr
+
+    curves = [row["curve"] if metric is None else row["curves"].get(metric, []) for row in rows]
+    steps = sorted({step for curve in curves for step, _ in curve})
+    place = {step: i for i, step in enumerate(steps)}
+    losses = np.full((len(rows), len(steps)), math.nan)
+    for i, curve in enumerate(curves):
+        for step, loss in curve:
+            losses[i, place[step]] = loss
+    coords: dict[str, Any] = {
+        "model": range(len(rows)),
+        "step": steps,
+        "state": ("model", [row["state"] for row in rows]),
+        "key": ("model", np.array([str(row["key"]) for row in rows], dtype=object)),
+    }
+    for name in names_of(rows):
+        values = np.empty(len(rows), dtype=object)
+        values[:] = [row["params"].get(name) for row in rows]
+        if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            values = values.astype(float)
+        coords[f"params_{name}"] = "model", values
+    return xr.DataArray(losses, coords, ("model", "step"), metric or "loss")
+
+
+def in_words(rows: Sequence[Row]) -> str:
+    """Return how many trials are in each state."""
+    counts = Counter(row["state"] for row in rows)
+    told = [f"{counts[state]} {state}" for state in reversed(STATE_COLORS) if counts[state]]
+    return ", ".join(told) or "no models yet"
+
+
+def as_cells(
+    rows: Sequence[Row], maximize: bool, most: int = MOST_SHOWN
+) -> tuple[list[str], list[list[str]]]:
+    """Return the heading and the texts of a table of the best trials."""
+    ranked = in_order(rows, maximize)[:most]
+    names = names_of(ranked)[:MOST_NAMES]
+    head = ["", "loss", "predicted", "state", "step", *names, "computed"]
+    return head, [
+        [
+            str(place),
+            number(row["loss"]),
+            number(row["predicted"]),
+            row["state"],
+            str(row["iteration"]),
+            *(shown(row["params"].get(name, "")) for name in names),
+            duration(row["computed"]),
+        ]
+        for place, row in enumerate(ranked, 1)
+    ]
+
+
+def as_html(name: str, rows: Sequence[Row], maximize: bool) -> str:
+    """Return a table of the best trials for notebooks."""
+    head, body = as_cells(rows, maximize)
+    more = len(rows) - len(body)
+    return (
+        f"<div>search <b>{escape(name)}</b>: {in_words(rows)}</div><table><thead>"
+        + _html_row("th", head)
+        + "</thead><tbody>"
+        + "".join(_html_row("td", cells) for cells in body)
+        + "</tbody></table>"
+        + (f"<div>and {more} more: <code>results()</code> has all</div>" if more > 0 else "")
+    )
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def shown(value: Any) -> str:
+    """Return the value of a parameter as text."""
+    text = number(value) if isinstance(value, float) else printable(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

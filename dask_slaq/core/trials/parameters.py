@@ -1,0 +1,115 @@
+"""Parameters of a trial: the plain values with which its function was called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+__all__ = ["arguments", "as_parameters", "bounded"]
+
+#: Maximum number of parameters of a trial that the scheduler keeps, characters of a text, and
+#: values in a sequence.
+MOST, LONGEST, WIDEST = 32, 100, 16
+#: Levels of nested mappings whose values are parameters, as ``model.depth``.
+DEEPEST = 3
+#: What stands for an argument that is not known.
+UNKNOWN = object()
+
+
+def arguments(
+    function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by name; those of `functools.partial` count.
+
+    If just one of them is a mapping or a dataclass, its values take its place.
+
+    >>> arguments(lambda params, epochs: None, [{"lr": 0.1}], {"epochs": 5})
+    {'lr': 0.1, 'epochs': 5}
+    """
+    args, kwargs = tuple(args), dict(kwargs)
+    while isinstance(function, partial):
+        args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
+        function = function.func
+    try:
+        bound = inspect.signature(function).bind_partial(*args, **kwargs)
+        found = dict(bound.arguments)
+        for name, parameter in bound.signature.parameters.items():
+            if name in found and parameter.kind is parameter.VAR_KEYWORD:
+                found.update(found.pop(name))
+    except (TypeError, ValueError):
+        found = {**{str(i): value for i, value in enumerate(args)}, **kwargs}
+    nested = [name for name, value in found.items() if _inner(value) is not None]
+    if len(nested) == 1:
+        inner = _inner(found[nested[0]]) or {}
+        others = {name: value for name, value in found.items() if name != nested[0]}
+        found = {**{str(name): value for name, value in inner.items()}, **others}
+    return found
+
+
+def as_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plain values in a mapping: numbers, texts, None, and sequences of these.
+
+    Those of nested mappings have names such as ``model.depth``; classes and functions are their
+    names. Arrays, models and other data are left out.
+    """
+    return dict(_plain_items(given, "", DEEPEST))
+
+
+def bounded(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first `MOST` parameters, with what is long cut, as the scheduler keeps them."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if len(found) >= MOST:
+            break
+        found[_cut(str(name))] = _cut(value)
+    return found
+
+
+def _inner(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return None
+
+
+def _plain_items(given: Mapping[Any, Any], prefix: str, depth: int) -> Iterable[tuple[str, Any]]:
+    for name, value in given.items():
+        inner = _inner(value)
+        if inner is not None:
+            if depth > 1:
+                yield from _plain_items(inner, f"{prefix}{name}.", depth - 1)
+            continue
+        plain = _plain(value)
+        if plain is not UNKNOWN:
+            yield f"{prefix}{name}", plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a plain one; `UNKNOWN` if it is none."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, type) or inspect.isroutine(value):
+        return getattr(value, "__name__", UNKNOWN)
+    if isinstance(value, list | tuple):
+        parts = [_plain(part) for part in value[: WIDEST + 1]]
+        if len(value) > WIDEST or any(part is UNKNOWN for part in parts):
+            return UNKNOWN
+        return tuple(parts)
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a NumPy scalar
+        return _plain(value.item()) if not hasattr(value, "dask") else UNKNOWN
+    return UNKNOWN
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > LONGEST:
+        return f"{value[: LONGEST - 1]}…"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return float(value) if abs(value) < 10**300 else str(value)[:LONGEST]
+    return tuple(map(_cut, value)) if isinstance(value, tuple) else value

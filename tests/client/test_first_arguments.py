@@ -1,0 +1,36 @@
+"""Arguments in the wrong place, and the wrong kind of block, are clear errors."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed import Client, LocalCluster
+from driving import ONE, with_plugin
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting, SlaqError
+
+
+@with_plugin(ONE)
+async def test_a_name_is_no_client(c, s, plugin, a):
+    for ask in (slaq.status, slaq.history, slaq.ended):
+        with pytest.raises(InvalidSetting, match=r"must be a distributed.Client, not 'a'"):
+            ask("a")
+
+
+def test_blocks_and_progress_of_a_synchronous_client():
+    cluster = LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    )
+    with cluster, Client(cluster) as client:
+        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+        with pytest.raises(InvalidSetting, match="names of jobs, not <Client"):
+            slaq.progress(client)
+
+        async def enter():
+            async with slaq.search("grid", client=client):
+                raise AssertionError
+
+        with pytest.raises(SlaqError, match="use 'with'"):
+            asyncio.run(asyncio.wait_for(enter(), 20))

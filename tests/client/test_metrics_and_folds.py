@@ -1,0 +1,81 @@
+"""Several metrics and the folds of a cross-validation in one model of a search."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from driving import ONE, with_plugin
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
+from dask_slaq.worker.folds import Folds
+
+
+@with_plugin(ONE)
+async def test_the_first_metric_ranks_and_all_are_kept(c, s, plugin, a):
+    def train(offset):
+        for k in range(6):
+            slaq.report({"loss": offset + 1 / (k + 1), "auc": 0.1 * k, "odd": math.nan}, step=2 * k)
+
+    async with slaq.search("grid", client=c) as search:
+        await c.gather(search.map(train, [1, 0]))
+    rows = await search.trials()
+    assert [row["curve"][-1] for row in rows] == [(11, 1 + 1 / 6), (11, 1 / 6)]
+    for row in rows:
+        assert row["metrics"] == {"auc": 0.5}
+        assert row["curves"] == {"auc": [(2 * k + 1, 0.1 * k) for k in range(6)]}
+    table = await search.results()
+    assert list(table["metrics_auc"]) == [0.5, 0.5] and list(table["params_offset"]) == [0, 1]
+    auc = await search.curves("auc")
+    assert auc.name == "auc" and auc.shape == (2, 6)
+    assert (await search.curves("nothing")).shape == (2, 0)
+
+
+@with_plugin(ONE)
+async def test_a_job_takes_the_first_metric(c, s, plugin, a):
+    async with slaq.job("a", client=c) as job:
+        job.report({"loss": 2.0, "auc": 0.5})
+        slaq.report({"loss": 1.0, "auc": 0.5})
+        with pytest.raises(InvalidSetting, match="metrics of which the first"):
+            job.report({})
+        with pytest.raises(NonFiniteLoss):
+            job.report({"loss": "much"})
+        await c.submit(int)
+    assert job.iteration == 2
+
+
+@with_plugin(ONE)
+async def test_folds_in_turns_are_one_mean_curve(c, s, plugin, a):
+    def train(offset):
+        for k in range(5):
+            for fold in range(3):
+                slaq.report({"loss": offset + fold + 1 / (k + 1), "auc": fold / 10}, fold=fold)
+
+    async with slaq.search("grid", client=c, steps=5) as search:
+        await c.gather(search.map(train, [1, 0]))
+    for row in await search.trials():
+        wanted = [row["params"]["offset"] + 1 + 1 / (k + 1) for k in range(5)]
+        assert [loss for _, loss in row["curve"]] == pytest.approx(wanted)
+        assert row["iteration"] == 5 and row["metrics"]["auc"] == pytest.approx(0.1)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.data())
+def test_every_round_has_one_mean(n_folds, rounds, data):
+    losses = data.draw(
+        st.lists(
+            st.lists(st.floats(-5, 5), min_size=n_folds, max_size=n_folds),
+            min_size=rounds,
+            max_size=rounds,
+        )
+    )
+    folds, means = Folds(), []
+    for each in losses:
+        for fold in data.draw(st.permutations(range(n_folds))):
+            means += folds.add(fold, {"loss": each[fold]})
+    wanted = [{"loss": statistics.fmean(each)} for each in losses]
+    wanted = wanted if rounds > 1 else []  # how many folds there are is not known yet
+    assert [m["loss"] for m in means] == pytest.approx([m["loss"] for m in wanted])

@@ -1,0 +1,187 @@
+"""The table of a search: parameters, times, curves and errors of its models, best first."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, wait
+from driving import ONE, TWO, until, with_plugin
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting, SlaqError
+
+STEPS = 12
+
+
+def train(params, epochs=STEPS, data=None):
+    for k in range(epochs):
+        time.sleep(0.002)
+        slaq.report(params["offset"] + 1 / (k + 1))
+    if params.get("fails"):
+        raise ValueError("no luck with this model")
+    return params["offset"]
+
+
+GRID = [{"offset": offset, "act": "relu", "layers": (8, 8)} for offset in (3, 0.5, 2, 1)]
+
+
+@with_plugin(TWO)
+async def test_map_keeps_parameters_of_models_that_have_not_begun(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = search.map(train, GRID, epochs=STEPS, pure=False)
+        await until(lambda: len(s.tasks) == len(GRID))
+        rows = await search.trials()
+        assert {row["key"]: row["params"] for row in rows} == {
+            future.key: {**params, "epochs": STEPS}
+            for future, params in zip(futures, GRID, strict=True)
+        }
+        await wait(futures)
+    best = await search.best()
+    assert best.params == {**GRID[1], "epochs": STEPS} == await search.best_params
+    assert best.loss == pytest.approx(0.5 + 1 / STEPS)
+    assert await best.future == 0.5
+    assert repr(search) == "<Search 'grid': its block was left>"
+
+
+@pytest.mark.parametrize("way", ["map", "submit", "partial", "delayed"])
+def test_parameters_are_the_arguments_of_the_call_however_it_is_made(way):
+    @with_plugin(ONE)
+    async def check(c, s, plugin, a):
+        data = c.submit(np.zeros, 3)
+        async with slaq.search("grid", client=c) as search:
+            if way == "map":
+                futures = c.map(train, GRID, epochs=4, pure=False)
+            elif way == "submit":
+                futures = [c.submit(train, params, 4, data) for params in GRID]
+            elif way == "partial":
+                futures = c.map(functools.partial(train, epochs=4), GRID)
+            else:
+                futures = c.compute([dask.delayed(train)(params, epochs=4) for params in GRID])
+            await c.gather(futures)
+            rows = await search.trials()
+        found = sorted((row["params"] for row in rows), key=lambda params: params["offset"])
+        wanted = sorted(GRID, key=lambda params: params["offset"])
+        assert found == [{**params, "epochs": 4} for params in wanted]
+
+    check()
+
+
+@with_plugin(TWO)
+async def test_rows_have_times_curves_and_errors_and_no_stale_forecasts(c, s, plugin, a, b):
+    before = time.time()
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = search.map(train, [*GRID, {"offset": 4, "fails": True}])
+        await wait(futures)
+    rows = await search.trials()
+    assert len(rows) == 5
+    for row in rows:
+        assert before - 1 <= row["began"] <= row["ended"] <= time.time() + 1
+        assert math.isnan(row["predicted"]) and math.isnan(row["low"])
+        wanted = [(k + 1, row["params"]["offset"] + 1 / (k + 1)) for k in range(STEPS)]
+        assert row["curve"] == wanted
+    (failed,) = [row for row in rows if row["state"] == "failed"]
+    assert "no luck" in failed["error"]
+    table = await search.results()
+    assert list(table["params_offset"]) == [0.5, 1, 2, 3, 4]
+    assert list(table["state"]) == ["done"] * 4 + ["failed"]
+    assert table["ended"].dt.tz is not None
+    curves = await search.curves()
+    assert curves.shape == (5, STEPS) and not np.isnan(curves).any()
+    one = curves.sel(model=int(curves.params_offset.values.argmin()))
+    assert float(one.sel(step=4)) == 0.75 and str(one.state.values) == "done"
+
+
+@with_plugin(ONE)
+async def test_long_curves_are_thinned_and_keep_their_ends(c, s, plugin, a):
+    def long(steps):
+        for k in range(steps):
+            slaq.report(1.0 / (k + 1))
+
+    async with slaq.search("long", client=c, maximize=True) as search:
+        await c.submit(long, 3000)
+        (row,) = await search.trials()
+    steps, losses = zip(*row["curve"], strict=True)
+    assert 250 <= len(steps) <= 500
+    assert (steps[0], steps[-1]) == (1, 3000) and losses[-1] == 1 / 3000 == row["loss"]
+
+
+@with_plugin(ONE)
+async def test_a_model_that_is_submitted_again_is_one_row(c, s, plugin, a):
+    async with slaq.search("grid", client=c) as search:
+        hold = c.submit(train, GRID[1], 2)
+        for _ in range(3):
+            future = c.submit(train, GRID[0], 2)
+            await future
+            del future
+            await until(lambda: len(s.tasks) == 1)
+        rows = await search.trials()
+        assert sorted(row["params"]["offset"] for row in rows) == [0.5, 3]
+        await hold
+        best = await search.best()
+        assert best.future.key == hold.key
+        del best, hold
+        await until(lambda: not s.tasks)
+        assert (await search.best()).future is None
+
+
+@with_plugin(ONE)
+async def test_best_needs_a_model_that_is_done(c, s, plugin, a):
+    search = slaq.search("grid", client=c)
+    with pytest.raises(SlaqError, match="has not begun"):
+        search.best()
+    with pytest.raises(SlaqError, match="outside of the block"):
+        search.map(train, GRID)
+    async with search:
+        assert search.map(train, []) == []
+        with pytest.raises(SlaqError, match="no model of search 'grid' is done"):
+            await search.best_params
+
+
+@with_plugin(ONE)
+async def test_settings_change_while_it_runs(c, s, plugin, a):
+    async with slaq.search("grid", client=c, steps=5) as search:
+        await search.set(prune=True, steps=40, max_waiting=3, goal="all", weight=2)
+        settings = plugin.searches.running["grid"].trials.settings
+        assert (settings.prune, settings.steps, settings.max_waiting, settings.goal) == (
+            *(True, 40, 3),
+            "all",
+        )
+        assert plugin.engine.jobs["grid"].weight == 2
+        with pytest.raises(InvalidSetting, match="goal must be one of"):
+            await search.set(weight=3, goal="worst")
+        assert plugin.engine.jobs["grid"].weight == 2  # nothing was changed
+        futures = c.map(train, GRID, epochs=6)
+        await wait(futures)
+        await until(lambda: plugin.engine.jobs["grid"].max_iter == 160)
+        async with slaq.job("a", client=c) as job:
+            request = slaq.client.request(
+                c, "slaq_steer", job=job.name, what="set", by="", prune=True
+            )
+            with pytest.raises(InvalidSetting, match="is not a search"):
+                await request
+
+
+def test_in_a_plain_program_and_in_notebooks():
+    cluster = LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    )
+    with cluster, Client(cluster) as client:
+        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+        with slaq.search("grid", steps=STEPS) as search:
+            futures = search.map(train, [*GRID, {"offset": 4, "fails": True}])
+            wait(futures)
+        params, loss, future = search.best()
+        assert params == GRID[1] and loss < 1 and future.result() == 0.5
+        assert search.best_params == GRID[1]
+        html = search._repr_html_()
+        assert "4 done, 1 failed" in html and "<td>relu</td>" in html
+        with slaq.job("a<b") as job:
+            job.report(1.0)
+            assert repr(job) == "<Job 'a<b': 1 iterations>"
+            assert "a&lt;b" in job._repr_html_() and "grid" not in job._repr_html_()
+        assert job._repr_html_() == "&lt;Job &#x27;a&lt;b&#x27;: does not run&gt;"

@@ -1,0 +1,184 @@
+"""A search whose tasks do not report says so once in the client, with the reason and a remedy."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, wait
+from distributed.utils_test import inc
+from driving import PATIENCE
+
+import dask_slaq as slaq
+
+
+@pytest.fixture(scope="module")
+def client():
+    cluster = LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    )
+    with cluster, Client(cluster) as client:
+        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+        yield client
+
+
+@pytest.fixture
+def said(caplog, client):
+    """The warnings of the client, once those of a search that is over have arrived."""
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.silence")
+
+    def wait_for(n: int) -> list[str]:
+        # An answer comes after what the scheduler has said before, on another connection.
+        for _ in range(PATIENCE * 20):
+            found = [r.getMessage() for r in caplog.records if r.name.endswith(".silence")]
+            if len(found) >= n > 0:
+                break
+            client.run_on_scheduler(lambda: None)
+            if n == 0 and _ > 10:
+                break
+
+            time.sleep(0.05)
+        return found
+
+    return wait_for
+
+
+def report_once(params, *inputs):
+    slaq.report(params)
+    return params
+
+
+def test_a_search_that_reports_is_silent_about_its_helpers(client, said):
+    with slaq.search("grid"):
+        data = client.submit(np.ones, 5, pure=False)
+        parts = client.map(inc, range(5), pure=False)
+        futures = client.map(lambda p, *x: report_once(p), [1.0, 2.0], data=data, parts=parts)
+        wait(futures)
+    assert said(0) == []
+
+
+def objective(trial):
+    for step in range(3):
+        trial.report(trial.suggest_float("x", 0, 1) + 1 / (step + 1), step)
+        if trial.should_prune():
+            raise RuntimeError
+    return 1.0
+
+
+@pytest.mark.parametrize("way", ["no pruner", "loaded with another pruner", "n_jobs=2"])
+def test_a_study_without_our_pruner(client, said, way):
+    optuna = pytest.importorskip("optuna")
+    storage = pytest.importorskip("optuna_integration").DaskStorage(client=client)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    pruner = None if way == "no pruner" else slaq.optuna.Pruner()
+    study = optuna.create_study(storage=storage, pruner=pruner, study_name=way)
+    if way == "loaded with another pruner":
+        study = optuna.load_study(storage=storage, study_name=way)
+    n_jobs = 2 if way == "n_jobs=2" else 1
+    with slaq.search("study"):
+        runs = [
+            client.submit(study.optimize, objective, n_trials=2, n_jobs=n_jobs, pure=False)
+            for _ in range(4)
+        ]
+        wait(runs)
+    (text,) = said(1)
+    assert "'study'" in text and "pruner=slaq.optuna.Pruner()" in text and "n_jobs at 1" in text
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_models_with_equal_parameters(client, said, seed):
+    optuna = pytest.importorskip("optuna")
+    storage = pytest.importorskip("optuna_integration").DaskStorage(client=client)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        storage=storage,
+        pruner=slaq.optuna.Pruner(),
+        sampler=optuna.samplers.RandomSampler(seed=seed),
+    )
+    with slaq.search("study") as search:
+        runs = [client.submit(study.optimize, objective, n_trials=1, pure=False) for _ in "abcd"]
+        wait(runs)
+        found = {row["params"]["x"] for row in search.trials()}
+    if seed is None:
+        assert len(found) == 4 and said(0) == []
+    else:
+        (text,) = said(1)
+        assert len(found) == 1 and "equal parameters (x=" in text and "sampler" in text
+
+
+@pytest.mark.parametrize("what", ["grid", "forest"])
+def test_scikit_learn_without_callbacks(client, said, what):
+    from joblib import parallel_config
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    rows = np.random.default_rng(0)
+    X, y = rows.normal(size=(60, 3)), rows.integers(0, 2, 60)
+    with slaq.search(what, client=client), parallel_config("dask"):
+        if what == "grid":
+            GridSearchCV(LogisticRegression(), {"C": [0.1, 1, 10]}, cv=3).fit(X, y)
+        else:
+            RandomForestClassifier(12, random_state=0).fit(X, y)
+    texts = said(1)
+    assert len(texts) == 1
+    assert ("set_callbacks" if what == "grid" else "slaq.job instead of slaq.search") in texts[0]
+
+
+def test_a_job_where_a_search_was_meant(client, said):
+    with slaq.job("models"):
+        wait(client.map(report_once, [1.0, 2.0, 3.0], pure=False))
+    (text,) = said(1)
+    assert "job 'models'" in text and "open the block with slaq.search" in text
+
+
+def test_tasks_that_are_computed_after_the_block(client, said):
+    with slaq.search("late"):
+        lazy = [dask.delayed(report_once)(float(i)) for i in range(3)]
+    dask.compute(*lazy)
+    (text,) = said(1)
+    assert "'late'" in text and "no task was submitted in its block" in text
+
+
+def test_a_function_that_never_reports(client, said):
+    with slaq.search("grid"):
+        wait(client.map(inc, range(4), pure=False))
+    (text,) = said(1)
+    assert "must call dask_slaq.report(loss)" in text and "'inc'" in text
+
+
+def score_slowly(model, X, y):
+    time.sleep(0.05)
+    return model.score(X, y)
+
+
+def test_a_stopped_grid_search_raises(client):
+    pytest.importorskip("sklearn.callback")
+    from joblib import parallel_config
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    from dask_slaq.adapters.sklearn import SlaqReport
+
+    rows = np.random.default_rng(0)
+    X, y = rows.normal(size=(200, 5)), rows.integers(0, 2, 200)
+    model = LogisticRegression(max_iter=100_000, tol=1e-12).set_callbacks(SlaqReport(score_slowly))
+    grid = GridSearchCV(model, {"C": [0.1, 1, 10]}, cv=2)
+    with slaq.search("grid") as search:
+
+        def stop():
+            while not any(row["iteration"] for row in search.trials()):
+                time.sleep(0.05)
+            search.stop()
+
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        with parallel_config("dask"), pytest.raises(slaq.StopTraining, match="was stopped"):
+            grid.fit(X, y)
+        stopper.join()
+    assert not hasattr(grid, "best_params_")
+    assert all(row["params"]["max_iter"] == 100_000 for row in search.trials())

@@ -1,0 +1,127 @@
+"""The page of a search shows its models as they are, in bounded columns, during it and after it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from distributed import Event
+from driving import ONE, start_plugin, until, with_plugin
+from driving import gen_cluster as on_cluster
+from tornado.httpclient import AsyncHTTPClient
+
+import dask_slaq as slaq
+from dask_slaq.core.trials import STATE_COLORS, SearchSettings
+
+pytest.importorskip("bokeh", reason="bokeh is not installed")
+
+PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
+
+
+def train(params, hold=None):
+    for k in range(5):
+        slaq.report(params["rate"] + 1 / (k + 1))
+        if hold is not None and k == 3:
+            Event(hold).wait()
+    if params["kind"] == "bad":
+        raise ValueError("bad\x1b[31m")
+    return k
+
+
+def newest(scheduler, name):
+    from dask_slaq.scheduler.board import search_data
+
+    search_data._cache.clear()
+    return search_data.search_data_of(scheduler, name)
+
+
+@with_plugin(ONE)
+async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
+    grid = [{"rate": 10.0**-k, "kind": kind} for k, kind in enumerate(("a", "b", "bad"))]
+    async with slaq.search("grid", client=c, steps=5) as search:
+        futures = search.map(train, grid)
+        held = c.submit(train, {"rate": 5.0, "kind": "held"}, hold="go")
+        await until(lambda: all(future.done() for future in futures))
+        await until(lambda: any(t.reports >= 4 for t in plugin.searches.running["grid"].trials))
+        data = newest(s, "grid")
+        assert plugin.searches.names() == ["grid"]
+        assert "2 done" in data.head and "1 failed" in data.head
+        states = dict(zip(data.curves["state"], data.curves["color"], strict=True))
+        assert states == {state: STATE_COLORS[state] for state in states}
+        assert data.axes == ["rate", "kind", "loss"]
+        assert "training" in data.threads["state"] and len(data.workers) == 1
+        await Event("go").set()
+        await held
+    data = newest(s, "grid")
+    assert data.table["rank"] == [1, 2, 3, 4]
+    assert data.table["loss"] == sorted(data.table["loss"])
+    assert data.table["params kind"] == ["bad", "b", "a", "held"]
+    assert "\x1b" not in json.dumps(data.table, ensure_ascii=False)
+    assert data.forecasts["x"] == [] and data.workers == []
+    losses = [loss for curve in data.curves["y"] for loss in curve]
+    assert len(losses) == 20 and data.low < min(losses)
+    assert newest(s, "other").head == "No search 'other' is known."
+
+
+@pytest.mark.parametrize("n", [0, 1, 8, 400])
+def test_columns_are_bounded_whatever_the_models_are(n):
+    from dask_slaq.scheduler.board.search_data import MOST_IN_ALL, make_data
+
+    states = list(STATE_COLORS)
+    steps = np.arange(1, 501)
+    rows = [
+        {
+            "key": f"m-{i}",
+            "params": {"lr": 10.0 ** -(i % 4), "act": "ab"[i % 2], "odd": math.inf, "i": i},
+            "state": states[i % len(states)],
+            "iteration": 500 * (states[i % len(states)] != "ready"),
+            "loss": math.nan if i % 7 == 3 else 1.0 / (i + 1),
+            "predicted": 0.5 if i % 3 else math.nan,
+            "computed": 1.0,
+            "waited": 0.0,
+            "worker": f"w{i % 3}",
+            "error": "",
+            "steps": b"" if i % 8 == 0 else steps.tobytes(),
+            "losses": b"" if i % 8 == 0 else (1.0 / steps + i).tobytes(),
+        }
+        for i in range(n)
+    ]
+    data = make_data("x", rows, SearchSettings(), {f"w{k}": (k, 2) for k in range(3)})
+    points = sum(map(len, data.curves["x"]))
+    assert points <= max(MOST_IN_ALL, 6 * n)
+    assert len(data.table["rank"]) == n
+    for columns in (data.curves, data.threads, data.parallel, data.ticks, data.table):
+        assert len({len(column) for column in columns.values()}) == 1
+    text = json.dumps([data.curves, data.parallel, data.ticks, data.table], allow_nan=False)
+    assert len(text) < 1_500_000
+    assert all(0 <= y <= 1 for line in data.parallel["y"] for y in line)
+
+
+@on_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
+async def test_the_page_is_served_and_linked(c, s, a):
+    from bokeh.document import Document
+
+    from dask_slaq.scheduler.board.pages import Note
+    from dask_slaq.scheduler.board.search_page import SearchPage, search_page
+
+    await start_plugin(c, s)
+    empty = SearchPage(s)
+    assert "No search runs" in empty.head.text
+    async with slaq.search("a&b", client=c, steps=5) as search:
+        await c.gather(search.map(train, [{"rate": k, "kind": "x"} for k in range(3)]))
+    url = f"http://127.0.0.1:{s.http_server.port}/slaq-search?name=a%26b"
+    assert "Slaq" in (await AsyncHTTPClient().fetch(url)).body.decode()
+    page = SearchPage(s, "a&b")
+    assert page.choice.options == ["a&b"] and "3 done" in page.head.text
+    assert len(page.sources["curves"].data["x"]) == 3
+    names = [column.field for column in page.table.columns]
+    assert names[:3] == ["rank", "state", "loss"] and "params rate" in names
+    from dask_slaq.scheduler.board import data as data_module
+
+    data_module._cache.clear()
+    assert '<a href="slaq-search?name=a%26b">a&amp;b</a>' in Note(s).root.text
+    doc = Document()
+    search_page(s, {"prefix": "/"}, doc)
+    assert doc.roots
