@@ -128,13 +128,13 @@ def in_words(ends: Mapping[str, Any] | None) -> str:
     if ends is None:
         return ""
     parts = []
-    if ends["fair"] is not None:
-        parts.append(f"fair by {_clock(ends['fair'])}")
-    if ends["promised"] is not None:
-        parts.append(f"promised by {_clock(ends['promised'])}")
     if ends["expected"] is not None:
         low, high = _clock(ends["low"]), _clock(ends["high"])
         parts.append(f"expected {_clock(ends['expected'])} ({low} to {high})")
+    if ends["promised"] is not None:
+        parts.append(f"promised by {_clock(ends['promised'])}")
+    if ends["fair"] is not None:
+        parts.append(f"fair by {_clock(ends['fair'])}")
     text = ", ".join(parts)
     if ends["of"] == "submitted" and text:
         text = f"what it has submitted so far: {text}"
