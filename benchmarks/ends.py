@@ -48,7 +48,7 @@ class Asked:
     def ask(self, engine: Engine, job: str, now: float) -> None:
         """Record what is expected of a job that has just passed a part."""
         found = engine.end_of(job, now)
-        if found is None:
+        if found is None or math.isnan(found["expected"]):
             return
         row = engine.jobs.row(job)
         attained = engine.jobs.runtimes.column["attained"].item(row)

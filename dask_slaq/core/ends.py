@@ -21,11 +21,12 @@ GROUPS = 2 * len(MARKS)
 #: over the expected (low, middle, high), and over those until the promise of the present jobs.
 ASSUMED = np.array(
     [
-        *[[0.45, 1.05, 2.3, 2.3], [0.2, 0.9, 2.3, 2.3]],
-        *[[0.45, 1.05, 2.3, 2.2], [0.2, 0.9, 2.2, 2.2]],
-        *[[0.45, 1.0, 2.3, 1.7], [0.3, 0.9, 2.2, 1.7]],
-        *[[0.45, 0.95, 1.9, 1.3], [0.3, 0.9, 2.2, 1.3]],
-        *[[0.4, 0.9, 1.6, 1.1], [0.2, 0.8, 2.5, 1.1]] * 2,
+        *[[0.5, 1.0, 2.0, 2.3], [0.25, 1.0, 3.5, 2.3]],
+        *[[0.5, 1.0, 2.0, 2.2], [0.25, 1.0, 3.5, 2.2]],
+        *[[0.5, 1.0, 2.0, 1.7], [0.25, 1.0, 3.5, 1.7]],
+        *[[0.5, 0.95, 2.0, 1.3], [0.25, 1.0, 3.5, 1.3]],
+        *[[0.5, 0.9, 1.5, 1.1], [0.25, 0.8, 2.5, 1.1]],
+        *[[0.35, 0.75, 1.5, 1.1], [0.25, 0.8, 2.5, 1.1]],
     ]
 )
 PRIOR = 20
@@ -35,6 +36,9 @@ REMEMBERED = 200
 BAND, STEP = (0.1, 0.5, 0.9, 0.98), 0.02
 #: Epochs over which the pace of a job is averaged.
 PACE = 10.0
+#: Quotient of the ends of a band from which on it says nothing, and is not stated: until jobs that
+#: have ended show otherwise, the first iteration does not tell what the others will take.
+WIDEST = 8.0
 #: Ends of which it is told how many were in their band.
 HITS = 50
 
@@ -54,7 +58,10 @@ COLUMNS = {
 
 
 class Ends(NamedTuple):
-    """Seconds (n,) from now until jobs end; nan where their length is unknown."""
+    """Seconds (n,) from now until jobs end; nan where their length is unknown.
+
+    What is expected is nan, too, where it is known too little to be of use.
+    """
 
     fair: FloatArray  # on a cluster that shares fairly; negative for one that would have ended
     promised: FloatArray  # as it is stated, with room for jobs to come; inf for no promise
@@ -90,6 +97,7 @@ class EndForecasts:
         # Of the last ended jobs: whether they ended in the band stated half-way.
         self.held: deque[bool] = deque(maxlen=HITS)
         self.judged = 0  # number of ends that were added to `held`
+        self._epoch = 0.0
 
     @property
     def hits(self) -> Hits:
@@ -122,6 +130,7 @@ class EndForecasts:
         `epoch`; `threads` are those of the cluster.
         """
         column = self._table.column
+        self._epoch = epoch
         known = np.isfinite(total) & (total > 0) & (share > 0)
         done = np.divide(attained, total, out=np.zeros(len(rows)), where=known)
         pace = self._pace(rows, attained, share, epoch, now)
@@ -141,7 +150,7 @@ class EndForecasts:
         young = known & (done >= MARKS[1]) & np.isnan(column["end_promised"][rows])
         column["end_promised"][rows[young]] = now + stated[young]
         column["end_threads"][rows[young]] = threads
-        return Ends(fair, stated, *band)
+        return Ends(fair, stated, *np.where(factors[2] > WIDEST * factors[0], math.nan, band))
 
     def _pace(
         self, rows: IntArray, attained: FloatArray, share: FloatArray, epoch: float, now: float
@@ -173,9 +182,13 @@ class EndForecasts:
             if np.isfinite(latest):
                 level[3] = np.clip(level[3] + STEP * ((real > stated) - (1 - BAND[3])), 0.9, 1.0)
             self._factors[group] = self._learned(group)
-        if groups:
-            _, _, low, _, high = band[groups[(len(groups) - 1) // 2]]
-            self.held.append(bool(low <= now - at[groups[(len(groups) - 1) // 2]] <= high))
+        # Nobody could go by what was stated less than an epoch before the end.
+        seen = (at < now - self._epoch) & (band[:, 4] <= WIDEST * band[:, 2])
+        shown = [group for group in groups if seen[group]]
+        if shown:
+            middle = shown[(len(shown) - 1) // 2]
+            _, _, low, _, high = band[middle]
+            self.held.append(bool(low <= now - at[middle] <= high))
             self.judged += 1
 
     def _learned(self, group: int) -> FloatArray:

@@ -328,14 +328,14 @@ class Engine:
 
         The values are in seconds from `now`: ``fair``, on a cluster that shares fairly;
         ``promised``, at the latest (inf without a promise); ``expected``, and the 80 % band ``low``
-        to ``high``; ``before``, what was promised when a fifth of its work was done (nan until
-        then). ``threads`` are those of the cluster at that time.
+        to ``high``, nan while too little is known; ``before``, what was promised when a fifth of
+        its work was done (nan until then). ``threads`` are those of the cluster at that time.
         """
         place, ends = self.grants.position.get(job), self._ends
         if place is None or ends is None or self._last is None:
             return None
         found = {name: float(each[place]) for name, each in ends._asdict().items()}
-        if math.isnan(found["expected"]):
+        if math.isnan(found["promised"]):
             return None
         column, row = self.jobs.table.column, self.jobs.row(job)
         found = {name: seconds - (now - self._last) for name, seconds in found.items()}

@@ -102,8 +102,12 @@ def _with_band(low: float | None, expected: float | None, high: float | None) ->
     return f"{duration(expected)} ({duration(low)} to {duration(high)})"
 
 
-#: Times until the end of a job that are shown.
-BAND = ("low", "expected", "high")
+def _end(ends: Mapping[str, Any] | None) -> str:
+    """Return an expected end with its band; empty while it is not known."""
+    if ends is None or ends["expected"] is None:
+        return ""
+    end = _with_band(ends["low"], ends["expected"], ends["high"])
+    return f"so far {end}" if ends.get("of") == "submitted" else end
 
 
 def _soonest_first(seconds: float | None) -> float:
@@ -209,7 +213,7 @@ JOB_COLUMNS = (
         "ends",
         "time to its end: fair, promised, low, expected, high; late, in words; or None",
         "s",
-        shown=lambda row: _with_band(*(row["ends"][key] for key in BAND)) if row["ends"] else "",
+        shown=lambda row: _end(row["ends"]),
         ranked=lambda row: _soonest_first((row["ends"] or {}).get("expected")),
         heading="ends in",
         title="end",

@@ -15,7 +15,7 @@ from dask_slaq.core.job_arrays import JobArrays
 def test_the_band_holds_four_of_five_ends_however_wrong_the_expectation_is(bias, settled):
     rng = np.random.default_rng(1)
     table = JobArrays(COLUMNS)
-    ends, held, kept = EndForecasts(table), [], []
+    ends, held, kept, judged = EndForecasts(table), [], [], []
     for k in range(600):
         rows, now = np.array([table.acquire()]), 1000.0 * k
         one = np.ones(1)
@@ -26,11 +26,51 @@ def test_the_band_holds_four_of_five_ends_however_wrong_the_expectation_is(bias,
         real = 10.0 * bias * rng.lognormal(0.0, 0.5)  # 50 core-seconds on 5 threads
         held.append(found.low.item() <= real <= found.high.item())
         kept.append(real <= found.promised.item())
+        judged += [held[-1]] if real > 1.0 and np.isfinite(found.expected) else []
         ends.learn(rows[0], now + real)
         table.release(rows[0])
     assert 0.75 <= np.mean(held[200:]) <= 0.85
     assert np.mean(kept[200:]) >= 0.96
-    assert ends.hits == (50, sum(held[-50:]))
+    assert ends.hits == (50, sum(judged[-50:]))
+
+
+@pytest.mark.parametrize("spread, shown", [(0.2, True), (1.2, False)])
+def test_nothing_is_expected_before_the_second_report_until_like_jobs_have_shown_it(spread, shown):
+    rng = np.random.default_rng(1)
+    table, one = JobArrays(COLUMNS), np.ones(1)
+    ends = EndForecasts(table)
+
+    def forecast(settled, now):
+        rows = np.array([table.acquire()])
+        found = ends.forecast(
+            rows, 1 * one, 100 * one, 5 * one, one == settled, 20 * one, 40 * one, 1.0, now, 8.0
+        )
+        return rows[0], found
+
+    _, found = forecast(settled=False, now=0.0)
+    assert np.isnan([found.low, found.expected, found.high]).all()
+    assert found.promised > 40 and found.fair == 20  # these are known
+    assert forecast(settled=True, now=0.0)[1].expected > 0
+    said = 0
+    for k in range(100):
+        row, found = forecast(settled=False, now=1000.0 * k)
+        said += bool(np.isfinite(found.expected).item())
+        ends.learn(row, 1000.0 * k + 20.0 * rng.lognormal(0.0, spread))
+        table.release(row)
+    row, found = forecast(settled=False, now=1e6)
+    assert np.isfinite(found.expected) == shown
+    assert ends.judged == said  # what was not shown is not counted
+
+
+def test_an_end_within_an_epoch_of_what_was_stated_is_not_judged():
+    table, one = JobArrays(COLUMNS), np.ones(1)
+    ends = EndForecasts(table)
+    for seconds, judged in ((0.5, 0), (10.0, 1)):
+        rows = np.array([table.acquire()])
+        ends.forecast(rows, 1 * one, 50 * one, 5 * one, one > 0, 20 * one, 40 * one, 1.0, 0.0, 8.0)
+        ends.learn(rows[0], seconds)
+        table.release(rows[0])
+        assert ends.judged == judged
 
 
 def test_an_engine_says_when_jobs_of_known_length_end():

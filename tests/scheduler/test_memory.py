@@ -323,7 +323,7 @@ async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, 
     async def foretold():
         return (await slaq.status(c))["foretold"]
 
-    settings = {"memory": str(tmp_path / "runs.db")}
+    settings = {"memory": str(tmp_path / "runs.db"), "epoch": "5ms"}
     plugin = await start_plugin(c, s, **settings)
     await run_one()
     before = await foretold()

@@ -79,16 +79,18 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     """Return when a job ends, in seconds from now; None if its length is unknown.
 
     ``fair`` is on a cluster that shares fairly, ``promised`` at the latest (None without a
-    promise), ``expected`` in the 80 % band ``low`` to ``high``. ``late`` is the reason if the
-    promise has moved since a fifth of the work was done, or None. ``of`` is ``"job"``, or
-    ``"submitted"`` for a job that announced nothing: the end of what it has submitted so far.
+    promise), ``expected`` in the 80 % band ``low`` to ``high``. All but the promise are None while
+    too little is known. ``late`` is the reason if the promise has moved since a fifth of the work
+    was done, or None.
+    ``of`` is ``"job"``, or ``"submitted"`` for a job that announced nothing: the end of what it has
+    submitted so far.
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
     if found is None or _has_unknown_stages(jobs, name):
         return None
     found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
     if found["high"] is None:
-        found.update(low=None, expected=None)
+        found.update(fair=None, low=None, expected=None)  # the fair end is known as little
     job, stages = jobs.engine.jobs[name], jobs.pools.pools[name].stages
     announced = job.max_iter is not None or stages is not None
     told = {key: found[key] for key in TOLD}
@@ -126,13 +128,13 @@ def in_words(ends: Mapping[str, Any] | None) -> str:
     if ends is None:
         return ""
     parts = []
-    if ends["fair"] is not None:
-        parts.append(f"fair by {_clock(ends['fair'])}")
-    if ends["promised"] is not None:
-        parts.append(f"promised by {_clock(ends['promised'])}")
     if ends["expected"] is not None:
         low, high = _clock(ends["low"]), _clock(ends["high"])
         parts.append(f"expected {_clock(ends['expected'])} ({low} to {high})")
+    if ends["promised"] is not None:
+        parts.append(f"promised by {_clock(ends['promised'])}")
+    if ends["fair"] is not None:
+        parts.append(f"fair by {_clock(ends['fair'])}")
     text = ", ".join(parts)
     if ends["of"] == "submitted" and text:
         text = f"what it has submitted so far: {text}"
