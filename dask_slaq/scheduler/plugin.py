@@ -199,6 +199,7 @@ class SlaqPlugin(SchedulerPlugin):
             end_job=self.end_job,
             is_active=lambda: self.is_active,
             let_move=self.pools.let_models_move,
+            tell=self.jobs.goals.tell_once,
             fail=self.fall_back,
         )
         self.task_owners = TaskOwners(

@@ -94,7 +94,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     trials.forecast()
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
     for trial in trials.alive.values():
-        if trial.worker in at and not trial.away:
+        if trial.worker in at and not (trial.away or trial.silent):
             at[trial.worker].append(trial)
     may_wait = trials.settings.max_waiting - trials.staying
     found = {}
