@@ -48,8 +48,8 @@ class Search(Job):
             models), ``worker`` (address), ``iteration`` (steps), ``loss`` (the last one),
             ``predicted``, ``low`` and ``high`` (predicted final loss, with its 80 % band; nan
             without a forecast), ``state`` (``ready``, ``training``, ``waiting`` in a report,
-            ``away`` from all workers, ``silent``, ``done``, ``pruned``, ``stopped``, ``failed``), ``computed``
-            and ``waited`` (seconds).
+            ``away`` from all workers, ``silent``, ``done``, ``pruned``, ``stopped``, ``failed``),
+            ``computed`` and ``waited`` (seconds).
             Losses are as they were reported. With an asynchronous client, an awaitable is returned.
 
         Raises

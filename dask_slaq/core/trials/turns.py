@@ -220,7 +220,7 @@ def _may_move(trial: Trial, turns: Mapping[str, Turns]) -> bool:
     if trial.away:
         return trial.waits
     turn = turns.get(trial.worker)
-    if turn is None or not (trial.moves and trial.kept and trial.waits):
+    if turn is None or not (trial.moves and trial.waits):
         return False
     return trial.key in turn.order[turn.width :] and trial.key not in turn.leave
 

@@ -163,9 +163,9 @@ class Claims(NamedTuple):
 class Searches:
     """Searches of one scheduler.
 
-    `report` records the loss of a job, `stopping` has the jobs that were asked to stop, `tell` sends
-    an alert of a job, once per kind, and `fail` is called with an error, after which nothing is
-    active.
+    `report` records the loss of a job, `stopping` has the jobs that were asked to stop, `tell`
+    sends an alert of a job, once per kind, and `fail` is called with an error, after which nothing
+    is active.
     """
 
     def __init__(
@@ -604,7 +604,7 @@ class Searches:
             for name, search in self.running.items()
         }
         for name, search in self.running.items():
-            self.silence.look(name, search.trials, now)
+            self.silence.look(name, search.trials, now, now - self._decided)
             self._bound(name, search)
             rooms = self._rooms(search, bool(wanting - {name}), now - self._decided)
             rooms_of[name] = rooms

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at what still computes on a worker that will be restarted.
 LOOK = 0.2
+#: Seconds between two looks beyond which the scheduler was blocked.
+BLOCKED = 3.0
 #: Seconds that other tasks have to leave such a worker, at least.
 PATIENCE = 30.0
 
@@ -30,9 +32,15 @@ class Silence:
         self._scheduler, self._tell = scheduler, tell
         self._restarting: dict[str, asyncio.Task[None]] = {}  # by address of the worker
 
-    def look(self, name: str, trials: Trials, now: float) -> None:
-        """Tell which models of a search have become silent, and restart their workers."""
+    def look(self, name: str, trials: Trials, now: float, since: float) -> None:
+        """Tell which models of a search have become silent, and restart their workers.
+
+        The last look was `since` seconds ago.
+        """
         settings = trials.settings
+        if since > BLOCKED:  # what they have sent meanwhile was not read yet
+            for trial in trials.alive.values():
+                trial.heard += since
         for trial in trials.find_silent(now):
             seconds, pace = now - trial.heard, trial.computed / max(trial.reports, 1)
             message = (

@@ -45,7 +45,7 @@ async def test_models_go_on_if_the_scheduler_is_not_heard(c, s, plugin, a, b):
 @with_plugin(TWO)
 async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True) as other:
-        search, futures = await begin(other, plugin)
+        _search, futures = await begin(other, plugin)
         await let_some_leave(other, plugin, a)
         assert futures
     await until(lambda: not s.tasks)
@@ -104,7 +104,7 @@ async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypa
         await Event("fetch", client=c).wait()
         return await fetch(worker, names)
 
-    search, futures = await begin(c, plugin)
+    _search, futures = await begin(c, plugin)
     await slaq.pause("grid", client=c)
     await c.retire_workers([a.address])
     await until(lambda: plugin.pools.tracker.away)

@@ -28,7 +28,7 @@ def test_models_that_do_not_fit_together_leave_and_nobody_is_killed_or_paused(tm
             time.sleep(0.12)
             weights += 1
             step += 1
-            slaq.report(number + 1 / step, state=lambda: (weights, step))
+            slaq.report(number + 1 / step, state=lambda step=step, weights=weights: (weights, step))
         assert (weights == step).all()
         return number
 
