@@ -207,7 +207,7 @@ def search(
         and its thread is no longer counted on until it reports. None for never.
     restart_silent : bool
         Whether the worker process of a silent model is restarted by its nanny, if there is another
-        worker. What else is there has at least 30 s to leave or to end.
+        worker. What else is there has as long as the silence, at least 10 s, to leave or to end.
     states : str, optional
         Path or URL of a folder for the states of the models, by fsspec. They outlive the cluster: a
         search of this name whose tasks have the same keys goes on from them. The files are removed

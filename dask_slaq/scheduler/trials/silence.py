@@ -22,7 +22,7 @@ LOOK = 0.2
 #: Seconds between two looks beyond which the scheduler was blocked.
 BLOCKED = 3.0
 #: Seconds that other tasks have to leave such a worker, at least.
-PATIENCE = 30.0
+PATIENCE = 10.0
 
 
 class Silence:
@@ -71,7 +71,10 @@ class Silence:
             # Models that may leave do so now, results and states are copied, and nothing begins.
             emptied: Any = scheduler.retire_workers([ws.address], close_workers=False, remove=False)
             await asyncio.wait([asyncio.ensure_future(emptied)], timeout=until - monotonic())
-            while monotonic() < until and any(ts.key != key for ts in ws.processing):
+            while monotonic() < until and any(
+                ts.key != key and (ts in ws.executing or ts in ws.long_running)
+                for ts in ws.processing  # others wait for a thread that does not come
+            ):
                 await asyncio.sleep(LOOK)
             if scheduler.workers.get(ws.address) is ws and ws.nanny:
                 reason = f"model {key} is silent"
