@@ -9,7 +9,7 @@ from distributed import Client, Event, Nanny, Status
 from distributed.scheduler import KilledWorker
 from distributed.utils_test import captured_logger
 from driving import TWO, until, with_plugin
-from test_moves import STEPS, begin, check, count, let_some_leave
+from moving import STEPS, begin, check, count, let_some_leave
 
 import dask_slaq as slaq
 from dask_slaq.worker import reports

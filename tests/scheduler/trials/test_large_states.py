@@ -54,5 +54,5 @@ def test_models_that_do_not_fit_together_leave_and_nobody_is_killed_or_paused(tm
             assert client.gather(futures) == list(range(16))
         assert not paused
         assert not cluster.scheduler.get_events("worker-restart-memory")
-        assert away >= 4 and managed >= spilled >= 4 * 40e6
+        assert away >= 4 and min(managed, spilled) >= 4 * 40e6
     gc.collect()

@@ -93,8 +93,9 @@ def hanging(flag: str):
     return train
 
 
+@pytest.mark.slow
 @with_plugin(TWO, Worker=Nanny)
-async def test_the_worker_of_a_silent_model_is_restarted(c, s, plugin, a, b, tmp_path, monkeypatch):
+async def test_the_worker_of_a_silent_model_is_restarted(c, s, plugin, a, b, tmp_path):
     flag = tmp_path / "hung"
     async with slaq.search("grid", client=c, steps=24, silent=1.0, restart_silent=True):
         futures = c.map(hanging(str(flag)), range(6), pure=False)
