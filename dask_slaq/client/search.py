@@ -102,14 +102,15 @@ class Search(Job):
         list of dict
             One per model: ``params``, its parameters (the plain arguments of the call, or those of
             Optuna's trial; of a model that has not reported, only what `map` knows), ``loss`` (the
-            last one), ``state`` (``ready``, ``training``, ``waiting`` in a report, ``away`` from
-            all workers, ``done``, ``pruned``, ``stopped``, ``failed``), ``iteration`` (steps),
+            last one), ``iteration`` (steps),
             ``predicted``, ``low`` and ``high`` (predicted final loss, with its 80 % band; nan
-            without a forecast, and once it has ended), ``began`` and ``ended`` (Unix seconds),
-            ``computed`` and ``waited`` (seconds), ``worker`` (address), ``error`` (with which it
-            failed), ``key`` (of its task and result), ``trial`` (its number, where one task trains
-            several models), ``curve``, a list of step and loss, of at most 500 points, ``metrics``
-            (last values of other metrics) and ``curves`` (theirs, by name).
+            without a forecast, and once it has ended), ``state`` (``ready``, ``training``,
+            ``waiting`` in a report, ``away`` from all workers, ``silent``, ``done``, ``pruned``,
+            ``stopped``, ``failed``), ``began`` and ``ended`` (Unix seconds), ``computed`` and
+            ``waited`` (seconds), ``worker`` (address), ``error`` (with which it failed), ``key``
+            (of its task and result), ``trial`` (its number, where one task trains several models),
+            ``curve``, a list of step and loss, of at most 500 points, ``metrics`` (last values of
+            other metrics) and ``curves`` (theirs, by name).
             Losses are as they were reported. With an asynchronous client, an awaitable is returned.
 
         Raises
@@ -357,6 +358,8 @@ def search(
     prune: bool = False,
     max_waiting: int = 100,
     trial_timeout: str | float | None = None,
+    silent: str | float | None = "2min",
+    restart_silent: bool = False,
     states: str | None = None,
     weight: float = 1.0,
     min_share: float | None = None,
@@ -394,6 +397,13 @@ def search(
     trial_timeout : str or float, optional
         Time that a model may compute, as ``"10min"`` or in seconds. The next report after it raises
         `TrialPruned`.
+    silent : str or float, optional
+        Time without a report after which a model that trains counts as silent, if it is also ten
+        times as long as its reports took so far. There is an alert ``"silent"``, `explain` says so,
+        and its thread is no longer counted on until it reports. None for never.
+    restart_silent : bool
+        Whether the worker process of a silent model is restarted by its nanny, if there is another
+        worker. What else is there has as long as the silence, at least 10 s, to leave or to end.
     states : str, optional
         Path or URL of a folder for the states of the models, by fsspec. They outlive the cluster: a
         search of this name whose tasks have the same keys goes on from them. The files are removed
@@ -422,12 +432,24 @@ def search(
     check_job_settings(weight, min_share, max_share, latest=latest)
     if isinstance(trial_timeout, str):
         trial_timeout = seconds_of(trial_timeout, "trial_timeout")
+    if isinstance(silent, str):
+        silent = seconds_of(silent, "silent")
     # The name is one part of the path, whatever it is.
     part = quote(name, safe=" ")
     if part.startswith("."):
         part = f"%2E{part[1:]}"
     folder = None if states is None else f"{states}/{part}"
-    options = SearchSettings(goal, steps, maximize, prune, max_waiting, trial_timeout, folder)
+    options = SearchSettings(
+        goal,
+        steps,
+        maximize,
+        prune,
+        max_waiting,
+        trial_timeout,
+        silent,
+        restart_silent,
+        folder,
+    )
     settings = {
         "weight": weight,
         "min_share": min_share,

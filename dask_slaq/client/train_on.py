@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_models", "submit_again"]
 
-#: Annotations with the names of the last state in Dask's memory, and with the task whose file it is.
+#: Annotations with the names of the last state in Dask's memory, and with the task that kept it.
 STATE, FROM = "slaq_state", "slaq_from"
 
 

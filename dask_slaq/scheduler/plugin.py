@@ -200,6 +200,7 @@ class SlaqPlugin(SchedulerPlugin):
             is_active=lambda: self.is_active,
             let_move=self.pools.let_models_move,
             tell_client=self.jobs.tell_client,
+            tell=self.jobs.goals.tell_once,
             fail=self.fall_back,
         )
         self.task_owners = TaskOwners(

@@ -14,6 +14,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Event
 from time import monotonic, time
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
@@ -28,6 +29,7 @@ from dask_slaq.worker.states import (
     PATIENCE,
     REPLICATED,
     Kept,
+    Leave,
     file_of,
     freeze,
     name_of,
@@ -106,6 +108,7 @@ class Seat:
     kept_after: int = 0  # reports before that
     pause: float = 0.0  # seconds until a copy of the next one: keeping takes time
     took: float = 0.0  # seconds to keep or fetch its last state, not sent yet
+    left: Leave | None = None  # by which it leaves
     away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
     params: Mapping[str, Any] | None = None  # of its model, to be sent once
 
@@ -206,12 +209,13 @@ class Desk:
             )
             if seat.folder:
                 write(file_of(seat.folder, seat.key), kept)
-        except Exception:
+        except Exception as error:
             seat.unfit = True
-            logger.exception(
+            logger.error(
                 "the state of %s cannot be kept: the model stays on its worker, and begins anew "
-                "if it is lost",
+                "if it is lost (%r)",
                 seat.key,
+                error,
             )
             return False
         done = Event()
@@ -284,6 +288,10 @@ class Desk:
             message = self._message(seat, "reports") if seat is not None and seat.losses else None
         if seat is not None:
             seat.may_go.set()
+            if seat.left is not None:
+                # Dask's record of the error and its traceback hold each other, and with them the
+                # model, until garbage is collected. Another model begins before that.
+                clear_frames(seat.left.__traceback__)
         if message is not None:
             self._post(message)
 
@@ -375,6 +383,8 @@ class Desk:
             return False
         if monotonic() - self._heard > SILENCE or self.worker.batched_stream.closed():
             return False
+        if any(_is_of(turn, seat) and _is_last(seat, turn.get("steps")) for turn in self._turns):
+            return False  # it is about to end
         if waits and any(turn.get("leaves") and _is_of(turn, seat) for turn in self._turns):
             return True
         return seat.key in self._leaving

@@ -213,9 +213,11 @@ def _offer(desk: Desk, seat: Seat, state: Any) -> None:
         try:
             nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
             desk.rest(seat, nbytes, monotonic() - begin)
-        except Exception:
+        except Exception as error:
             seat.unfit = True
-            logger.exception("the state of %s cannot be pickled: it stays on its worker", seat.key)
+            logger.error(
+                "the state of %s cannot be pickled: it stays on its worker (%r)", seat.key, error
+            )
 
 
 def _is_within(package: str) -> bool:
@@ -235,7 +237,8 @@ def _leave(desk: Desk, seat: Seat, waited: float = 0.0) -> None:
     """Leave the worker, unless the state cannot be kept."""
     if desk.keep(seat, leaves=True):
         desk.send(seat, "keeps", waited)
-        raise Leave
+        seat.left = Leave()
+        raise seat.left
 
 
 def _wait(desk: Desk, seat: Seat) -> None:

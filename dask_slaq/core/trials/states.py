@@ -12,4 +12,5 @@ STATE_COLORS = {
     "away": "#b39ddb",
     "done": "#2ca02c",
     "training": "#1f77b4",
+    "silent": "#9467bd",
 }

@@ -29,6 +29,8 @@ EXPLORE, TURN = 4, 3
 DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 4
+#: Factor of the mean seconds of a report beyond which a trial is silent.
+SILENT = 10.0
 #: Part of its steps before which a trial whose loss has not changed lately is not hopeless.
 UNCHANGED = 0.5
 #: Characters of the error of a trial that are kept.
@@ -81,6 +83,8 @@ class SearchSettings:
     prune: bool | Mapping[str, float] = False  # or the settings of `Pruning`
     max_waiting: int = 100
     trial_timeout: float | None = None  # seconds that a model may compute
+    silent: float | None = 120.0  # seconds without a report after which a model counts as silent
+    restart_silent: bool = False  # whether the worker of such a model is restarted
     states: str | None = None  # folder of the files of states; None if Dask keeps them
 
     def __post_init__(self) -> None:
@@ -91,14 +95,16 @@ class SearchSettings:
             raise InvalidSetting(
                 f"steps must be a number of steps >= 1, or None, not {shown(self.steps)}"
             )
-        if not isinstance(self.maximize, bool):
-            raise InvalidSetting(f"maximize must be True or False, not {shown(self.maximize)}")
+        for name in ("maximize", "restart_silent"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
         Pruning.of(self.prune)
-        timeout = self.trial_timeout
-        if timeout is not None and not (is_number(timeout) and 0 < timeout < math.inf):
-            raise InvalidSetting(
-                f"trial_timeout must be a number of seconds > 0, or None, not {shown(timeout)}"
-            )
+        for name in ("trial_timeout", "silent"):
+            limit = getattr(self, name)
+            if limit is not None and not (is_number(limit) and 0 < limit < math.inf):
+                raise InvalidSetting(
+                    f"{name} must be a number of seconds > 0, or None, not {shown(limit)}"
+                )
         if self.states is not None and not (isinstance(self.states, str) and self.states):
             raise InvalidSetting(f"states must be a path or None, not {shown(self.states)}")
         if not is_whole(self.max_waiting, 0):
@@ -147,6 +153,8 @@ class Trial:
     nbytes: int = 0  # of its states
     span: int = TURN  # reports of a turn
     away: bool = False  # on no worker, or on its way to one; `worker` is where it was
+    heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
+    silent: bool = False  # it trains, and has sent none for long
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
     curve: Curve = field(default_factory=Curve)  # of its losses
     others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
@@ -158,7 +166,9 @@ class Trial:
     @property
     def doing(self) -> str:
         """What it does, in a word, while it has not ended."""
-        return ("away" if self.away else "waiting") if self.waits else "training"
+        if self.waits:
+            return "away" if self.away else "waiting"
+        return "silent" if self.silent else "training"
 
     @property
     def explored(self) -> bool:
@@ -321,12 +331,26 @@ class Trials:
         """Return whether to move a trial takes long, for what it still computes."""
         return 2 * trial.nbytes / bandwidth > DEAR * self.seconds_left(trial)
 
+    def find_silent(self, now: float) -> list[Trial]:
+        """Mark the trials that are silent at the time `now`. Returns those that were not before."""
+        limit, found = self.settings.silent or math.inf, []
+        for trial in self.alive.values():
+            before, trial.silent = trial.silent, False
+            if trial.waits or trial.away or not trial.reports:
+                continue
+            pace = trial.computed / trial.reports
+            trial.silent = now - trial.heard > max(limit, SILENT * pace)
+            if trial.silent and not before:
+                found.append(trial)
+        return found
+
     def leave(self, key: Hashable) -> bool:
         """Record that a trial is on no worker any more. Returns whether it goes on from a state."""
         trial = self.alive.get(key)
         if trial is None or not trial.kept:
             return False
         trial.away = trial.waits = True
+        trial.silent = False
         return True
 
     def arrive(self, trial: Trial, begins: int) -> None:

@@ -94,7 +94,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     trials.forecast()
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
     for trial in trials.alive.values():
-        if trial.worker in at and not trial.away:
+        if trial.worker in at and not (trial.away or trial.silent):
             at[trial.worker].append(trial)
     may_wait = trials.settings.max_waiting - trials.staying
     found = {}
@@ -220,7 +220,7 @@ def _may_move(trial: Trial, turns: Mapping[str, Turns]) -> bool:
     if trial.away:
         return trial.waits
     turn = turns.get(trial.worker)
-    if turn is None or not (trial.moves and trial.kept and trial.waits):
+    if turn is None or not (trial.moves and trial.waits):
         return False
     return trial.key in turn.order[turn.width :] and trial.key not in turn.leave
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import key_split
 from distributed.core import Status
-from distributed.protocol.pickle import dumps
+from distributed.protocol import pickle
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import Kind
@@ -44,6 +44,7 @@ from dask_slaq.core.trials import (
 )
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.timers import Soon
+from dask_slaq.scheduler.trials.silence import SilentTrials
 from dask_slaq.scheduler.trials.states import States, remove_files
 
 if TYPE_CHECKING:
@@ -98,8 +99,13 @@ class Search:
 
     @property
     def training(self) -> int:
-        """Number of its trials that train."""
-        return len(self.trials) - self.trials.waiting
+        """Number of its trials that train, and are not silent."""
+        return len(self.trials) - self.trials.waiting - self.silent
+
+    @property
+    def silent(self) -> int:
+        """Number of its trials that are silent."""
+        return sum(trial.silent for trial in self.trials.alive.values())
 
     def begun_at(self) -> dict[str, list[TaskState]]:
         """Return its tasks on each worker that have not reported. Work stealing moves some."""
@@ -147,6 +153,7 @@ class Search:
             ),
             (self.trials.staying, "waits in its report", "wait in their report"),
             (self.trials.waiting - self.trials.staying, "has left its worker", "have left theirs"),
+            (self.silent, "is silent", "are silent"),
             (ready, "has not begun", "have not begun"),
         )
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
@@ -164,8 +171,9 @@ class Claims(NamedTuple):
 class Searches:
     """Searches of one scheduler.
 
-    `report` records the loss of a job, `stopping` has the jobs that were asked to stop, and `fail`
-    is called with an error, after which nothing is active.
+    `report` records the loss of a job, `stopping` has the jobs that were asked to stop, `tell`
+    sends an alert of a job, once per kind, and `fail` is called with an error, after which nothing
+    is active.
     """
 
     def __init__(
@@ -181,6 +189,7 @@ class Searches:
         is_active: Callable[[], bool],
         let_move: Callable[[bool], None],
         tell_client: Callable[..., None],
+        tell: Callable[[str, str, str], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._scheduler, self._engine = scheduler, engine
@@ -190,6 +199,7 @@ class Searches:
         self.running: dict[str, Search] = {}
         self.ended = EndedSearches()
         self._let_move, self._tell_client = let_move, tell_client
+        self.silence = SilentTrials(scheduler, lambda name, message: tell(name, "silent", message))
         self.states = States(
             scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
         )
@@ -384,6 +394,7 @@ class Searches:
             most = max(search.trials.settings.steps, steps)
             search.trials.settings = replace(search.trials.settings, steps=most)
         search.trained_on.update(keys)
+        dumps: Any = pickle.dumps
         return [
             {"key": key, "task": dumps(ts.run_spec), "states": self.states.pin(key)}
             for key, ts in zip(keys, tasks, strict=True)
@@ -454,9 +465,9 @@ class Searches:
         time, and `run_id` Dask's number of the run of the task. The worker has taken `memory` in
         bytes, and has `grown` by so many before each loss; None where it does not know. `steps` are
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
-        may leave its worker if it `moves` a number of bytes, which took a number of seconds at last,
-        and has kept a `state`, see `States.keep`. The `params` of its model come once, and with
-        each loss `others`.
+        may leave its worker if it `moves` a number of bytes, which `took` seconds at last, and has
+        kept a `state`, see `States.keep`. The `params` of its model come once, and with each loss
+        `others`.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -474,6 +485,7 @@ class Searches:
         self._desks[worker] = self._comm(worker)
         first = search.begun.pop(key, None) is not None
         trial = search.trials.at(key, worker, number)
+        trial.heard, trial.silent = monotonic(), False
         if trial.away or (first and begins):
             search.trials.arrive(trial, begins)
         search.silence.heard(key_split(key))
@@ -680,6 +692,7 @@ class Searches:
             for name, search in self.running.items()
         }
         for name, search in self.running.items():
+            self.silence.look(name, search.trials, now, now - self._decided)
             self._bound(name, search)
             rooms = self._rooms(search, bool(wanting - {name}), now - self._decided)
             rooms_of[name] = rooms
@@ -790,7 +803,7 @@ class Searches:
         """
         pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
         alive = search.trials.alive.values()
-        trains = Counter(t.worker for t in alive if not (t.waits or t.away))
+        trains = Counter(t.worker for t in alive if not (t.waits or t.away or t.silent))
         waits = Counter(t.worker for t in alive if t.waits and not t.away)
         guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
         bandwidth = search.speed.bandwidth

@@ -137,3 +137,10 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
     # A free thread is taken, or kept for a better one that is told to leave.
     free = sum(max(turn.width - len(turn.order), 0) for turn in turns.values())
     assert not away or free <= sum(len(turn.leave) for turn in turns.values())
+
+
+def test_one_without_a_copy_of_its_state_leaves_as_well():
+    trials = trials_at("a", "a")
+    trials.alive[1].kept = 0
+    turns, _ = decide(trials, {"a": Room(1), "b": Room(1)})
+    assert turns["a"].leave == [1]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
 from dask_slaq.core.trials.trials import EXPLORE, TURN, Pruning
-
 
 PATIENCE = Pruning().patience
 
@@ -232,3 +233,34 @@ def test_a_model_that_failed_is_not_known_when_it_is_retried():
     trials.end(0, "failed")
     trials.again(0)
     assert math.isnan(trials.at(0, "a").known)
+
+
+@given(
+    pace=st.floats(0.001, 100),
+    limit=st.floats(0.01, 1000),
+    silence=st.floats(0, 1e4),
+    waits=st.booleans(),
+)
+def test_a_trial_that_trains_is_silent_beyond_the_limit_and_ten_times_its_pace(
+    pace, limit, silence, waits
+):
+    trials = Trials(SearchSettings(silent=limit))
+    trial = trials.at(0, "a")
+    trials.report(trial, [1.0] * 4, 4 * pace)
+    trial.heard, trial.waits = 50.0, waits
+    is_silent = not waits and (50.0 + silence) - 50.0 > max(limit, 10 * pace)
+    assert trials.find_silent(50.0 + silence) == [trial] * is_silent
+    assert trials.find_silent(50.0 + silence) == []  # it was before
+    assert trial.silent == is_silent
+    # Its thread is counted by nobody, and no other one is taken for its.
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0] * (not is_silent)
+
+
+def test_nothing_is_silent_without_a_limit_or_a_report():
+    trials = Trials(SearchSettings(silent=None))
+    trials.report(trials.at(0, "a"), [1.0], 1.0)
+    trials.alive[0].heard = 0.0
+    assert trials.find_silent(1e9) == []
+    trials = Trials(SearchSettings())
+    trials.at(0, "a").heard = 0.0
+    assert trials.find_silent(1e9) == []

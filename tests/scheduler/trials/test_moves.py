@@ -10,27 +10,10 @@ import pytest
 from distributed import Worker
 from distributed.utils_test import captured_logger
 from driving import ONE, TWO, until, with_plugin
+from moving import STEPS, begin, check, count, let_some_leave, train
 
 import dask_slaq as slaq
-
-STEPS = 24
-
-
-def train(offset: float, steps: int = STEPS, seconds: float = 0.01) -> list[int]:
-    """Return the steps that were made, over all runs of the task."""
-    step, made = slaq.resume() or (0, [])
-    while step < steps:
-        time.sleep(seconds)
-        step += 1
-        made = [*made, step]
-        slaq.report(offset + 1 / step, state=(step, made))
-    return made
-
-
-def check(plugin, results) -> None:
-    for made in results:
-        assert made == list(range(1, STEPS + 1))
-    assert plugin.failed is None
+from dask_slaq.worker.desk import Seat, desk_of
 
 
 @with_plugin(TWO)
@@ -45,19 +28,6 @@ async def test_models_with_states_make_each_step_once(c, s, plugin, a, b):
     del futures, future
     await until(lambda: not s.tasks)
     assert not plugin.searches.states and "slaq-states" not in s.clients
-
-
-def count(search, what: str) -> int:
-    return sum(getattr(trial, what) for trial in search.trials.alive.values())
-
-
-async def begin(client, plugin, models=8, **settings):
-    """A search of which some models have states and wait: the plugin's record, and futures."""
-    async with slaq.search("grid", client=client, steps=STEPS):
-        futures = client.map(train, range(models), pure=False, **settings)
-    search = plugin.searches.running["grid"]
-    await until(lambda: sum(bool(t.kept) for t in search.trials.alive.values()) >= 4)
-    return search, futures
 
 
 @with_plugin(TWO)
@@ -87,13 +57,6 @@ async def test_a_new_worker_gets_models_that_wait(c, s, plugin, a):
     async with Worker(s.address, nthreads=1) as b:
         await until(lambda: any(t.worker == b.address for t in search.trials.alive.values()))
         check(plugin, await c.gather(futures))
-
-
-async def let_some_leave(client, plugin, worker) -> None:
-    """Pause the search, and retire a worker: what leaves it goes nowhere."""
-    await slaq.pause("grid", client=client)
-    await client.retire_workers([worker.address])
-    await until(lambda: plugin.pools.tracker.away)
 
 
 def guarded(offset: float, steps: int = STEPS) -> tuple[list[int], list[str]]:
@@ -309,3 +272,28 @@ async def test_code_that_catches_exceptions_lets_its_model_leave(c, s, plugin, a
     for made, said in await c.gather(futures):
         assert made == list(range(1, STEPS + 1)) and not said
     assert len(LEFT) > 8  # `finally` runs whenever a model leaves
+
+
+@with_plugin(TWO)
+async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b):
+    search, futures = await begin(c, plugin)
+    await slaq.pause("grid", client=c)
+    stays = [t for t in search.trials.alive.values() if t.worker == a.address]
+    await until(lambda: all(t.waits for t in stays))
+    await asyncio.sleep(0.3)
+    await c.retire_workers([a.address])
+    await until(lambda: all(t.away for t in stays))
+    assert all(t.waited >= 0.3 for t in stays)
+    await slaq.resume("grid", client=c)
+    check(plugin, await c.gather(futures))
+
+
+@with_plugin(ONE)
+async def test_a_model_at_its_last_step_does_not_leave(c, s, plugin, a):
+    desk = desk_of(a)
+    desk.take([{"run": "run", "leaves": True, "steps": 3, "order": [], "width": 0, "stop": False,
+                "explored": 0, "prune": []}])  # fmt: skip
+    seat = Seat("x", "run", state=1, resumes=True, nbytes=1)
+    for step, leaves in ((2, True), (3, False)):
+        seat.iterations.count(step)
+        assert desk.must_leave(seat, waits=True) == leaves

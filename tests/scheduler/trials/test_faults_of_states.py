@@ -1,0 +1,133 @@
+"""Whatever fails while models with states train, wait, are away or arrive, all results arrive."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed import Client, Event, Nanny, Status
+from distributed.scheduler import KilledWorker
+from distributed.utils_test import captured_logger
+from driving import TWO, until, with_plugin
+from moving import STEPS, begin, check, count, let_some_leave
+
+import dask_slaq as slaq
+from dask_slaq.worker import reports
+from dask_slaq.worker.desk import desk_of
+
+
+def whole(results) -> None:
+    for made in results:
+        assert made == list(range(1, STEPS + 1))
+
+
+@with_plugin(TWO)
+async def test_models_leave_a_worker_that_is_paused(c, s, plugin, a, b):
+    search, futures = await begin(c, plugin)
+    a.status = Status.paused
+    await until(lambda: not any(t.worker == a.address and not t.away for t in alive(search)))
+    check(plugin, await c.gather(futures))
+    a.status = Status.running
+
+
+def alive(search):
+    return list(search.trials.alive.values())
+
+
+@with_plugin(TWO)
+async def test_models_go_on_if_the_scheduler_is_not_heard(c, s, plugin, a, b):
+    search, futures = await begin(c, plugin)
+    await until(lambda: count(search, "waits"))
+    plugin.searches._send = lambda *args: None
+    whole(await c.gather(futures))
+
+
+@with_plugin(TWO)
+async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b):
+    async with Client(s.address, asynchronous=True) as other:
+        _search, futures = await begin(other, plugin)
+        await let_some_leave(other, plugin, a)
+        assert futures
+    await until(lambda: not s.tasks)
+    await until(lambda: not (desk_of(b).seats or plugin.searches.running))
+    assert not plugin.pools.tracker.away and not plugin.searches.states
+
+
+@with_plugin(TWO)
+async def test_models_whose_states_are_all_lost_begin_anew(c, s, plugin, a, b):
+    search, futures = await begin(c, plugin)
+    states = plugin.searches.states
+    kept = [key for key, t in search.trials.alive.items() if t.kept]
+    for key in kept:
+        states._release(states._names[key])
+    with captured_logger("dask_slaq.worker.reports") as log:
+        await a.close()
+        check(plugin, await c.gather(futures))
+    assert "was lost with its workers: it begins anew" in log.getvalue()
+
+
+def killing(killer: int):
+    """A model with a state, which ends its worker in its fifth step if it is the `killer`."""
+
+    def train(number: int) -> int:
+        import os
+        import time
+
+        import dask_slaq as slaq
+
+        for k in range(slaq.resume() or 0, 12):
+            time.sleep(0.02)
+            if number == killer and k == 4:
+                os._exit(1)
+            slaq.report(number + 1 / (k + 1), state=k + 1)
+        return number
+
+    return train
+
+
+@with_plugin(TWO, Worker=Nanny, config={"distributed.scheduler.allowed-failures": 1})
+async def test_a_model_with_a_state_that_kills_its_workers_is_lost_alone(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=12):
+        futures = c.map(killing(5), range(6), pure=False)
+        found = await asyncio.gather(*(f._result() for f in futures), return_exceptions=True)
+    assert found[:5] == list(range(5)) and isinstance(found[5], KilledWorker)
+
+
+@pytest.mark.parametrize("what", ["failure", "unregistered", "worker", "cancelled", "paused"])
+@with_plugin([*TWO, ("127.0.0.1", 1)])
+async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypatch):
+    """They have been sent to a worker, and are about to fetch their state there."""
+    fetch, arriving = reports.fetch, []
+
+    async def late(worker, names):
+        arriving.append(worker)
+        await Event("fetch", client=c).wait()
+        return await fetch(worker, names)
+
+    _search, futures = await begin(c, plugin)
+    await slaq.pause("grid", client=c)
+    await c.retire_workers([a.address])
+    await until(lambda: plugin.pools.tracker.away)
+    monkeypatch.setattr(reports, "fetch", late)
+    await slaq.resume("grid", client=c)
+    await until(lambda: arriving)
+    if what == "failure":
+        plugin.fall_back(RuntimeError("test"))
+    elif what == "unregistered":
+        await c.unregister_scheduler_plugin("slaq")
+    elif what == "worker":
+        closing = asyncio.ensure_future(arriving[0].close(executor_wait=False))
+    elif what == "paused":
+        arriving[0].status = Status.paused
+    else:
+        await c.cancel(futures)
+    await Event("fetch", client=c).set()
+    if what == "cancelled":
+        await until(lambda: not s.tasks)
+        assert not plugin.pools.tracker.away and not plugin.searches.states
+        return
+    whole(await c.gather(futures))
+    if what == "worker":
+        await closing
+    assert not plugin.pools.tracker.away
+    arriving[0].status = Status.running if what == "paused" else arriving[0].status

@@ -1,0 +1,130 @@
+"""A model that is silent for long is told, and its worker may be restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from distributed import Event, Nanny
+from driving import TWO, until, with_plugin
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import ALERT_TOPIC
+
+STEPS = 24
+
+
+def train(offset: float, steps: int = STEPS) -> float:
+    for k in range(steps):
+        time.sleep(0.01)
+        if offset == 0 and k == 5:
+            Event("go on").wait()
+        slaq.report(offset + 1 / (k + 1))
+    return offset
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@with_plugin([("127.0.0.1", 2)])
+async def test_a_silent_model_is_told_and_the_others_go_on(c, s, plugin, a, threads):
+    async with slaq.search("grid", client=c, steps=STEPS, silent=0.3) as search:
+        futures = c.map(train, range(threads - 1, 6), pure=False)
+        silent = futures[0] if threads == 1 else None
+        if silent is not None:
+            await until(lambda: count(plugin, "silent"), 20)
+            states = {t["key"]: t["state"] for t in await search.trials()}
+            assert states[silent.key] == "silent"
+            found = await slaq.explain("grid", client=c)
+            assert "1 is silent" in found["text"]
+            (event,) = [e for _, e in s.get_events(ALERT_TOPIC) if e["event"] == "silent"]
+            assert silent.key in event["message"] and event["job"] == "grid"
+        rest = [future for future in futures if future is not silent]
+        assert await c.gather(rest) == list(range(1, 6))
+        await Event("go on", client=c).set()
+        await c.gather(futures)
+        assert {t["state"] for t in await search.trials()} == {"done"}
+    assert not count(plugin, "silent")
+
+
+def count(plugin, what: str) -> int:
+    return sum(search.silent for search in plugin.searches.running.values())
+
+
+@with_plugin(TWO)
+async def test_a_model_is_not_silent_within_ten_times_its_pace_nor_while_it_waits(
+    c, s, plugin, a, b
+):
+    async with slaq.search("grid", client=c, steps=8, silent=0.001):
+        futures = c.map(steady, range(6), pure=False)
+        while not all(future.done() for future in futures):
+            assert not count(plugin, "silent")
+            await asyncio.sleep(0.02)
+        await c.gather(futures)
+    assert not [e for _, e in s.get_events(ALERT_TOPIC) if e["event"] == "silent"]
+
+
+def steady(offset: float) -> None:
+    for k in range(8):
+        time.sleep(0.1)
+        slaq.report(offset + 1 / (k + 1))
+
+
+def hanging(flag: str):
+    """A model to train, of which the one with the offset 0 hangs once."""
+
+    def train(offset: float) -> list[int]:
+        import pathlib
+        import time
+
+        import dask_slaq as slaq
+
+        step, made = slaq.resume() or (0, [])
+        while step < 24:
+            time.sleep(0.03)
+            step += 1
+            made = [*made, step]
+            if offset == 0 and step == 12 and not pathlib.Path(flag).exists():
+                pathlib.Path(flag).touch()
+                time.sleep(600)
+            slaq.report(offset + 1 / step, state=(step, made))
+        return made
+
+    return train
+
+
+@pytest.mark.slow
+@with_plugin(TWO, Worker=Nanny)
+async def test_the_worker_of_a_silent_model_is_restarted(c, s, plugin, a, b, tmp_path):
+    flag = tmp_path / "hung"
+    async with slaq.search("grid", client=c, steps=24, silent=1.0, restart_silent=True):
+        futures = c.map(hanging(str(flag)), range(6), pure=False)
+        first = await c.run(_pid)
+        assert await c.gather(futures) == [list(range(1, 25))] * 6
+    assert flag.exists()
+    await until(lambda: len(s.workers) == 2, 30)
+    assert len(set((await c.run(_pid)).values()) - set(first.values())) == 1
+    assert sum(ts.suspicious for ts in s.tasks.values()) <= 1
+
+
+def _pid() -> int:
+    import os
+
+    return os.getpid()
+
+
+@with_plugin(TWO)
+async def test_a_worker_without_a_nanny_is_not_restarted(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS, silent=0.3, restart_silent=True):
+        futures = c.map(train, range(6), pure=False)
+        await until(lambda: count(plugin, "silent"), 20)
+        (event,) = [e for _, e in s.get_events(ALERT_TOPIC) if e["event"] == "silent"]
+        assert "no nanny" in event["message"]
+        await Event("go on", client=c).set()
+        assert await c.gather(futures) == list(range(6))
+
+
+@pytest.mark.parametrize("given", [{"silent": 0}, {"silent": "soon"}, {"restart_silent": 1}])
+def test_settings_are_checked(given):
+    with pytest.raises(InvalidSetting):
+        slaq.search("grid", **given)
