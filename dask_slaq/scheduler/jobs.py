@@ -180,6 +180,14 @@ class ScheduledJobs:
         self.admit()
         self._hold_back(name)
 
+    def hand_over(self, name: str, client: str, comm: Comm | None, run: str | None) -> None:
+        """Make a running job that of another client, in its block `run`."""
+        pool = self.pools.pools[name]
+        self._know(client, self.owner[name])
+        self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
+        pool.client, pool.run = client, self._runs[name]
+        self.entered.pop(name, None)
+
     def admit(self) -> None:
         """Let waiting jobs begin, oldest first, as far as their owners may have more at once."""
         full: set[str] = set()  # owners that may have no other one, so that each is counted once

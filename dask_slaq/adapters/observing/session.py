@@ -147,8 +147,9 @@ def publish(
     For training loops and callbacks of this package. In a task of a search, the call waits while
     other models gain more; `trial` says which of the trials in the task reports, and `step` the
     iteration, from 1, if not every one is reported. A block does not count it: its fits may follow
-    one another. With a `state` of `Training.keeping` the model may leave its worker here. Returns False if the training was stopped or pruned: end it with the model so far.
-    Raises nothing but `distributed.Reschedule`, if the task was cancelled or leaves its worker.
+    one another. With a `state` of `Training.keeping` the model may leave its worker here. Returns
+    False if the training was stopped or pruned: end it with the model so far. Raises nothing but
+    `distributed.Reschedule`, if the task was cancelled or leaves its worker.
     """
     block = current()
     if block is None:

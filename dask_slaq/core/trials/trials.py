@@ -45,6 +45,7 @@ class SearchSettings:
     max_waiting: int = 100
     trial_timeout: float | None = None  # seconds that a model may compute
     states: str | None = None  # folder of the files of states; None if Dask keeps them
+    keep: float | None = None  # seconds for which it goes on without its driver
 
     def __post_init__(self) -> None:
         if self.goal not in GOALS:
@@ -57,11 +58,12 @@ class SearchSettings:
         for name in ("maximize", "prune"):
             if not isinstance(value := getattr(self, name), bool):
                 raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
-        timeout = self.trial_timeout
-        if timeout is not None and not (is_number(timeout) and 0 < timeout < math.inf):
-            raise InvalidSetting(
-                f"trial_timeout must be a number of seconds > 0, or None, not {shown(timeout)}"
-            )
+        for name in ("trial_timeout", "keep"):
+            seconds = getattr(self, name)
+            if seconds is not None and not (is_number(seconds) and 0 < seconds < math.inf):
+                raise InvalidSetting(
+                    f"{name} must be a number of seconds > 0, or None, not {shown(seconds)}"
+                )
         if self.states is not None and not (isinstance(self.states, str) and self.states):
             raise InvalidSetting(f"states must be a path or None, not {shown(self.states)}")
         if not is_whole(self.max_waiting, 0):
@@ -105,6 +107,20 @@ class Trial:
     span: int = TURN  # reports of a turn
     away: bool = False  # on no worker, or on its way to one; `worker` is where it was
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
+    # Seconds until its first report, and reports by then: its function begins anew where it goes.
+    begin: tuple[float, int] = (0.0, 0)
+
+    @property
+    def pace(self) -> float:
+        """Seconds that it computes per step, without what comes before the first."""
+        seconds, steps = self.begin
+        return (self.computed - seconds) / max(self.step - steps, 1)
+
+    @property
+    def setup(self) -> float:
+        """Seconds that its function computes before the first step, as to load data."""
+        seconds, steps = self.begin
+        return max(seconds - steps * self.pace, 0.0) if self.step > steps else 0.0
 
     @property
     def doing(self) -> str:
@@ -207,7 +223,7 @@ class Trials:
         """
         sign = -1.0 if self.settings.maximize else 1.0
         trial.computed += seconds
-        added = []
+        first, added = not trial.reports, []
         for loss, step in zip(losses, chain(steps, repeat(None)), strict=False):
             if trial.again:  # its curve has these
                 trial.again -= 1
@@ -220,6 +236,8 @@ class Trials:
                 self._take(trial, sign * loss)
             else:
                 trial.missed += 1
+        if first and trial.reports:
+            trial.begin = trial.computed, trial.step
         self._reported[trial.name] = trial
         return added
 
@@ -240,11 +258,20 @@ class Trials:
         """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
         trial.moves, trial.nbytes = True, nbytes
         step = max(trial.computed / max(trial.step, 1), 1e-6)
-        trial.span = max(TURN, math.ceil(2 * nbytes / bandwidth / (DEAR_TURN * step)))
+        seconds = self._seconds_to_move(trial, bandwidth)
+        trial.span = max(TURN, math.ceil(seconds / (DEAR_TURN * step)))
 
     def is_dear(self, trial: Trial, bandwidth: float) -> bool:
         """Return whether to move a trial takes long, for what it still computes."""
-        return 2 * trial.nbytes / bandwidth > DEAR * self.seconds_left(trial)
+        seconds = self._seconds_to_move(trial, bandwidth)
+        left = self.seconds_left(trial)
+        if trial.setup:  # which is not computed again with each step
+            left = self.steps_left(trial) * trial.pace
+        return seconds > DEAR * left
+
+    @staticmethod
+    def _seconds_to_move(trial: Trial, bandwidth: float) -> float:
+        return 2 * trial.nbytes / bandwidth + trial.setup
 
     def leave(self, key: Hashable) -> bool:
         """Record that a trial is on no worker any more. Returns whether it goes on from a state."""
