@@ -1,7 +1,7 @@
 """Models that outlive their worker: half-way, a worker is killed, and nothing begins anew.
 
-Run it with ``python examples/survives.py``. Each model reports its state with its loss, and begins
-with the last one, so that it goes on wherever Dask sends it.
+Run it with ``python examples/survives.py``. Each model trains in a loop over ``slaq.steps``, which
+keeps its state, so that it goes on wherever Dask sends it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def train(rate: float) -> tuple[float, list[int]]:
     """Train one model. Returns its final loss, and the process of each step."""
     X, y = load_digits(return_X_y=True)
     X, X_valid, y, y_valid = train_test_split(X / 16, y, random_state=0)
-    new = SGDClassifier(loss="log_loss", learning_rate="constant", eta0=rate, random_state=0)
-    model, made = slaq.resume() or (new, [])
-    while len(made) < STEPS:
+    model = SGDClassifier(loss="log_loss", learning_rate="constant", eta0=rate, random_state=0)
+    made: list[int] = []
+    for _ in slaq.steps(STEPS, model, made):
         time.sleep(0.1)  # so small a model would be ready at once
         model.partial_fit(X, y, classes=range(10))
         loss = log_loss(y_valid, model.predict_proba(X_valid), labels=range(10))
         made.append(os.getpid())
         if len(made) == STEPS // 2:
             Event("half-way").set()
-        slaq.report(loss, state=(model, made))
+        slaq.report(loss)
     return loss, made
 
 

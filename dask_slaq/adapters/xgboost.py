@@ -30,8 +30,8 @@ __all__ = ["LOOPS", "SlaqReport", "train"]  # noqa: F822  (by `__getattr__`)
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
 ANEW = (
-    "a training is configured otherwise than before its task began anew, and begins anew, too: draw "
-    "parameters where the tasks are submitted, or with a seed"
+    "a training is configured otherwise than before its task began anew, so it begins anew, too: "
+    "draw parameters where the tasks are submitted, or with a seed"
 )
 #: Metrics where higher is better, all between 0 and 1; any of them may end in ``@n`` or ``-``.
 HIGHER_IS_BETTER = {"auc", "aucpr", "map", "ndcg", "pre"}
@@ -182,7 +182,7 @@ class Replay:
         self._passed = iteration + 1
         if iteration >= self._kept.rounds:
             self.end()
-            self.booster.update(dtrain, iteration, fobj)
+            self.booster.update(dtrain, iteration=iteration, fobj=fobj)
 
     def _eval_set(self, evals: Any, iteration: int = 0, *args: Any) -> str:
         scores = (

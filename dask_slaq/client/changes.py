@@ -13,7 +13,7 @@ from dask_slaq.client.silence import warn_of_silence
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, check_job_settings
 from dask_slaq.core.trials import CHANGEABLE, SearchSettings
-from dask_slaq.worker import resume_trial
+from dask_slaq.worker import in_task, resume_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -96,10 +96,11 @@ def pause(job: str, client: Client | None = None) -> Any:
 
 
 def resume(job: str | None = None, client: Client | None = None) -> Any:
-    """Return the last state of the task's model, or with a name, resume a paused job.
+    """Return the last state of this training, or with a name, resume a paused job.
 
     A task of a `search` begins with it, and reports states with `report`. So it goes on, on
-    whichever worker, after it has left one or was lost with it.
+    whichever worker, after it has left one or was lost with it. In the block of a job it is the
+    last state that an earlier program has kept under this name; see `Job.keep`.
 
     Parameters
     ----------
@@ -111,9 +112,17 @@ def resume(job: str | None = None, client: Client | None = None) -> Any:
     Returns
     -------
     object
-        The state that was reported last; None if there is none, and outside of a search.
+        The state that was kept last; None if there is none, and elsewhere. In the block of a job
+        with an asynchronous client, an awaitable of it.
     """
-    return resume_trial() if job is None else steer(client, job, "resume")
+    if job is not None:
+        return steer(client, job, "resume")
+    from dask_slaq.client.job_block import running_job
+
+    block = running_job.get()
+    if block is None or in_task():
+        return resume_trial()
+    return block.last_state()
 
 
 def stop(job: str, client: Client | None = None) -> Any:

@@ -36,7 +36,9 @@ logger = logging.getLogger(__name__)
 RECONNECTING = 0.05
 
 #: Requests that the scheduler answers only to a client that proves to be the one that it is.
-PROVEN = frozenset({"slaq_introduce", "slaq_open", "slaq_close", "slaq_steer"})
+PROVEN = frozenset(
+    {"slaq_introduce", "slaq_open", "slaq_close", "slaq_steer", "slaq_keep", "slaq_kept"}
+)
 
 # Secret by which each client proves who it is, and the connection on which it was told.
 _secrets: WeakKeyDictionary[Client, tuple[object, str]] = WeakKeyDictionary()

@@ -26,6 +26,7 @@ from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.changes import listen, pause, resume, set_job, stop
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
+from dask_slaq.client.keeping import DriverState
 from dask_slaq.client.live import Status
 from dask_slaq.client.plotting import plot
 from dask_slaq.client.queries import explain, status
@@ -101,6 +102,8 @@ class Job:
         # Receives what tasks report; made on demand, once per block.
         self._session: ReportSession | None = None
         self._mailbox: Mailbox | None = None
+        self._state: DriverState | None = None
+        self._opened: Any = None  # what the scheduler has answered
 
     @property
     def iteration(self) -> int:
@@ -144,6 +147,55 @@ class Job:
             self.ask_to_stop()
         if self._asked_to_stop:
             raise StopTraining(self._why_stopped)
+
+    def keep(self, state: Any) -> Any:
+        """Keep the state of the training loop, from which the program goes on if it is run again.
+
+        In the next block of a job of this name and owner, also in a new program, `dask_slaq.resume`
+        returns the last state. It is on two workers, in Dask's memory, until the job ends well.
+        Call it in each iteration: at most one state per second is kept, and fewer if that would
+        take more than 2 % of the time. Meanwhile the call waits.
+
+        Parameters
+        ----------
+        state : object or callable
+            Whatever the loop needs to go on, or a function that returns it, which is called only
+            when the state is kept.
+
+        Returns
+        -------
+        bool
+            Whether it was kept. With an asynchronous client, an awaitable is returned.
+
+        Raises
+        ------
+        UnknownJob
+            The job is not running: the call is outside its block.
+
+        Examples
+        --------
+        >>> with job("a") as a:  # doctest: +SKIP
+        ...     model, step = slaq.resume() or (make_model(), 0)
+        ...     while step < 100:
+        ...         model, step = train_one_step(model), step + 1
+        ...         a.keep((model, step))
+        ...         a.report(model.loss)
+        """
+        return self._with_state(lambda client, kept: kept.keep(client, state), False)
+
+    def last_state(self) -> Any:
+        """Return the last state that was kept under the name of the job; see `keep`."""
+        return self._with_state(lambda client, kept: kept.find(client), None)
+
+    def _with_state(self, what: Callable[[Client, DriverState], Any], otherwise: Any) -> Any:
+        client = self._client
+        if client is None:
+            raise UnknownJob(f"job {self.name!r} is not running: keep states inside its block")
+        if self._state is None:
+            self._state = DriverState(self.name, self._run)
+        if self._plain or self._over(client):
+            return client.sync(_give, otherwise)
+        return client.sync(what, client, self._state)
 
     def reporter(self) -> Reporter:
         """Return a picklable function ``report(loss)`` for the tasks of the job on workers.
@@ -417,11 +469,13 @@ class Job:
         if (around := outer or self._of_task) is not None:
             known["within"] = around  # its end may wait for that of this job
         owner = self.owner or owner_of_client()
-        self._asked_to_stop = False
+        self._asked_to_stop, self._opened = False, None
         listen(client, self._run, self)
         self._plain = False
         try:
-            await request(client, "slaq_open", **known, **self._settings, owner=owner)
+            self._opened = await request(
+                client, "slaq_open", **known, **self._settings, owner=owner
+            )
         except NoPlugin as error:
             go_without(client, error)
             self._plain = True
@@ -451,6 +505,7 @@ class Job:
         self._iterations = Iterations()
         self._reports = self._fits = self._stages = 0
         self._lost = self._described = False
+        self._state = None
         self._warned.clear()
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
@@ -496,6 +551,10 @@ class Job:
             # be undone from here. The job ends all the same.
             logger.warning("job %s was left elsewhere than it was entered: %s", self.name, error)
         return client
+
+
+async def _give(value: Any) -> Any:
+    return value
 
 
 async def _position(answer: Any) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict
 from html import escape
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Search", "search"]
 
+logger = logging.getLogger(__name__)
+
 
 class Search(Job):
     """Search for a good model among many, used as a ``with`` or ``async with`` block.
@@ -39,6 +42,8 @@ class Search(Job):
     Attributes
     ----------
     name : str
+    futures : list of distributed.Future
+        Those of the models that were submitted before, if it has found a search that was kept.
     """
 
     _observes = False
@@ -336,12 +341,25 @@ class Search(Job):
             self._block = self._stack.enter_context(end_calls())
             if self._asked_to_stop:  # already
                 self.ask_to_stop()
+        found = self._opened.get("keys", ()) if isinstance(self._opened, dict) else ()
+        self.futures = [Future(key, client) for key in found]
+        if self.futures:
+            wanted = [future.key for future in self.futures]
+            client._send_to_scheduler(
+                {"op": "client-desires-keys", "keys": wanted, "client": client.id}
+            )
         if not self._plain:
             self._stack.enter_context(dask.annotate(slaq_search=self._run, **self._files))
         return self
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
+            if outcome == "failed" and self._settings["search"]["keep"] is not None:
+                logger.warning(
+                    "search %r goes on for %g s without its block: slaq.stop(%r) ends it, "
+                    "slaq.search(%r, reattach=True) finds it again",
+                    *(self.name, self._settings["search"]["keep"], self.name, self.name),
+                )
             # On the stream of the submitted tasks, after which it must arrive.
             message = {"op": "slaq-leave", "job": self.name, "run": self._run}
             client._send_to_scheduler({**message, "failed": outcome == "failed"})
@@ -361,6 +379,8 @@ def search(
     silent: str | float | None = "2min",
     restart_silent: bool = False,
     states: str | None = None,
+    keep: str | float | None = None,
+    reattach: bool = False,
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
@@ -409,6 +429,13 @@ def search(
         search of this name whose tasks have the same keys goes on from them. The files are removed
         when the search ends with its last task. By default, Dask keeps states in the memory of two
         workers.
+    keep : str or float, optional
+        Time, as ``"10min"`` or in seconds, for which the search goes on, with its results, after
+        its program has ended or an exception has left its block. By default it ends with its
+        program, and goes on as plain tasks after an exception.
+    reattach : bool
+        Whether to take over a search of this name and owner that is kept: its models, and their
+        futures in the `futures` of the search. If there is none, a new one begins.
     weight, min_share, max_share, latest, resources, owner, client
         As of `job`; the resources are what each task needs.
 
@@ -434,6 +461,8 @@ def search(
         trial_timeout = seconds_of(trial_timeout, "trial_timeout")
     if isinstance(silent, str):
         silent = seconds_of(silent, "silent")
+    if isinstance(keep, str):
+        keep = seconds_of(keep, "keep")
     # The name is one part of the path, whatever it is.
     part = quote(name, safe=" ")
     if part.startswith("."):
@@ -445,10 +474,11 @@ def search(
         maximize,
         prune,
         max_waiting,
-        trial_timeout,
-        silent,
-        restart_silent,
-        folder,
+        trial_timeout=trial_timeout,
+        silent=silent,
+        restart_silent=restart_silent,
+        states=folder,
+        keep=keep,
     )
     settings = {
         "weight": weight,
@@ -457,6 +487,7 @@ def search(
         "latest": latest,
         "resources": check_resources(resources),
         "search": asdict(options),
+        **({"reattach": True} if reattach else {}),
     }
     made = Search(name, settings, check_owner(owner), client)
     if folder is not None:

@@ -16,8 +16,8 @@ from dask_slaq.core.errors import InvalidSetting
 #: Maximum number of characters in the name of a job.
 LONGEST_NAME = 256
 #: Messages by which the scheduler asks a client to stop one of its jobs, and tells it that tasks
-#: come from outside of an open block, that some can never start, or that trials do not report as they
-#: should.
+#: come from outside of an open block, that some can never start, or that trials do not report as
+#: they should.
 STOP, OUTSIDE, BLOCKED, SILENT = "slaq-stop", "slaq-outside", "slaq-blocked", "slaq-silent"
 #: Topic of alerts: a job reached its target, converged, diverged, and so on.
 ALERT_TOPIC = "slaq"

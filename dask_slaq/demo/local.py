@@ -140,11 +140,11 @@ def _cluster() -> Iterator[Client]:
             ) as cluster,
             Client(cluster) as client,
         ):
-            client.run(_make_room)
+            client.run(make_room)
             yield client
 
 
-def _make_room() -> None:
+def make_room() -> None:
     """Let the scheduler go first, and keep a worker's process from writing to the terminal."""
     if hasattr(os, "nice"):
         os.nice(10)
@@ -203,7 +203,7 @@ def _table(title: str, rows: list[tuple[str, Training]]) -> Any:
 
 def ratio(figures: Figures, key: str) -> float | None:
     """Return the last of the `figures` under a `key` as a fraction of the first."""
-    first, *others = (way[key] for way in figures.values())
+    first, *others = (way.get(key) for way in figures.values())
     return others[-1] / first if others and first and others[-1] is not None else None
 
 
@@ -211,7 +211,7 @@ def compare(figures: Figures, shown: dict[str, str]) -> list[list[str]]:
     """Return the cells of a comparison: a heading, and the times in `figures` per key `shown`."""
     rows = [["", *figures, "ratio"]]
     for key, label in shown.items():
-        times = ["-" if way[key] is None else f"{way[key]:.1f} s" for way in figures.values()]
+        times = ["-" if way.get(key) is None else f"{way[key]:.1f} s" for way in figures.values()]
         share = ratio(figures, key)
         rows.append([label, *times, "" if share is None else f"{share:.2f}"])
     return rows

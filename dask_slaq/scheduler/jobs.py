@@ -180,6 +180,14 @@ class ScheduledJobs:
         self.admit()
         self._hold_back(name)
 
+    def hand_over(self, name: str, client: str, comm: Comm | None, run: str | None) -> None:
+        """Make a running job that of another client, in its block `run`."""
+        pool = self.pools.pools[name]
+        self._know(client, self.owner[name])
+        self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
+        pool.client, pool.run = client, self._runs[name]
+        self.entered.pop(name, None)
+
     def admit(self) -> None:
         """Let waiting jobs begin, oldest first, as far as their owners may have more at once."""
         full: set[str] = set()  # owners that may have no other one, so that each is counted once
@@ -354,8 +362,7 @@ class ScheduledJobs:
         self.admit()
 
     def tell_client(self, name: str, what: str, **more: Any) -> None:
-        """Tell the block of a job to `STOP`, that tasks come from `OUTSIDE`, or are `BLOCKED`, or
-        are `SILENT`.
+        """Tell the block of a job to `STOP`, or what is wrong with its tasks: `OUTSIDE` and others.
 
         It is said on the stream of its client, which nobody else hears or writes.
         """

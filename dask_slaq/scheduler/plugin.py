@@ -36,6 +36,7 @@ from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
 from dask_slaq.scheduler.host_speeds import HostSpeeds
 from dask_slaq.scheduler.identity import Identity, sender_of_message
+from dask_slaq.scheduler.job_states import JobStates
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import LABEL, Pools, TaskOwners, drop_stale_counts
@@ -203,6 +204,7 @@ class SlaqPlugin(SchedulerPlugin):
             tell=self.jobs.goals.tell_once,
             fail=self.fall_back,
         )
+        self.job_states = JobStates(scheduler)
         self.task_owners = TaskOwners(
             self.pools,
             running=self.jobs.reports,
@@ -412,6 +414,8 @@ class SlaqPlugin(SchedulerPlugin):
         self._remember(name)
         if self.recomputed is not None:
             self.recomputed.job_ended(name)
+        if outcome == "done" and self.job_states:
+            self.job_states.free(self.jobs.owner.get(name, ""), name)
         self.memory.end(name, outcome, self.jobs.stage_times(name))
         self.task_owners.ended(name, failed=outcome == "failed")
         self.jobs.forget(name, outcome)
@@ -553,7 +557,8 @@ class SlaqPlugin(SchedulerPlugin):
         """End the jobs of a client that left, after a failure too. See `SchedulerPlugin`."""
         self.jobs.accounts.settle()  # while it is known who it was
         for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
-            self.end_job(name)
+            if not self.searches.goes_on(name):
+                self.end_job(name)
         self.searches.forget_client(client)
 
     @guarded_as(always=True)

@@ -34,19 +34,11 @@ class Training(NamedTuple):
 
 
 def begin_training(kind: str, trial: Hashable = None) -> Training | None:
-    """Begin to train a model in a task, and to keep its states.
+    """Begin to train a model in a task, and return it; None if its states are not kept.
 
-    Parameters
-    ----------
-    kind : str
-        What keeps them, such as the name of a library. States of another kind are not found.
-    trial : hashable
-        Distinguishes the models of one task; if a state is found, its own counts.
-
-    Returns
-    -------
-    Training or None
-        None outside of a search, and for the second training of a task.
+    They are not outside of a search, nor for the second training of a task. `kind` is what keeps
+    them, such as a library, which finds only its own; `trial` distinguishes the models of one task:
+    that of a state which is found counts.
     """
     run = this_run()
     if run is None or here.began == run or here.asked == run or not in_trial():

@@ -1,4 +1,4 @@
-"""Models that callbacks or `steps` watch keep their state: they go on after their worker has left."""
+"""Models that callbacks or `steps` watch keep their state, and go on on other workers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def made(rate: float, step: int, seconds: float = 0.02) -> None:
     MADE.append((rate, step))
 
 
-def by_xgboost(rate: float, noted: bool = True) -> Any:
+def by_xgboost(rate: float, note: Any = made) -> Any:
     xgb = pytest.importorskip("xgboost")
     from dask_slaq.adapters.xgboost import SlaqReport
 
     class Note(xgb.callback.TrainingCallback):
         def before_iteration(self, model, epoch, evals_log):
-            if noted and "update" not in vars(model):
-                made(rate, epoch)
+            if note and "update" not in vars(model):
+                note(rate, epoch)
             return False
 
     x, y = rows()
@@ -57,13 +57,13 @@ def by_xgboost(rate: float, noted: bool = True) -> Any:
     return booster.save_raw("ubj"), history, booster.best_iteration
 
 
-def by_lightgbm(rate: float, noted: bool = True) -> Any:
+def by_lightgbm(rate: float, note: Any = made) -> Any:
     lgb = pytest.importorskip("lightgbm")
     from dask_slaq.adapters.lightgbm import SlaqReport
 
-    def note(env):
-        if noted:
-            made(rate, env.iteration)
+    def tell(env):
+        if note:
+            note(rate, env.iteration)
 
     x, y = rows()
     train = lgb.Dataset(x[:150], y[:150])
@@ -72,22 +72,22 @@ def by_lightgbm(rate: float, noted: bool = True) -> Any:
         {"objective": "binary", "learning_rate": rate, "num_threads": 1, "verbose": -1},
         train,
         valid_sets=[train.create_valid(x[150:], y[150:])],
-        callbacks=[report, note],
+        callbacks=[report, tell],
         **report.go_on(ROUNDS),
     )
     assert booster.num_trees() == ROUNDS
     return np.round(booster.predict(x), 6)
 
 
-def by_skorch(rate: float, noted: bool = True) -> Any:
+def by_skorch(rate: float, note: Any = made) -> Any:
     torch = pytest.importorskip("torch")
     skorch = pytest.importorskip("skorch")
     from dask_slaq.adapters.skorch import SlaqReport
 
     class Note(skorch.callbacks.Callback):
         def on_epoch_begin(self, net, **kwargs):
-            if noted:
-                made(rate, len(net.history) - 1)
+            if note:
+                note(rate, len(net.history) - 1)
 
     x, y = rows()
     linear = torch.nn.Linear(4, 1)
@@ -107,7 +107,7 @@ def by_skorch(rate: float, noted: bool = True) -> Any:
     return net.predict(x)
 
 
-def by_lightning(rate: float, noted: bool = True) -> Any:
+def by_lightning(rate: float, note: Any = made) -> Any:
     torch = pytest.importorskip("torch")
     lightning = pytest.importorskip("lightning.pytorch")
     from dask_slaq.adapters.lightning import SlaqReport
@@ -123,8 +123,8 @@ def by_lightning(rate: float, noted: bool = True) -> Any:
             return torch.nn.functional.mse_loss(self.line(batch[0]), batch[1])
 
         def on_train_epoch_start(self):
-            if noted:
-                made(rate, self.current_epoch)
+            if note:
+                note(rate, self.current_epoch)
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=rate / 10, momentum=0.9)
@@ -147,22 +147,22 @@ def by_lightning(rate: float, noted: bool = True) -> Any:
     return module.line.weight.detach().numpy()
 
 
-def by_partial_fit(rate: float, noted: bool = True) -> Any:
+def by_partial_fit(rate: float, note: Any = made) -> Any:
     from sklearn.linear_model import SGDRegressor
 
     x, y = rows()
     model = SGDRegressor(learning_rate="constant", eta0=rate / 100, random_state=0)
     random = np.random.default_rng(0)
     for step in slaq.steps(ROUNDS, model, random):
-        if noted:
-            made(rate, step)
+        if note:
+            note(rate, step)
         some = random.permutation(len(x))[:50]
         model.partial_fit(x[some], y[some])
-        slaq.report(float(np.mean((model.predict(x) - y) ** 2))) if noted else None
+        slaq.report(float(np.mean((model.predict(x) - y) ** 2))) if note else None
     return model.coef_
 
 
-def by_torch(rate: float, noted: bool = True) -> Any:
+def by_torch(rate: float, note: Any = made) -> Any:
     torch = pytest.importorskip("torch")
     x, y = map(torch.from_numpy, rows())
     model = torch.nn.Linear(4, 1)
@@ -170,13 +170,13 @@ def by_torch(rate: float, noted: bool = True) -> Any:
     torch.nn.init.constant_(model.bias, 0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate / 10)
     for step in slaq.steps(ROUNDS, model, optimizer):
-        if noted:
-            made(rate, step)
+        if note:
+            note(rate, step)
         loss = torch.nn.functional.mse_loss(model(x)[:, 0], y.float())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        slaq.report(loss) if noted else None
+        slaq.report(loss) if note else None
     return model.weight.detach().numpy()
 
 
@@ -187,7 +187,7 @@ RATES = [0.05 * (k + 1) for k in range(6)]
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("train", LIBRARIES)
 def test_models_go_on_on_another_worker(train):
-    expected = [train(rate, noted=False) for rate in RATES]
+    expected = [train(rate, note=None) for rate in RATES]
 
     @with_plugin(TWO)
     async def run(c, s, plugin, a, b):
@@ -208,22 +208,15 @@ def test_models_go_on_on_another_worker(train):
     run()
 
 
-def killed_once(library: str, rate: float, marks: str) -> list[int]:
+def train_and_mark(library: str, rate: float, marks: str) -> None:
     """Train a model, and note each step in a file: what a killed process has written stays."""
-    name = f"{marks}/{rate}"
 
-    def note(step: int) -> None:
+    def note(rate: float, step: int) -> None:
         time.sleep(0.05)
-        with open(name, "a") as file:
+        with open(f"{marks}/{rate}", "a") as file:
             file.write(f"{step}\n")
 
-    global made
-    before, made = made, lambda rate, step: note(step)
-    try:
-        (by_xgboost if library == "xgboost" else by_partial_fit)(rate)
-    finally:
-        made = before
-    return os.getpid()
+    (by_xgboost if library == "xgboost" else by_partial_fit)(rate, note)
 
 
 @pytest.mark.slow
@@ -236,14 +229,13 @@ def test_a_killed_process_costs_at_most_two_steps_per_model(library, tmp_path):
             n_workers=2,
             threads_per_worker=1,
             dashboard_address=None,
-            security=False,
         ) as cluster,
         Client(cluster) as client,
     ):
         client.register_plugin(slaq.SlaqPlugin())
         rates = [0.05 * (k + 1) for k in range(8)]
         with slaq.search("models", steps=ROUNDS) as search:
-            futures = client.map(killed_once, [library] * 8, rates, marks=str(tmp_path))
+            futures = client.map(train_and_mark, [library] * 8, rates, marks=str(tmp_path))
         deadline = time.monotonic() + PATIENCE
         while sum(t["iteration"] for t in search.trials()) < 4 * ROUNDS:
             assert time.monotonic() < deadline
@@ -292,7 +284,7 @@ async def test_only_the_first_training_of_a_task_is_kept(c, s, plugin, a):
 
 def own_state(rate: float) -> Any:
     assert slaq.resume() is None  # the states of the callback are not for it
-    return len(by_xgboost(rate, noted=False)[0])
+    return len(by_xgboost(rate, note=None)[0])
 
 
 @with_plugin(TWO)
@@ -318,4 +310,34 @@ async def test_a_training_that_is_configured_otherwise_begins_anew(c, s, plugin,
     a.status = Status.paused
     for history in await c.gather(futures):
         assert len(history["valid"]["logloss"]) == ROUNDS
+    assert plugin.failed is None
+
+
+def of_optuna(trial: Any) -> tuple[float, list[int]]:
+    rate = trial.suggest_float("rate", 0.05, 0.3)
+    numbers: list[int] = []
+    for step in slaq.steps(ROUNDS, numbers):
+        made(trial.number, step)
+        numbers.append(step)
+        trial.report(rate + 1 / (step + 1), step)
+        if trial.should_prune():
+            break
+    return rate, numbers
+
+
+@with_plugin(TWO)
+async def test_optunas_trials_move_if_they_were_asked_for_where_they_are_submitted(
+    c, s, plugin, a, b
+):
+    optuna = pytest.importorskip("optuna")
+    MADE.clear()
+    study = optuna.create_study(pruner=slaq.optuna.Pruner())
+    async with slaq.search("study", client=c, steps=ROUNDS):
+        futures = c.map(of_optuna, [study.ask() for _ in RATES], pure=False)
+    trials = plugin.searches.running["study"].trials
+    await until(lambda: sum(t.kept > 3 for t in trials.alive.values()) >= 2)
+    a.status = Status.paused
+    for number, (_, numbers) in enumerate(await c.gather(futures)):
+        assert numbers == list(range(ROUNDS))
+        assert [step for n, step in MADE if n == number] == numbers
     assert plugin.failed is None

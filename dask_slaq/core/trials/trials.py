@@ -86,6 +86,7 @@ class SearchSettings:
     silent: float | None = 120.0  # seconds without a report after which a model counts as silent
     restart_silent: bool = False  # whether the worker of such a model is restarted
     states: str | None = None  # folder of the files of states; None if Dask keeps them
+    keep: float | None = None  # seconds for which it goes on without its driver
 
     def __post_init__(self) -> None:
         if self.goal not in GOALS:
@@ -99,7 +100,7 @@ class SearchSettings:
             if not isinstance(value := getattr(self, name), bool):
                 raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
         Pruning.of(self.prune)
-        for name in ("trial_timeout", "silent"):
+        for name in ("trial_timeout", "silent", "keep"):
             limit = getattr(self, name)
             if limit is not None and not (is_number(limit) and 0 < limit < math.inf):
                 raise InvalidSetting(
@@ -162,6 +163,20 @@ class Trial:
     began: float = math.nan  # Unix seconds
     ended: float = math.nan
     error: str = ""  # with which its task failed
+    # Seconds until its first report, and reports by then: its function begins anew where it goes.
+    begin: tuple[float, int] = (0.0, 0)
+
+    @property
+    def pace(self) -> float:
+        """Seconds that it computes per step, without what comes before the first."""
+        seconds, steps = self.begin
+        return (self.computed - seconds) / max(self.step - steps, 1)
+
+    @property
+    def setup(self) -> float:
+        """Seconds that its function computes before the first step, as to load data."""
+        seconds, steps = self.begin
+        return max(seconds - steps * self.pace, 0.0) if self.step > steps else 0.0
 
     @property
     def doing(self) -> str:
@@ -280,7 +295,7 @@ class Trials:
         if not trial.reports:
             trial.began -= seconds
         trial.computed += seconds
-        added = []
+        first, added = not trial.reports, []
         about = zip(chain(steps, repeat(None)), chain(others, repeat({})), strict=False)
         for loss, (step, metrics) in zip(losses, about, strict=False):
             if trial.again:  # its curve has these
@@ -298,6 +313,8 @@ class Trials:
                 self._take(trial, sign * loss)
             else:
                 trial.missed += 1
+        if first and trial.reports:
+            trial.begin = trial.computed, trial.step
         self._reported[trial.name] = trial
         return added
 
@@ -325,11 +342,20 @@ class Trials:
         """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
         trial.moves, trial.nbytes = True, nbytes
         step = max(trial.computed / max(trial.step, 1), 1e-6)
-        trial.span = max(TURN, math.ceil(2 * nbytes / bandwidth / (DEAR_TURN * step)))
+        seconds = self._seconds_to_move(trial, bandwidth)
+        trial.span = max(TURN, math.ceil(seconds / (DEAR_TURN * step)))
 
     def is_dear(self, trial: Trial, bandwidth: float) -> bool:
         """Return whether to move a trial takes long, for what it still computes."""
-        return 2 * trial.nbytes / bandwidth > DEAR * self.seconds_left(trial)
+        seconds = self._seconds_to_move(trial, bandwidth)
+        left = self.seconds_left(trial)
+        if trial.setup:  # which is not computed again with each step
+            left = self.steps_left(trial) * trial.pace
+        return seconds > DEAR * left
+
+    @staticmethod
+    def _seconds_to_move(trial: Trial, bandwidth: float) -> float:
+        return 2 * trial.nbytes / bandwidth + trial.setup
 
     def find_silent(self, now: float) -> list[Trial]:
         """Mark the trials that are silent at the time `now`. Returns those that were not before."""

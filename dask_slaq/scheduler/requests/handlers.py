@@ -56,15 +56,15 @@ logger = logging.getLogger(__name__)
 
 #: Requests, each by the name of its method.
 REQUESTS = (
-    *("introduce", "open", "close", "trials", "left", "status", "history", "bindings", "curve"),
-    "train_on",
+    *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
+    *("history", "bindings", "curve"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
     "models",
 )
 #: Those that change something, and those that need no registered plugin.
 AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
-OF_CLIENT = ("introduce", "open", "close")
+OF_CLIENT = ("introduce", "open", "close", "keep", "kept")
 PEOPLES = (*OF_CLIENT, "steer")
 #: Topics under which the plugin publishes.
 OURS = frozenset({ALERT_TOPIC, ASTRAY_TOPIC, AUDIT_TOPIC, MEMORY_TOPIC})
@@ -195,22 +195,33 @@ class Messages:
         """Record the owner of a client's tasks outside jobs."""
         self.plugin.jobs.introduce(sender.client, check_owner(owner))
 
-    async def open(self, sender: Sender, /, name: str, **given: Any) -> None:
-        """Begin a job of a client; see `check_opening` for its settings."""
+    async def open(self, sender: Sender, /, name: str, **given: Any) -> dict[str, Any]:
+        """Begin a job of a client; see `check_opening` for its settings.
+
+        Returns the ``keys`` of the tasks of a search that was kept, if it reattaches to one.
+        """
         self._check_connected(sender)
         checked, memory = check_opening(name, given), self.plugin.memory
-        search = checked.pop("search")
+        search, reattach = checked.pop("search"), checked.pop("reattach")
+        searches = self.plugin.searches
+        kept = searches.kept.find(name, checked["owner"]) if reattach and search else None
+        if kept is not None and searches.is_left(kept):
+            self.plugin.jobs.hand_over(name, sender.client, sender.comm, checked["run"])
+            searches.hand_over(kept, checked["run"], search)
+            self.plugin.changed()
+            return {"keys": list(kept.keys)}
         await memory.prepare(name, checked["kind"])
         self._check_connected(sender)  # the client may have left meanwhile
         self.plugin.jobs.open(name, sender.client, comm=sender.comm, **checked)
         if search is not None:
-            self.plugin.searches.begin(name, checked["run"], search)
+            searches.begin(name, checked["run"], search, owner=checked["owner"], kept=kept)
         memory.begin(name, checked["owner"], checked["kind"])
         self.plugin.began(name)
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
             self.plugin.changed()
             # Until it is judged by what it had done, it would look as if nothing was done.
             await self.waiting.until(lambda: not self._is_undecided(name, resumed))
+        return {} if kept is None else {"keys": list(kept.keys)}
 
     def _check_connected(self, sender: Sender) -> None:
         """Raise `NotAllowed` if a client has left, or has connected again."""
@@ -250,6 +261,18 @@ class Messages:
         if jobs.runs(name, run):
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
+
+    def keep(self, sender: Sender, /, name: Any, run: Any = None, keys: Any = ()) -> None:
+        """Keep a state of a job's driver loop, which is on workers under these keys."""
+        jobs = self.plugin.jobs
+        jobs.owned(name, sender.comm, run)
+        self.plugin.job_states.keep(jobs.owner[name], name, keys)
+
+    def kept(self, sender: Sender, /, name: Any, run: Any = None) -> list[str]:
+        """Return the keys of the last state that was kept under the name of a running job."""
+        jobs = self.plugin.jobs
+        jobs.owned(name, sender.comm, run)
+        return self.plugin.job_states.of(jobs.owner[name], name)
 
     def trials(self, run: Any, curves: Any = False) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`."""

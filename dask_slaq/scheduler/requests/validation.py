@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 #: Settings that a request to open a job may contain alongside the name and the client.
 ALLOWED = (
     *("weight", "min_share", "max_share", "latest", "target", "max_iter", "gang", "resources"),
-    *("run", "owner", "target_kind", "by", "stop", "kind", "search", "within"),
+    *("run", "owner", "target_kind", "by", "stop", "kind", "search", "within", "reattach"),
 )
-_CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within")
+_CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within", "reattach")
 #: What the message of a trial says, and what it does from then on.
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
@@ -47,7 +47,8 @@ MOST_SENDERS = 1000
 def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """Check a request to open a job, and return its settings as plain Python values.
 
-    ``within`` is the job in whose block it was opened, and ``search`` is None for a job that is
+    ``within`` is the job in whose block it was opened, ``reattach`` is whether it may take over a
+    search that is kept, and ``search`` is None for a job that is
     not a search. Raises `InvalidSetting`.
     """
     check_name(name)
@@ -71,6 +72,7 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
         "kind": read_kind(given.get("kind")),
         "search": _read_search(given.get("search")),
         "within": within,
+        "reattach": bool(given.get("reattach")),
     }
 
 

@@ -44,6 +44,7 @@ from dask_slaq.core.trials import (
 )
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.timers import Soon
+from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
 from dask_slaq.scheduler.trials.silence import SilentTrials
 from dask_slaq.scheduler.trials.states import States, remove_files
 
@@ -67,6 +68,8 @@ STEPS = 100
 #: Models per thread that must have room beside those that wait on a worker. With less, those that
 #: may leave it do.
 LEAST = 1
+#: What Dask tells of a client just before it drops what the client wants.
+LEAVES = "remove-client"
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
 RESTARTED = "worker-restart-memory"
 
@@ -189,7 +192,7 @@ class Searches:
         is_active: Callable[[], bool],
         let_move: Callable[[bool], None],
         tell_client: Callable[..., None],
-        tell: Callable[[str, str, str], None],
+        tell: Callable[[str, str, str], object],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._scheduler, self._engine = scheduler, engine
@@ -199,6 +202,7 @@ class Searches:
         self.running: dict[str, Search] = {}
         self.ended = EndedSearches()
         self._let_move, self._tell_client = let_move, tell_client
+        self.kept = KeptSearches(scheduler, self._end_kept)
         self.silence = SilentTrials(scheduler, lambda name, message: tell(name, "silent", message))
         self.states = States(
             scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
@@ -228,12 +232,27 @@ class Searches:
 
     # Coming and going
 
-    def begin(self, name: str, run: str, settings: SearchSettings) -> None:
+    def begin(
+        self,
+        name: str,
+        run: str,
+        settings: SearchSettings,
+        *,
+        owner: str = "",
+        kept: Kept | None = None,
+    ) -> None:
         """Begin a search whose job was opened; `run` is the identifier of its block.
 
-        After an earlier block of its name that an exception left, its models are known.
+        After an earlier block of its name that an exception left, its models are known; so are
+        those of a search that has ended and was `kept`.
         """
         search = self.running[name] = Search(self._pools[name], run, settings)
+        if kept is not None:
+            ended = kept.search
+            self._interrupted[search.pool.client, name] = ended.trials, ended.runs
+            self.kept.hand_over(kept, search)
+        elif settings.keep is not None:
+            self.kept.begin(search, owner, settings.keep)
         for ws in self._scheduler.workers.values():
             self._look_at_memory(ws)
         if (before := self._interrupted.pop((search.pool.client, name), None)) is not None:
@@ -258,6 +277,36 @@ class Searches:
             elif (state := self._scheduler.tasks[key].state) != "processing":
                 trials.end(key, _OUTCOMES.get(state, ""))
 
+    def goes_on(self, name: str) -> bool:
+        """Return whether a search whose client has left goes on; it ends with its last task."""
+        search = self.running.get(name)
+        kept = None if search is None else self.kept.of(search)
+        if search is None or kept is None or not self._is_active():
+            return False
+        if kept.gone is None:
+            return False
+        search.outcome = search.outcome or "done"
+        return bool(search.pool.unfinished)
+
+    def is_left(self, kept: Kept) -> bool:
+        """Return whether a search runs that is kept, and nobody is in its block."""
+        search = kept.search
+        return self.running.get(kept.name) is search and search.outcome is not None
+
+    def hand_over(self, kept: Kept, run: str, settings: SearchSettings) -> None:
+        """Let a running search go on in another block, which is of another client now."""
+        search = kept.search
+        search.run, search.runs, search.outcome = run, [run, *search.runs], None
+        if search.trials.settings.maximize == settings.maximize:
+            search.trials.settings = settings
+        self.kept.hand_over(kept, search)
+        self._soon.ask()
+
+    def _end_kept(self, name: str) -> None:
+        """End a search whose driver was gone for too long."""
+        if (search := self.running.get(name)) is not None and search.outcome is not None:
+            self._end_job(name, None)
+
     def forget_client(self, client: str) -> None:
         """Forget what a client has interrupted: it has left."""
         for known in [known for known in self._interrupted if known[0] == client]:
@@ -280,6 +329,9 @@ class Searches:
         With the outcome ``"failed"`` and not ``"done"`` it ends at once.
         """
         search = self.running.get(name)
+        if search is not None and outcome == "failed" and (kept := self.kept.of(search)):
+            self.kept.leave(kept, failed=True)
+            outcome = "done"
         if search is not None:
             search.outcome = outcome
             if outcome == "done" and not (search.pool.tasks or search.pool.ended):
@@ -298,6 +350,7 @@ class Searches:
             return
         if search.outcome == "done":
             self._warn_of_silence(name, search, least=1)
+        self.kept.end(search)
         self.ended.add(search.run, search.trials.as_dicts(curves=True))
         if search.outcome == "failed" and search.pool.tasks:
             self._interrupted[search.pool.client, name] = search.trials, search.runs
@@ -338,6 +391,7 @@ class Searches:
                 loop.call_soon(self._end_job, name, search.outcome)
         self.running.clear()
         self._interrupted.clear()
+        self.kept.forget_all()
 
     def _leave_to_dask(self, search: Search) -> None:
         """Count its trials as Dask does: for good as seceded, once they have seceded.
@@ -552,9 +606,11 @@ class Searches:
             first = False
 
     def log_event(self, topic: str, event: Any) -> None:
-        """Note that a nanny restarts a worker for its memory, or that a job's task reports."""
+        """Hear of nannies that restart workers, clients that leave, and tasks of jobs that report."""
         if topic == ASTRAY_TOPIC and isinstance(event, dict):
             self._warn_of_stray(event.get("key"))
+        if topic == "all" and isinstance(event, dict) and event.get("action") == LEAVES:
+            self.kept.client_leaves(str(event.get("client")))
         if topic == RESTARTED and isinstance(event, dict):
             worker = event.get("worker")
             if isinstance(worker, str) and worker in self._memory:

@@ -28,7 +28,7 @@ PATIENCE = 10.0
 class SilentTrials:
     """Silent models of all searches. `tell` is called with the name of a search and a message."""
 
-    def __init__(self, scheduler: Scheduler, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, scheduler: Scheduler, tell: Callable[[str, str], object]) -> None:
         self._scheduler, self._tell = scheduler, tell
         self._restarting: dict[str, asyncio.Task[None]] = {}  # by address of the worker
 

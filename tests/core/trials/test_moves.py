@@ -144,3 +144,17 @@ def test_one_without_a_copy_of_its_state_leaves_as_well():
     trials.alive[1].kept = 0
     turns, _ = decide(trials, {"a": Room(1), "b": Room(1)})
     assert turns["a"].leave == [1]
+
+
+@pytest.mark.parametrize(("setup", "moves_away"), [(0.0, True), (10.0, False)])
+def test_a_model_that_loads_data_for_long_is_dear_to_move(setup, moves_away):
+    trials = trials_at()
+    for number in range(2):
+        trial = trials.at(number, "a")
+        trials.report(trial, [number + 1.0], setup + 0.1)
+        trials.report(trial, [number + 0.5, number + 0.4], 0.2)
+        trials.can_move(trial, 0, 1.0)
+        trial.waits, trial.kept = True, EXPLORE
+        assert trial.setup == pytest.approx(setup)
+    turns, _ = decide(trials, {"a": Room(1), "b": Room(1)})
+    assert bool(turns["a"].leave) is moves_away

@@ -1,0 +1,141 @@
+"""A search with `keep` goes on without its driver, and another program finds it again."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from distributed import Client
+from distributed.utils_test import captured_logger
+from driving import TWO, until, with_plugin
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting
+
+STEPS = 12
+GO = threading.Event()  # models train on after their third step
+
+
+@pytest.fixture(autouse=True)
+def held():
+    GO.clear()
+    yield
+    GO.set()
+
+
+def train(offset: int) -> int:
+    step = slaq.resume() or 0
+    while step < STEPS:
+        time.sleep(0.01)
+        step += 1
+        slaq.report(offset + 1 / step, state=step)
+        if step == 3:
+            assert GO.wait(30)
+    return offset
+
+
+def clients_of_kept(scheduler) -> list[str]:
+    return [name for name in scheduler.clients if name.startswith("slaq-kept")]
+
+
+async def begin(scheduler, plugin, models=6, **settings):
+    """Begin a search in a program that ends at once."""
+    async with Client(scheduler.address, asynchronous=True) as first:
+        async with slaq.search("grid", client=first, steps=STEPS, keep="1min", **settings):
+            futures = first.map(train, range(models), pure=False)
+        kept = plugin.searches.kept.find("grid", plugin.jobs.owner["grid"])
+        await until(lambda: len(plugin.searches.running["grid"].trials.alive) > 0)
+    await until(lambda: first.id not in scheduler.clients)
+    del futures
+    assert len(kept.keys) == models
+    return kept
+
+
+@with_plugin(TWO)
+async def test_a_new_program_finds_models_that_train_on(c, s, plugin, a, b):
+    await begin(s, plugin)
+    assert "grid" in plugin.searches.running
+    GO.set()
+    async with slaq.search("grid", client=c, steps=STEPS, reattach=True) as search:
+        assert await c.gather(search.futures) == list(range(6))
+        assert {t["state"] for t in await search.trials()} == {"done"}
+    await until(lambda: "grid" not in plugin.jobs.reports)
+    await until(lambda: not clients_of_kept(s))  # the new client wants them
+    search.futures.clear()
+    await until(lambda: not s.tasks and not plugin.searches.kept)
+    assert plugin.failed is None
+
+
+@with_plugin(TWO)
+async def test_a_search_that_is_over_is_kept_when_its_driver_leaves(c, s, plugin, a, b):
+    GO.set()
+    async with Client(s.address, asynchronous=True) as first:
+        async with slaq.search("grid", client=first, steps=STEPS, keep=60):
+            futures = first.map(train, range(3), pure=False)
+            await first.gather(futures)
+        await until(lambda: "grid" not in plugin.jobs.reports)
+        assert not clients_of_kept(s)
+    async with slaq.search("grid", client=c, steps=STEPS, reattach=True) as search:
+        assert await c.gather(search.futures) == list(range(3))
+    assert plugin.failed is None
+
+
+@with_plugin(TWO)
+async def test_results_are_kept_once_all_have_ended(c, s, plugin, a, b):
+    await begin(s, plugin)
+    GO.set()
+    await until(lambda: "grid" not in plugin.jobs.reports)
+    async with slaq.search("grid", client=c, steps=STEPS, reattach=True) as search:
+        assert await c.gather(search.futures) == list(range(6))
+        assert [t["state"] for t in await search.trials()] == ["done"] * 6
+    assert plugin.failed is None
+
+
+@with_plugin(TWO)
+async def test_what_nobody_finds_again_is_dropped_after_its_time(c, s, plugin, a, b):
+    kept = await begin(s, plugin)
+    kept.seconds = 0.0
+    plugin.searches.kept.look()
+    await until(lambda: not s.tasks and not plugin.jobs.reports)
+    assert not clients_of_kept(s) and plugin.failed is None
+    GO.set()
+
+
+@with_plugin(TWO)
+async def test_an_interrupted_block_keeps_its_search_and_says_so(c, s, plugin, a, b):
+    with captured_logger("dask_slaq.client.search") as log, pytest.raises(KeyboardInterrupt):
+        async with slaq.search("grid", client=c, steps=STEPS, keep=60):
+            futures = c.map(train, range(4), pure=False)
+            await until(lambda: plugin.searches.running["grid"].trials.alive)
+            raise KeyboardInterrupt
+    del futures
+    assert "slaq.stop('grid') ends it" in log.getvalue()
+    with pytest.raises(DuplicateJob):
+        async with slaq.search("grid", client=c):
+            pass
+    async with slaq.search("grid", client=c, reattach=True, keep=60) as search:
+        GO.set()
+        assert await c.gather(search.futures) == list(range(4))
+    assert plugin.failed is None
+
+
+@with_plugin(TWO)
+async def test_a_driver_that_is_there_may_cancel_its_models(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS, keep=60):
+        futures = c.map(train, range(4), pure=False)
+    await until(lambda: len(plugin.searches.running["grid"].trials.alive) > 0)
+    await c.cancel(futures[:2])
+    await until(lambda: len([ts for ts in s.tasks.values() if ts.who_wants]) == 2)
+    GO.set()
+    assert await c.gather(futures[2:]) == [2, 3]
+    assert plugin.failed is None
+
+
+@with_plugin(TWO)
+async def test_without_anything_kept_a_new_search_begins(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, reattach=True) as search:
+        assert search.futures == []
+    assert not plugin.searches.kept
+    with pytest.raises(InvalidSetting, match="keep"):
+        slaq.search("grid", keep=0)
