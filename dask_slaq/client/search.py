@@ -373,7 +373,7 @@ def search(
     goal: str = "best",
     steps: int | None = None,
     maximize: bool = False,
-    prune: bool = False,
+    prune: bool | Mapping[str, float] = False,
     max_waiting: int = 100,
     trial_timeout: str | float | None = None,
     silent: str | float | None = "2min",
@@ -407,10 +407,11 @@ def search(
         Forecasts are better with it.
     maximize : bool
         Whether models report scores, which are higher for better models.
-    prune : bool
+    prune : bool or dict
         Whether the report of a model without hope raises `TrialPruned`: after eight reports, if
         the lower end of its predicted final loss is above the best loss of the search by more than
-        a tenth of the distance from its own first loss to the best.
+        a tenth of the distance from its own first loss to the best. A dict has other numbers:
+        ``{"patience": 8, "slack": 0.1}``.
     max_waiting : int
         About how many models may have begun and wait: a few per worker may be on their way. Each
         keeps its memory. A worker above 60 % of its memory limit lets no further ones wait.

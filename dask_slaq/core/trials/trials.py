@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -28,11 +29,14 @@ EXPLORE, TURN = 4, 3
 #: Part of the seconds that a model still computes that it may take to move, and of those of a turn.
 DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
-SECOND_LOOK = 4
+SECOND_LOOK = 8
 #: Factor of the mean seconds of a report beyond which a trial is silent.
 SILENT = 10.0
 #: Part of its steps before which a trial whose loss has not changed lately is not hopeless.
 UNCHANGED = 0.5
+#: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
+#: predicted: at most so many, and this part of all trials.
+LOWEST, LOWEST_PART = 8, 0.125
 #: Characters of the error of a trial that are kept.
 LONGEST_ERROR = 300
 
@@ -55,10 +59,10 @@ class Pruning:
 
     def __post_init__(self) -> None:
         if not (is_number(self.slack) and 0 <= self.slack < math.inf):
-            raise InvalidSetting(f"slack must be a number >= 0, not {shown(self.slack)}")
+            raise InvalidSetting(f"slack of prune must be a number >= 0, not {shown(self.slack)}")
         if not is_whole(self.patience, 1):
             raise InvalidSetting(
-                f"patience must be a number of reports >= 1, not {shown(self.patience)}"
+                f"patience of prune must be a number of reports >= 1, not {shown(self.patience)}"
             )
 
     @staticmethod
@@ -218,6 +222,7 @@ class Trials:
         self._reported: dict[str, Trial] = {}
         self._count = 0
         self._turns: dict[str, int] = {}
+        self._lowest: dict[int, list[float]] = {}  # lowest losses at each step, sorted
 
     def __len__(self) -> int:
         """Return the number of trials that have not ended."""
@@ -332,6 +337,10 @@ class Trials:
         trial.curve.add(trial.step, loss, self._most_points)
         self._predictor.report(trial.name, loss)
         self.best = min(self.best, loss)
+        if self.settings.prune:
+            lowest = self._lowest.setdefault(trial.step, [])
+            insort(lowest, loss)
+            del lowest[LOWEST + 1 :]
 
     @property
     def _most_points(self) -> int:
@@ -546,6 +555,11 @@ class Trials:
             return False
         half = UNCHANGED * (self.settings.steps or math.inf)
         if trial.still >= pruning.patience and trial.step < half:
+            return False
+        # Where all losses are alike, they tell more than forecasts.
+        lowest = self._lowest.get(trial.step, [])
+        most = min(LOWEST, math.ceil(LOWEST_PART * self._count), len(lowest) - 1)
+        if most > 0 and trial.loss <= lowest[most - 1]:
             return False
         distance = max(trial.first - self.best, 0.0)
         return least > self.best + pruning.slack * distance

@@ -606,7 +606,7 @@ class Searches:
             first = False
 
     def log_event(self, topic: str, event: Any) -> None:
-        """Hear of nannies that restart workers, clients that leave, and tasks of jobs that report."""
+        """Hear of nannies that restart workers, clients that leave, tasks of jobs that report."""
         if topic == ASTRAY_TOPIC and isinstance(event, dict):
             self._warn_of_stray(event.get("key"))
         if topic == "all" and isinstance(event, dict) and event.get("action") == LEAVES:

@@ -65,7 +65,7 @@ def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
         trials.begin_turn(trial)
         trials.report(trial, [chosen + 0.3 * 0.9**k for k in range(EXPLORE)], 0.1 * EXPLORE)
         trial.waits = True
-    assert served.count(0) == 7 and served.count(2) == 2
+    assert served.count(0) == 8 and served[8] == 2
 
 
 def test_new_models_are_explored_first():
@@ -134,13 +134,24 @@ def test_the_model_that_is_predicted_best_is_not_pruned():
     trials = Trials(SearchSettings(steps=100, prune=True))
     for number in range(3):
         rise = [0.1 * number + (1 - 0.2 * k if k < 5 else 0.03 * k) for k in range(30)]
-        trials.report(trials.at(number, "a"), rise, 3.0)
+        trials.report(trials.at(number, "a"), rise[number:], 3.0)
     pruned = {key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
     assert all(trial.hopeless for trial in trials.alive.values())
     assert pruned == {1, 2}
     trials.report(trials.at("ready", "a"), [0.0] * 3, 0.3)
     trials.end("ready", "done")
     assert 0 in {key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
+
+
+def test_the_lowest_losses_at_a_step_are_not_hopeless():
+    # All but the first end where they are, and the first has been lower than all.
+    trials = Trials(SearchSettings(steps=100, prune=True))
+    for number in range(20):
+        low = 1.0 - 0.9 * (number == 0)
+        curve = [2.0, low, *(1 + 0.001 * number + 0.5**k for k in range(28))]
+        trials.report(trials.at(number, "a"), curve, 3.0)
+    pruned = {key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
+    assert pruned == set(range(3, 20))
 
 
 @pytest.mark.parametrize(("steps", "pruned"), [(19, []), (21, [(1, None)])])

@@ -160,7 +160,7 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
 
 @with_plugin(ONE)
 async def test_models_without_hope_are_pruned(c, s, plugin, a):
-    async with slaq.search("grid", client=c, steps=10_000, prune=True) as search:
+    async with slaq.search("grid", client=c, steps=10_000, prune={"patience": 8}) as search:
         hopeless = [c.submit(train_until_stopped, o, pure=False) for o in (50, 90)]
         good = c.submit(train, 0, 60, pure=False)
     assert await good == 0
@@ -221,7 +221,13 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
                 pass
         with pytest.raises(SlaqError, match="in its task"):
             search.report(1.0)
-    for wrong in ({"goal": "most"}, {"steps": 0}, {"prune": 1}, {"max_waiting": -1}):
+    for wrong in (
+        {"goal": "most"},
+        {"steps": 0},
+        {"prune": 1},
+        {"prune": {"slack": -1}},
+        {"max_waiting": -1},
+    ):
         with pytest.raises(InvalidSetting, match=next(iter(wrong))):
             slaq.search("grid", **wrong)
     with pytest.raises(SlaqError, match="has not begun"):
