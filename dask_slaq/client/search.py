@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict
@@ -23,7 +22,7 @@ from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.settings import check_job_settings, check_name, check_owner, check_resources
-from dask_slaq.core.trials import SearchSettings, arguments, as_parameters
+from dask_slaq.core.trials import SearchSettings, arguments, as_given
 from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
@@ -60,7 +59,9 @@ class Search(Job):
     def map(
         self, function: Callable[..., Any], *iterables: Iterable[Any], **kwargs: Any
     ) -> list[Future]:
-        """Submit one task per model, as ``client.map`` does, and keep what each was called with.
+        """Submit one task per model, as ``client.map`` does, and keep the parameters of each.
+
+        These are the arguments in which the calls differ, and not those in `kwargs`.
 
         Parameters
         ----------
@@ -93,10 +94,8 @@ class Search(Job):
         if not calls:
             return []
         futures: list[Future] = client.map(function, *columns, **kwargs)
-        options = inspect.signature(client.map).parameters
-        others = {name: value for name, value in kwargs.items() if name not in options}
         for future, args in zip(futures, calls, strict=True):
-            self._given[future.key] = as_parameters(arguments(function, args, others))
+            self._given[future.key] = as_given(arguments(function, args, {}))
         return futures
 
     def trials(self) -> Any:
@@ -304,7 +303,7 @@ class Search(Job):
         client, key = self._entered_with, row["key"]
         held = client is not None and key in client.futures
         future = Future(key, client=client) if held else None
-        return Best(row["params"], row["loss"], future)
+        return Best(self._given.get(key) or row["params"], row["loss"], future)
 
     def report(
         self,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dask_slaq.core.text import duration, number, printable
-from dask_slaq.core.trials import STATE_COLORS
+from dask_slaq.core.trials import STATE_COLORS, as_parameters
 
 if TYPE_CHECKING:
     import pandas
@@ -63,7 +63,7 @@ def read_rows(
     for each in told:
         row = dict(each)
         others = row.pop("others", {})
-        row["params"] = dict(given.get(row["key"]) or row["params"])
+        row["params"] = as_parameters(given.get(row["key"]) or row["params"])
         row["curve"] = _points(row.pop("steps", b""), row.pop("losses", b""))
         row["curves"] = {name: _points(*packed) for name, packed in others.items()}
         rows.append(row)

@@ -37,12 +37,11 @@ async def test_map_keeps_parameters_of_models_that_have_not_begun(c, s, plugin, 
         await until(lambda: len(s.tasks) == len(GRID))
         rows = await search.trials()
         assert {row["key"]: row["params"] for row in rows} == {
-            future.key: {**params, "epochs": STEPS}
-            for future, params in zip(futures, GRID, strict=True)
+            future.key: params for future, params in zip(futures, GRID, strict=True)
         }
         await wait(futures)
     best = await search.best()
-    assert best.params == {**GRID[1], "epochs": STEPS} == await search.best_params
+    assert best.params == GRID[1] == await search.best_params
     assert best.loss == pytest.approx(0.5 + 1 / STEPS)
     assert await best.future == 0.5
     assert repr(search) == "<Search 'grid': its block was left>"
@@ -130,6 +129,16 @@ async def test_a_model_that_is_submitted_again_is_one_row(c, s, plugin, a):
 
 
 @with_plugin(ONE)
+async def test_best_params_are_what_map_was_given(c, s, plugin, a):
+    grid = [{"offset": 1, "model": {"layers": [8, 8]}, "rate": np.float32(0.5)}]
+    async with slaq.search("grid", client=c) as search:
+        await c.gather(search.map(train, grid))
+    assert await search.best_params == grid[0]
+    (row,) = await search.trials()
+    assert row["params"] == {"offset": 1, "model.layers": (8, 8), "rate": 0.5}
+
+
+@with_plugin(ONE)
 async def test_best_needs_a_model_that_is_done(c, s, plugin, a):
     search = slaq.search("grid", client=c)
     with pytest.raises(SlaqError, match="has not begun"):
@@ -166,7 +175,7 @@ async def test_settings_change_while_it_runs(c, s, plugin, a):
                 await request
 
 
-def test_in_a_plain_program_and_in_notebooks():
+def test_in_a_plain_program_and_in_notebooks(capsys):
     cluster = LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
     )
@@ -178,6 +187,12 @@ def test_in_a_plain_program_and_in_notebooks():
         params, loss, future = search.best()
         assert params == GRID[1] and loss < 1 and future.result() == 0.5
         assert search.best_params == GRID[1]
+        widget = slaq.progress("grid", client, notebook=True)
+        assert "search <b>grid</b>: 4 done, 1 failed" in widget.value
+        slaq.progress("grid", client, notebook=False, interval=0.05)
+        assert "grid: 4 done, 1 failed" in capsys.readouterr().out
+        figure = search.plot()
+        assert [axes.get_xlabel() for axes in figure.axes][:2] == ["step", "offset"]
         html = search._repr_html_()
         assert "4 done, 1 failed" in html and "<td>relu</td>" in html
         with slaq.job("a<b") as job:

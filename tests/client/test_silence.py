@@ -125,7 +125,7 @@ def test_scikit_learn_without_callbacks(client, said, what):
         else:
             RandomForestClassifier(12, random_state=0).fit(X, y)
     texts = said(1)
-    assert len(texts) == 1
+    assert len(texts) == 1, texts
     assert ("set_callbacks" if what == "grid" else "slaq.job instead of slaq.search") in texts[0]
 
 

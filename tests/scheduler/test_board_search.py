@@ -37,12 +37,12 @@ def newest(scheduler, name):
     return search_data.search_data_of(scheduler, name)
 
 
-@with_plugin(ONE)
+@with_plugin([("127.0.0.1", 2)])
 async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
     grid = [{"rate": 10.0**-k, "kind": kind} for k, kind in enumerate(("a", "b", "bad"))]
     async with slaq.search("grid", client=c, steps=5) as search:
         futures = search.map(train, grid)
-        held = c.submit(train, {"rate": 5.0, "kind": "held"}, hold="go")
+        held = c.submit(train, {"rate": 5.0, "kind": "held"}, "go")
         await until(lambda: all(future.done() for future in futures))
         await until(lambda: any(t.reports >= 4 for t in plugin.searches.running["grid"].trials))
         data = newest(s, "grid")
@@ -50,7 +50,7 @@ async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
         assert "2 done" in data.head and "1 failed" in data.head
         states = dict(zip(data.curves["state"], data.curves["color"], strict=True))
         assert states == {state: STATE_COLORS[state] for state in states}
-        assert data.axes == ["rate", "kind", "loss"]
+        assert data.axes == ["rate", "kind", "hold", "loss"]
         assert "training" in data.threads["state"] and len(data.workers) == 1
         await Event("go").set()
         await held

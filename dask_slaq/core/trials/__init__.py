@@ -2,7 +2,7 @@
 
 from dask_slaq.core.trials.ended import EndedSearches
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
-from dask_slaq.core.trials.parameters import arguments, as_parameters, bounded
+from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.silence import Silence
 from dask_slaq.core.trials.states import STATE_COLORS
 from dask_slaq.core.trials.trials import CHANGEABLE, EXPLORE, SearchSettings, Trial, Trials
@@ -28,6 +28,7 @@ __all__ = [
     "Turns",
     "admitted",
     "arguments",
+    "as_given",
     "as_parameters",
     "bounded",
     "choose",

@@ -9,13 +9,17 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-__all__ = ["arguments", "as_parameters", "bounded"]
+import numpy as np
+
+__all__ = ["arguments", "as_given", "as_parameters", "bounded"]
 
 #: Maximum number of parameters of a trial that the scheduler keeps, characters of a text, and
 #: values in a sequence.
 MOST, LONGEST, WIDEST = 32, 100, 16
 #: Levels of nested mappings whose values are parameters, as ``model.depth``.
 DEEPEST = 3
+#: Most values of a dict that are parameters; a larger one is data.
+LARGEST = 256
 #: What stands for an argument that is not known.
 UNKNOWN = object()
 
@@ -25,7 +29,7 @@ def arguments(
 ) -> dict[str, Any]:
     """Return the arguments of a call by name; those of `functools.partial` count.
 
-    If just one of them is a mapping or a dataclass, its values take its place.
+    If just one of them is a dict or a dataclass, its values take its place.
 
     >>> arguments(lambda params, epochs: None, [{"lr": 0.1}], {"epochs": 5})
     {'lr': 0.1, 'epochs': 5}
@@ -53,7 +57,7 @@ def arguments(
 def as_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plain values in a mapping: numbers, texts, None, and sequences of these.
 
-    Those of nested mappings have names such as ``model.depth``; classes and functions are their
+    Those of nested dicts have names such as ``model.depth``; classes and functions are their
     names. Arrays, models and other data are left out.
     """
     return dict(_plain_items(given, "", DEEPEST))
@@ -69,9 +73,19 @@ def bounded(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def as_given(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are plain values or dicts, as they are."""
+    return {
+        name: value
+        for name, value in found.items()
+        if _inner(value) is not None or _plain(value) is not UNKNOWN
+    }
+
+
 def _inner(value: Any) -> Mapping[Any, Any] | None:
-    if isinstance(value, Mapping):
-        return value
+    """Return the values in a dict or dataclass; None for others, and for what must be data."""
+    if isinstance(value, dict):
+        return value if len(value) <= LARGEST else None
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     return None
@@ -91,10 +105,12 @@ def _plain_items(given: Mapping[Any, Any], prefix: str, depth: int) -> Iterable[
 
 def _plain(value: Any) -> Any:
     """Return a value as a plain one; `UNKNOWN` if it is none."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value.value if isinstance(value, Enum) else value
     if isinstance(value, Enum):
         return value.name
+    if isinstance(value, np.generic | np.ndarray):
+        return _plain(value.item()) if value.shape == () else UNKNOWN
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
     if isinstance(value, type) or inspect.isroutine(value):
         return getattr(value, "__name__", UNKNOWN)
     if isinstance(value, list | tuple):
@@ -102,8 +118,6 @@ def _plain(value: Any) -> Any:
         if len(value) > WIDEST or any(part is UNKNOWN for part in parts):
             return UNKNOWN
         return tuple(parts)
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a NumPy scalar
-        return _plain(value.item()) if not hasattr(value, "dask") else UNKNOWN
     return UNKNOWN
 
 

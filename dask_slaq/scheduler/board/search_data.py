@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -167,12 +168,11 @@ def _add_threads(
 
 def _add_parallel(data: SearchData, rows: list[dict[str, Any]]) -> None:
     """Add a line per model through its parameters to its loss, the best ones on top."""
-    names = dict.fromkeys(name for row in rows for name in row["params"])
-    columns: dict[str, list[Any]] = {n: [row["params"].get(n) for row in rows] for n in names}
-    varied = [n for n, values in columns.items() if len(set(map(repr, values))) > 1]
-    if not varied or len(rows) < 2:
+    names = _names(rows)
+    if not names or len(rows) < 2:
         return
-    data.axes = [*varied[:MOST_AXES], "loss"]
+    data.axes = [*names, "loss"]
+    columns: dict[str, list[Any]] = {n: [row["params"].get(n) for row in rows] for n in names}
     columns["loss"] = [row["loss"] for row in rows]
     places = []
     for i, name in enumerate(data.axes):
@@ -186,6 +186,13 @@ def _add_parallel(data: SearchData, rows: list[dict[str, Any]]) -> None:
         line = list(range(len(data.axes))), [at[j] for at in places]
         _add(data.parallel, row, *line, 0.25 + 0.65 * ((j + 1) / n) ** 3, 1 if j < n - 5 else 2)
         data.parallel["color"][-1] = _shade((j + 1) / n)
+
+
+def _names(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the names of the parameters in which models differ, the first ones."""
+    names = dict.fromkeys(name for row in rows for name in row["params"])
+    differ = (n for n in names if len({repr(row["params"].get(n)) for row in rows}) > 1)
+    return list(islice(differ, MOST_AXES))
 
 
 def _scaled(values: list[Any]) -> tuple[list[float], list[tuple[float, str]]]:
@@ -208,7 +215,7 @@ def _scaled(values: list[Any]) -> tuple[list[float], list[tuple[float, str]]]:
 
 def _add_table(data: SearchData, ranked: list[dict[str, Any]]) -> None:
     rows = ranked[:MOST_ROWS]
-    names = list(dict.fromkeys(name for row in rows for name in row["params"]))[:MOST_AXES]
+    names = _names(rows)
     data.table = {
         "rank": list(range(1, len(rows) + 1)),
         "color": [STATE_COLORS[row["state"]] for row in rows],
@@ -219,7 +226,7 @@ def _add_table(data: SearchData, ranked: list[dict[str, Any]]) -> None:
         **{
             f"params {name}": [_text(row["params"].get(name, "")) for row in rows] for name in names
         },
-        "seconds": [round(row["computed"], 2) for row in rows],
+        "computed": [round(row["computed"], 2) for row in rows],
         "waited": [round(row["waited"], 2) for row in rows],
         "worker": [row["worker"] for row in rows],
         "error": [printable(row["error"]) for row in rows],

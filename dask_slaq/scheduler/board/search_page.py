@@ -10,6 +10,7 @@ from bokeh.models import (
     DataTable,
     Div,
     FactorRange,
+    FixedTicker,
     HoverTool,
     HTMLTemplateFormatter,
     Range1d,
@@ -92,7 +93,7 @@ class SearchPage(DashboardComponent):  # type: ignore[misc]
     def _threads(self) -> Any:
         self.workers = FactorRange(factors=[])
         plot = self._figure(
-            "Threads of each worker, and the models that wait there",
+            "Threads of workers, and models that wait",
             y_range=self.workers,
             x_axis_label="models",
             sizing_mode="stretch_height",
@@ -119,6 +120,8 @@ class SearchPage(DashboardComponent):  # type: ignore[misc]
             background_fill_color="white",
             background_fill_alpha=0.75,
         )
+        self.ticks = FixedTicker(ticks=[])
+        plot.xaxis[0].ticker = plot.xgrid[0].ticker = self.ticks
         self.parameters = plot
         return plot
 
@@ -150,7 +153,8 @@ class SearchPage(DashboardComponent):  # type: ignore[misc]
         if self.workers.factors != data.workers[::-1]:
             self.workers.factors = data.workers[::-1]
         axis = self.parameters.xaxis[0]
-        axis.ticker = list(range(len(data.axes)))
+        if self.ticks.ticks != (ticks := list(range(len(data.axes)))):
+            self.ticks.ticks = ticks
         axis.major_label_overrides = dict(enumerate(data.axes))
         self.parameters.x_range.end = max(len(data.axes) - 1, 1) + 0.4
         self.parameters.visible = bool(data.axes)

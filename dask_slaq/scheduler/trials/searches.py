@@ -8,6 +8,7 @@ here, nothing stays waiting.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -542,7 +543,8 @@ class Searches:
         trial.heard, trial.silent = monotonic(), False
         if trial.away or (first and begins):
             search.trials.arrive(trial, begins)
-        search.silence.heard(key_split(key))
+        if not trial.reports:
+            search.silence.heard(_name_of(key))
         if params:
             trial.params = params
             if search.silence.is_twin(key, number, params):
@@ -624,7 +626,7 @@ class Searches:
         with suppress(TypeError):  # not a key
             pool = self._tracker.owner.get(key)
         if pool is not None and pool.reports and pool.name not in self.running:
-            self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=key_split(key))
+            self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=_name_of(key))
 
     def _warn_of_silence(self, name: str, search: Search, least: int) -> None:
         """Tell the client which tasks ended without any report, if `least` of a name have."""
@@ -681,7 +683,7 @@ class Searches:
                 search.trials.at(key, worker or "")
                 search.trials.end(key, outcome, error)
             elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
-                search.silence.ended(key_split(key), key)
+                search.silence.ended(_name_of(key), key)
                 self._warn_of_silence(pool.name, search, least=FEW)
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
@@ -1044,6 +1046,12 @@ _UNKNOWN: dict[str, Any] = {
     **dict.fromkeys(("began", "ended"), float("nan")),
     "error": "",
 }
+
+
+def _name_of(key: Any) -> str:
+    """Return the name that a task shares with those of its kind."""
+    # joblib's batches tell their size, and whether their calls are of one function.
+    return re.sub(r"^mixed_|_\d+_calls$", "", key_split(key))
 
 
 def _is_input(ts: TaskState | None) -> bool:

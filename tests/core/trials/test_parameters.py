@@ -34,6 +34,7 @@ def parameters(function, *args, **kwargs):
 def test_the_only_mapping_or_dataclass_is_taken_apart():
     assert parameters(train, {"lr": 0.1}, 5) == {"lr": 0.1, "epochs": 5}
     assert parameters(train, Config(0.1)) == {"lr": 0.1, "depth": 3}
+    assert parameters(train, dict.fromkeys(range(1000), 1)) == {}  # data
     assert parameters(train, {"lr": 1}, data={"rows": 2}) == {"params.lr": 1, "data.rows": 2}
 
 
