@@ -42,7 +42,7 @@ def test_an_end_that_was_expected_before_now_is_no_negative_time():
     (column,) = (column for column in COLUMNS if column.heading == "ends in")
     assert cell(column, {"ends": ends}) == "4 s (0.0 s to 1.5 min)"
     assert cell(column, {"ends": {**ends, "of": "submitted"}}) == "so far 4 s (0.0 s to 1.5 min)"
-    assert cell(column, {"ends": dict.fromkeys(ends)}) == ""
+    assert cell(column, {"ends": dict.fromkeys(ends)}) == "-"
 
 
 def test_jobs_are_listed_with_their_owners_and_reasons(run, training):
