@@ -278,7 +278,7 @@ async def test_code_that_catches_exceptions_lets_its_model_leave(c, s, plugin, a
 async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     await slaq.pause("grid", client=c)
-    stays = [t for t in search.trials.alive.values() if t.worker == a.address]
+    stays = [t for t in search.trials.alive.values() if t.worker == a.address and not t.away]
     await until(lambda: all(t.waits for t in stays))
     await asyncio.sleep(0.3)
     await c.retire_workers([a.address])
@@ -294,6 +294,6 @@ async def test_a_model_at_its_last_step_does_not_leave(c, s, plugin, a):
     desk.take([{"run": "run", "leaves": True, "steps": 3, "order": [], "width": 0, "stop": False,
                 "explored": 0, "prune": []}])  # fmt: skip
     seat = Seat("x", "run", state=1, resumes=True, nbytes=1)
-    for step, leaves in ((2, True), (3, False)):
+    for step, leaves in ((1, True), (2, True), (3, False)):
         seat.iterations.count(step)
         assert desk.must_leave(seat, waits=True) == leaves
