@@ -205,7 +205,9 @@ def search(
     if part.startswith("."):
         part = f"%2E{part[1:]}"
     folder = None if states is None else f"{states}/{part}"
-    options = SearchSettings(goal, steps, maximize, prune, max_waiting, trial_timeout, folder, keep)
+    options = SearchSettings(
+        goal, steps, maximize, prune, max_waiting, trial_timeout, folder, keep=keep
+    )
     settings = {
         "weight": weight,
         "min_share": min_share,
