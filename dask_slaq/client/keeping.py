@@ -40,11 +40,13 @@ class DriverState:
         if begin < self._due:
             return False
         try:
+            workers = await client.scheduler.ncores_running()
+            if not workers:
+                return False
             kept = freeze(state, 0, Iterations(), None, copy=True)
             name = f"{PREFIX}-{self._known['name']}-{uuid.uuid4().hex}"
             # Dask keeps a replica only while a task needs it: the second has a name of its own.
-            count = len(await client.scheduler.ncores_running())
-            names = [name, f"{name}-2"][: max(min(count, 2), 1)]
+            names = [name, f"{name}-2"][: len(workers)]
             futures = await asyncio.wait_for(
                 client._scatter(dict.fromkeys(names, kept), hash=False), PATIENCE
             )

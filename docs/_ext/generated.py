@@ -16,7 +16,7 @@ from dask_slaq.core.policies import POLICIES, policy
 
 #: Public names by purpose. Names that are missing here come last, under "More".
 GROUPS = {
-    "Train": ("search", "job", "report", "submit", "StopTraining", "TrialPruned"),
+    "Train": ("search", "job", "report", "steps", "submit", "StopTraining", "TrialPruned"),
     "See": ("status", "explain", "history", "usage", "alerts", "progress"),
     "Steer": ("set", "pause", "resume", "stop", "set_policy", "set_owner", "set_limit"),
     "Run the scheduler": ("SlaqPlugin",),

@@ -212,7 +212,7 @@ def train_and_mark(library: str, rate: float, marks: str) -> None:
     """Train a model, and note each step in a file: what a killed process has written stays."""
 
     def note(rate: float, step: int) -> None:
-        time.sleep(0.05)
+        time.sleep(0.1)  # so that a state per second is one per ten steps
         with open(f"{marks}/{rate}", "a") as file:
             file.write(f"{step}\n")
 

@@ -93,7 +93,8 @@ class KeptSearches:
         self._add_wanted(kept)
         known = self._scheduler.tasks
         keys = [k for k in kept.keys if k in known and _is_wanted_by(known[k], kept.client)]
-        self._scheduler.client_desires_keys(keys, kept.wants)
+        if keys:
+            self._scheduler.client_desires_keys(keys, kept.wants)
 
     def _add_wanted(self, kept: Kept) -> None:
         """Add the tasks of a search that its driver wants, in the order of their submission."""

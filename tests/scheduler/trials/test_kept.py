@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 from distributed.utils_test import captured_logger
 from driving import TWO, until, with_plugin
 
@@ -139,3 +141,59 @@ async def test_without_anything_kept_a_new_search_begins(c, s, plugin, a, b):
     assert not plugin.searches.kept
     with pytest.raises(InvalidSetting, match="keep"):
         slaq.search("grid", keep=0)
+
+
+@with_plugin(TWO)
+async def test_another_program_may_stop_it(c, s, plugin, a, b):
+    await begin(s, plugin)
+    await slaq.stop("grid", client=c)
+    GO.set()
+    await until(lambda: "grid" not in plugin.jobs.reports)
+    assert plugin.failed is None
+
+
+PROGRAM = """
+import sys, time
+from distributed import Client
+import dask_slaq as slaq
+
+def train(number):
+    count = []
+    for step in slaq.steps(30, count):
+        time.sleep(0.05)
+        count.append(step)
+        slaq.report(number + 1 / (step + 1))
+    return number, len(count)
+
+client = Client(sys.argv[1])
+with slaq.search("grid", steps=30, keep="1min"):
+    futures = client.map(train, range(6))
+    print("submitted", flush=True)
+    client.gather(futures)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_is_killed_is_followed_by_another():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(slaq.SlaqPlugin())
+        program = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, cluster.scheduler_address],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert program.stdout.readline() == "submitted\n"
+        time.sleep(1)
+        program.kill()
+        program.communicate()
+        deadline = time.monotonic() + 60
+        while not any(cs.startswith("slaq-kept") for cs in list(cluster.scheduler.clients)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with slaq.search("grid", steps=30, reattach=True) as search:
+            results = client.gather(search.futures)
+        assert results == [(number, 30) for number in range(6)]
+        assert {t["iteration"] for t in search.trials()} == {30}
