@@ -118,6 +118,11 @@ class SearchSettings:
             )
 
     @property
+    def prunes(self) -> bool:
+        """Whether trials without hope end."""
+        return self.prune is not False
+
+    @property
     def pruning(self) -> Pruning:
         """When a trial is without hope."""
         return Pruning.of(self.prune)
@@ -337,7 +342,7 @@ class Trials:
         trial.curve.add(trial.step, loss, self._most_points)
         self._predictor.report(trial.name, loss)
         self.best = min(self.best, loss)
-        if self.settings.prune:
+        if self.settings.prunes:
             lowest = self._lowest.setdefault(trial.step, [])
             insort(lowest, loss)
             del lowest[LOWEST + 1 :]
@@ -525,7 +530,7 @@ class Trials:
         of reach for all.
         """
         steps = self.settings.steps
-        if not self.settings.prune or not (steps is None or trial.step + trial.stride <= steps):
+        if not self.settings.prunes or not (steps is None or trial.step + trial.stride <= steps):
             return False
         best = min((t.predicted for t in self.alive.values() if t.predicted < math.inf), default=0)
         return trial.diverges or trial.predicted > min(self.best_final, best)
