@@ -96,18 +96,19 @@ def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[
 
     drawn = sorted(rows, key=lambda row: list(STATE_COLORS).index(row["state"]))
     names = dict.fromkeys(key for row in rows for key in row["params"])
-    varied = [n for n in names if len({repr(row["params"].get(n)) for row in rows}) > 1]
+    known = [row["params"] for row in rows if row["params"]]  # others have not reported
+    varied = [n for n in names if len({repr(params.get(n)) for params in known}) > 1]
     varied = varied[:MOST_PARAMETERS]
     figure = Figure(figsize=(7, 6.5 if varied else 4.5), layout="constrained")
     grid = figure.add_gridspec(2 if varied else 1, max(len(varied), 1))
     above = figure.add_subplot(grid[0, :])
     longest = settings["steps"] or max((row["iteration"] for row in rows), default=0)
-    known = []
+    seen: list[float] = []
     for row in drawn:
         if not row["curve"]:
             continue
         steps, losses = zip(*row["curve"], strict=True)
-        known += losses
+        seen += losses
         color = STATE_COLORS[row["state"]]
         above.plot(steps, losses, color=color, lw=1, alpha=0.9)
         if math.isfinite(row["predicted"]):
@@ -119,8 +120,8 @@ def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[
             above.plot([], [], color=STATE_COLORS[state], label=f"{n} {state}")
     above.legend(frameon=False, fontsize="small")
     above.set(title=name.replace("$", r"\$"), xlabel="step", ylabel="loss")
-    if known:  # the first losses of bad models would take the whole plot
-        low, high = np.quantile(known, (1 - SHOWN, 1) if settings["maximize"] else (0, SHOWN))
+    if seen:  # the first losses of bad models would take the whole plot
+        low, high = np.quantile(seen, (1 - SHOWN, 1) if settings["maximize"] else (0, SHOWN))
         room = 0.05 * (high - low) or 1.0
         above.set_ylim(low - room, high + room)
     reported = [row for row in drawn if math.isfinite(row["loss"])]

@@ -243,7 +243,7 @@ def test_top_shows_the_best_models_of_a_search():
             async def look():
                 app = Top(Where(address=cluster.scheduler_address), interval=0.1)
                 async with app.run_test(size=(120, 30)) as pilot:
-                    await until(pilot, lambda: app.status is not None)
+                    await until(pilot, lambda: app.job == "grid")
                     await pilot.press("e")
                     await until(pilot, lambda: "0.25" in shown(app, "#explanation"))
                     return shown(app, "#explanation")

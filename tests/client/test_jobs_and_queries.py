@@ -98,6 +98,7 @@ async def test_status_tells_every_job(c, s, a, b):
         "speeds": "",
         "foretold": {"ended": 0, "held": 0},
         "memory": {"file": None, "runs": 0, "stored": 0, "failed": None},
+        "searches": (),
     }
     async with jobs(c, "a", "b") as (job, _):
         for loss in (4.0, 2.0, 1.0):

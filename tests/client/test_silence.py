@@ -110,7 +110,7 @@ def test_models_with_equal_parameters(client, said, seed):
         assert len(found) == 1 and "equal parameters (x=" in text and "sampler" in text
 
 
-@pytest.mark.parametrize("what", ["grid", "forest"])
+@pytest.mark.parametrize("what", ["folds", "forest"])
 def test_scikit_learn_without_callbacks(client, said, what):
     from joblib import parallel_config
     from sklearn.ensemble import RandomForestClassifier
@@ -120,13 +120,13 @@ def test_scikit_learn_without_callbacks(client, said, what):
     rows = np.random.default_rng(0)
     X, y = rows.normal(size=(60, 3)), rows.integers(0, 2, 60)
     with slaq.search(what, client=client), parallel_config("dask"):
-        if what == "grid":
+        if what == "folds":
             GridSearchCV(LogisticRegression(), {"C": [0.1, 1, 10]}, cv=3).fit(X, y)
         else:
             RandomForestClassifier(12, random_state=0).fit(X, y)
-    texts = said(1)
+    texts = [text for text in said(1) if f"search {what!r}" in text]
     assert len(texts) == 1, texts
-    assert ("set_callbacks" if what == "grid" else "slaq.job instead of slaq.search") in texts[0]
+    assert ("set_callbacks" if what == "folds" else "slaq.job instead of slaq.search") in texts[0]
 
 
 def test_a_job_where_a_search_was_meant(client, said):

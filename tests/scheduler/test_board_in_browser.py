@@ -11,7 +11,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from distributed import LocalCluster
+from distributed import LocalCluster, wait
 from distributed.utils_test import inc
 from driving import PATIENCE
 from scheduler_process import free_port
@@ -31,6 +31,13 @@ pytestmark = [
 POINTS = """() => Math.max(0, ...[...Bokeh.documents[0]._all_models.values()]
     .filter(m => m.type === 'ColumnDataSource' && m.data.job && m.data.y)
     .map(m => m.data.y[0]?.length ?? 0))"""
+
+#: Texts of the rows of the tables on the page.
+ROWS = """() => {
+    const all = root => [...root.querySelectorAll('*')]
+        .flatMap(e => e.shadowRoot ? [e, ...all(e.shadowRoot)] : [e]);
+    return all(document).filter(e => e.classList.contains('slick-row')).map(e => e.innerText);
+}"""
 
 
 @contextlib.contextmanager
@@ -102,6 +109,12 @@ def watch(client, address):
                 page.wait_for_timeout(100)
                 seen.append(page.evaluate(POINTS))
                 n += 1
+            rows = page.evaluate(ROWS)
+            while page.evaluate(ROWS) == rows and time.monotonic() < deadline:
+                job.report(1.0 / (1 + n))
+                page.wait_for_timeout(100)
+                n += 1
+            assert page.evaluate(ROWS) != rows, "the table of as many jobs as before is not drawn"
         # Single plots are what JupyterLab's Dask extension shows.
         page.goto(f"{address}/individual-slaq-loss")
         page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
@@ -114,6 +127,34 @@ def watch(client, address):
 def test_curves_move_and_nothing_fails(prefix):
     with running_cluster(prefix) as (client, port):
         watch(client, f"http://127.0.0.1:{port}{prefix}")
+
+
+def train(params):
+    for step in range(20):
+        time.sleep(0.1)
+        slaq.report(params["rate"] + 1 / (step + 1))
+
+
+def test_the_page_of_a_search_moves_and_nothing_fails():
+    errors = []
+    with running_cluster("/user/ann") as (client, port), playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        with slaq.search("grid", steps=20, client=client) as search:
+            futures = search.map(train, [{"rate": rate} for rate in (0.1, 0.2, 0.3)])
+        page.goto(f"http://127.0.0.1:{port}/user/ann/slaq")
+        page.get_by_role("link", name="grid").click()
+        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+        wait(futures)
+        rows, deadline = [], time.monotonic() + PATIENCE
+        while not all("done" in row for row in rows or [""]) and time.monotonic() < deadline:
+            page.wait_for_timeout(200)
+            rows = page.evaluate(ROWS)
+        browser.close()
+    assert errors == []
+    assert [row.split()[3] for row in rows] == ["0.15", "0.25", "0.35"]
 
 
 def test_the_board_works_behind_jupyter_server_proxy(tmp_path):

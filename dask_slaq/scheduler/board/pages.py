@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bokeh.document import Document
     from distributed import Scheduler
 
-__all__ = ["board", "close_in_little_time", "single_plots"]
+__all__ = ["board", "close_in_little_time", "draw_again", "single_plots"]
 
 #: Milliseconds between two updates of a page.
 INTERVAL = 1000
@@ -209,6 +209,10 @@ class Jobs(_Plot):
         data = self.sources[0]
         self.root = DataTable(source=data, columns=columns, index_position=None, **kwargs)
 
+    def _show(self, data: BoardData) -> None:
+        super()._show(data)
+        draw_again(self.root)
+
 
 class _Text(DashboardComponent):  # type: ignore[misc]
     """Part of the board that is HTML, made by `_text`."""
@@ -356,6 +360,12 @@ def close_in_little_time(doc: Document) -> None:
         names = {**destroy.__globals__, "gc": SimpleNamespace(collect=lambda: 0)}
         copy = FunctionType(destroy.__code__, names, closure=destroy.__closure__)
         doc.destroy = MethodType(copy, doc)
+
+
+def draw_again(table: DataTable) -> None:
+    """Let a table show its new data: Bokeh 3.9 does not if it has as many rows as before."""
+    (number,) = table.view.tags or [0]
+    table.view.tags = [number + 1]  # what follows a change of the view shows the data
 
 
 def _figure(title: str, **kwargs: Any) -> Any:

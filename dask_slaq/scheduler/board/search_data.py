@@ -190,6 +190,7 @@ def _add_parallel(data: SearchData, rows: list[dict[str, Any]]) -> None:
 
 def _names(rows: list[dict[str, Any]]) -> list[str]:
     """Return the names of the parameters in which models differ, the first ones."""
+    rows = [row for row in rows if row["params"]]  # others have not reported
     names = dict.fromkeys(name for row in rows for name in row["params"])
     differ = (n for n in names if len({repr(row["params"].get(n)) for row in rows}) > 1)
     return list(islice(differ, MOST_AXES))

@@ -23,7 +23,7 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
 
 from dask_slaq.core.trials import STATE_COLORS
-from dask_slaq.scheduler.board.pages import close_in_little_time
+from dask_slaq.scheduler.board.pages import close_in_little_time, draw_again
 from dask_slaq.scheduler.board.search_data import (
     SearchData,
     search_data_of,
@@ -165,6 +165,7 @@ class SearchPage(DashboardComponent):  # type: ignore[misc]
         if [each.field for each in self.table.columns] != [n for n in names if n != "color"]:
             self.table.columns = [self._column(name) for name in names if name != "color"]
         self.rows.data = data.table
+        draw_again(self.table)
 
     @staticmethod
     def _column(name: str) -> TableColumn:
