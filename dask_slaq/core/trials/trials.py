@@ -43,15 +43,10 @@ LONGEST_ERROR = 300
 
 @dataclass(frozen=True)
 class Pruning:
-    """When a trial is without hope. Raises `InvalidSetting`.
+    """When a trial is without hope: after `patience` reports, if its band ends too high.
 
-    Parameters
-    ----------
-    slack : float
-        It is if the lower end of its band ends above the lowest loss reported in the search by more
-        than this part of its own distance from its start to that loss.
-    patience : int
-        Reports that it makes before.
+    That is, if its lower end is above the lowest loss reported in the search by more than the part
+    `slack` of its own distance from its start to that loss. Raises `InvalidSetting`.
     """
 
     slack: float = 0.1

@@ -152,7 +152,7 @@ def test_a_model_that_loads_data_for_long_is_dear_to_move(setup, moves_away):
     for number in range(2):
         trial = trials.at(number, "a")
         trials.report(trial, [number + 1.0], setup + 0.1)
-        trials.report(trial, [number + 0.5, number + 0.4], 0.2)
+        trials.report(trial, [number + 0.1 * (5 - k) for k in range(EXPLORE)], 0.1 * EXPLORE)
         trials.can_move(trial, 0, 1.0)
         trial.waits, trial.kept = True, EXPLORE
         assert trial.setup == pytest.approx(setup)
