@@ -32,6 +32,7 @@ from dask_slaq.worker.states import (
     Leave,
     file_of,
     freeze,
+    is_large,
     name_of,
     store,
     write,
@@ -248,7 +249,9 @@ class Desk:
         try:
             ts = self.worker.state.tasks.get(seat.key)
             name = name_of(seat.key, None if ts is None else ts.run_id, kept.reports)
-            peer = self._peer if spare and kept.nbytes <= REPLICATED else ""
+            # What is large here would fill the memory of the other worker.
+            fits = kept.nbytes <= REPLICATED and not is_large(self.worker, kept)
+            peer = self._peer if spare and fits else ""
             state = {
                 "name": "" if seat.folder else name,
                 "nbytes": kept.nbytes,

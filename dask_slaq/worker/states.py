@@ -29,6 +29,7 @@ __all__ = [
     "file_of",
     "freeze",
     "here",
+    "is_large",
     "name_of",
     "read",
     "store",
@@ -145,11 +146,17 @@ def name_of(key: Hashable, run_id: Any, reports: int) -> str:
     return f"{PREFIX}-{key}-{run_id}-{reports}"
 
 
+def is_large(worker: Worker, kept: Kept) -> bool:
+    """Return whether a state takes much of the memory of a worker."""
+    limit = worker.memory_manager.memory_limit
+    return bool(limit) and kept.nbytes > LARGE * limit  # type: ignore[operator]
+
+
 def store(worker: Worker, name: str, kept: Kept) -> None:
     """Put a state into the memory of a worker, or on its disk if it is large. On its event loop."""
     worker.update_data(data={name: kept})
-    limit, data = worker.memory_manager.memory_limit, worker.data
-    if limit and kept.nbytes > LARGE * limit:
+    data = worker.data
+    if is_large(worker, kept):
         fast: Any = getattr(data, "fast", ())
         while name in fast and data.evict() > 0:  # type: ignore[attr-defined]
             pass

@@ -8,6 +8,7 @@ here, nothing stays waiting.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -71,6 +72,8 @@ STEPS = 100
 LEAST = 1
 #: What Dask tells of a client just before it drops what the client wants.
 LEAVES = "remove-client"
+#: Part of a worker's memory above which the state of a model is large.
+LARGE = 0.02
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
 RESTARTED = "worker-restart-memory"
 
@@ -228,8 +231,9 @@ class Searches:
         # Their memory in bytes, the Unix time at which they told, and their memory limit.
         self._memory: dict[str, tuple[float, float, int]] = {}
         self._restarting: set[str] = set()  # for their memory
-        # Least memory of each worker that was seen: its process takes that without models.
-        self._bare: dict[str, float] = {}
+        # Memory of each worker before models began, and the least that was seen beside models with
+        # large states: its process takes that without them, with the libraries that they need.
+        self._bare: dict[str, tuple[float, float]] = {}
 
     # Coming and going
 
@@ -255,7 +259,7 @@ class Searches:
         elif settings.keep is not None:
             self.kept.begin(search, owner, settings.keep)
         for ws in self._scheduler.workers.values():
-            self._look_at_memory(ws)
+            self._bare_memory(ws)
         if (before := self._interrupted.pop((search.pool.client, name), None)) is not None:
             trials, runs = before
             search.runs += runs
@@ -562,6 +566,8 @@ class Searches:
         if memory is not None:
             ws = ts.processing_on
             self._memory[worker] = memory, time(), ws.memory_limit
+            if trial.nbytes > LARGE * (ws.memory_limit or math.inf):
+                self._learn_bare(search, ws, memory)
             self._learn(search.model, ws, memory, grown, first=first or not trial.reports)
         added = search.trials.report(trial, losses, computed, steps, others)
         trial.waited += waited
@@ -906,16 +912,22 @@ class Searches:
             self._limit(search, rooms, waits, wanted)
         return rooms
 
-    def _look_at_memory(self, ws: WorkerState) -> float:
-        """Return the least memory that was seen of a worker in a search, and now."""
-        memory = ws.memory.process
-        least = self._bare[ws.address] = min(self._bare.get(ws.address, memory), memory)
-        return least
+    def _bare_memory(self, ws: WorkerState) -> float:
+        """Return the bytes that the process of a worker takes without models."""
+        before, beside = self._bare.setdefault(ws.address, (ws.memory.process, math.inf))
+        return beside if beside < math.inf else before
+
+    def _learn_bare(self, search: Search, ws: WorkerState, memory: float) -> None:
+        """Learn how much of the memory of a worker its models do not take."""
+        alive = search.trials.alive.values()
+        held = sum(t.nbytes for t in alive if t.worker == ws.address and not t.away)
+        before, beside = self._bare.get(ws.address, (0.0, math.inf))
+        self._bare[ws.address] = before, min(beside, max(memory - held, before))
 
     def _fits(self, search: Search, ws: WorkerState) -> bool:
         """Return whether a worker has the memory for models that come and go, with their states."""
         largest = max((t.nbytes for t in search.trials.alive.values()), default=0)
-        limit, bare = ws.memory_limit, self._look_at_memory(ws)
+        limit, bare = ws.memory_limit, self._bare_memory(ws)
         copies = ws.nthreads + 1  # one is read or written
         return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
 

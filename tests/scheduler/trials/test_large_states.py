@@ -10,10 +10,13 @@ import pytest
 from distributed import Client, LocalCluster, Status
 
 import dask_slaq as slaq
+from dask_slaq.core.trials import trials
 
 
 @pytest.mark.slow
-def test_models_that_do_not_fit_together_leave_and_nobody_is_killed_or_paused(tmp_path):
+def test_models_that_do_not_fit_together_leave_and_nobody_is_killed_or_paused(
+    tmp_path, monkeypatch
+):
     """16 models, of which 5 fill a worker. Their states count as managed memory, and spill."""
 
     def train(number: int) -> int:
@@ -32,9 +35,10 @@ def test_models_that_do_not_fit_together_leave_and_nobody_is_killed_or_paused(tm
         assert (weights == step).all()
         return number
 
+    monkeypatch.setattr(trials, "DEAR", 4.0)  # also on a slow machine
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit="330MB", dashboard_address=None,
+            n_workers=2, threads_per_worker=1, memory_limit="360MB", dashboard_address=None,
             silence_logs=logging.CRITICAL, local_directory=str(tmp_path),
         ) as cluster,
         Client(cluster) as client,
