@@ -114,10 +114,12 @@ def _steps(number: int, parts: list[tuple[Any, _Way]]) -> Iterator[int]:
     def make() -> tuple[int, list[Any]]:
         return done, [way.take(part) for part, way in parts]
 
-    here.loop = this_run(), training.keeping(make)
     try:
         while done < number:
             done += 1
+            # The last step is made again if its result is lost: what follows the loop may use what
+            # the step leaves, such as its loss.
+            here.loop = (this_run(), training.keeping(make)) if done < number else None
             yield done - 1
     finally:
         here.loop = None

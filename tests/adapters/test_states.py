@@ -251,6 +251,23 @@ def test_a_killed_process_costs_at_most_two_steps_per_model(library, tmp_path):
     assert sum(again) <= 2 * len(rates)
 
 
+@with_plugin(TWO)
+async def test_the_loop_has_a_last_step_when_its_result_is_lost(c, s, plugin, a, b):
+    async with slaq.search("models", client=c, steps=ROUNDS):
+        futures = c.map(last_loss, range(4), pure=False)
+    losses = await c.gather(futures)
+    await b.close()  # and results with it
+    assert await c.gather(futures) == losses
+    assert plugin.failed is None
+
+
+def last_loss(offset: int) -> float:
+    for step in slaq.steps(ROUNDS):
+        loss = offset + 1 / (step + 1)
+        slaq.report(loss)
+    return loss
+
+
 @pytest.mark.parametrize("part", [3, "model", (1, 2), None])
 def test_parts_that_cannot_be_put_back_are_refused(part):
     with pytest.raises(InvalidSetting, match=r"slaq.resume\(\)"):
