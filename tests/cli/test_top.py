@@ -237,7 +237,7 @@ def test_top_shows_the_best_models_of_a_search():
     )
     with cluster, Client(cluster) as client:
         client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        with slaq.search("grid") as search:
+        with slaq.search("grid", client=client) as search:  # another one may be current here
             futures = search.map(hold_then_report, [{"lr": 0.5}, {"lr": 0.25}])
 
             async def look():
@@ -249,7 +249,7 @@ def test_top_shows_the_best_models_of_a_search():
                     return shown(app, "#explanation")
 
             lines = asyncio.run(look()).splitlines()
-            Event("go").set()
+            Event("go", client=client).set()
             wait(futures)
     head = next(i for i, line in enumerate(lines) if "loss" in line and "lr" in line)
     assert lines[head + 1].split()[:2] == ["1", "0.25"]

@@ -346,7 +346,12 @@ class Searches:
                 seen = {trial["key"] for trial in known}
                 rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
-        return self.ended.get(run)
+        found = self.ended.get(run)
+        if not curves:
+            for row in found:
+                for part in ("steps", "losses", "others"):
+                    row.pop(part, None)
+        return found
 
     def names(self) -> list[str]:
         """Return the names of the searches that run or ended lately, the newest first."""
