@@ -99,7 +99,7 @@ def test_the_best_models_of_a_search_are_ready_first():
 def test_an_optuna_study_is_a_search():
     pytest.importorskip("optuna_integration")
     counts, best = run("optuna_search.py").splitlines()
-    assert counts == "12 trials, 180 reports"
+    assert counts == "12 trials of 12 models, 180 reports"
     assert float(re.search(r"loss (\S+) with", best)[1]) < 0.5
 
 

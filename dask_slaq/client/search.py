@@ -124,7 +124,7 @@ class Search(Job):
         NoPlugin
             The scheduler no longer runs the plugin.
         """
-        return self._ask(lambda rows: rows)
+        return self._ask(lambda rows: rows, curves=True)
 
     def best(self) -> Any:
         """Return the best model that is done: the one with the lowest last loss, or highest score.
@@ -179,7 +179,7 @@ class Search(Job):
             coordinates ``key``, ``state`` and ``params_NAME`` are per model. With an asynchronous
             client, an awaitable is returned.
         """
-        return self._ask(lambda rows: as_curves(rows, metric))
+        return self._ask(lambda rows: as_curves(rows, metric), curves=True)
 
     def set(  # type: ignore[override]
         self,
@@ -214,7 +214,8 @@ class Search(Job):
 
     def plot(self) -> Any:
         """Return a Matplotlib figure of the losses of all models, and of the parameters."""
-        return self._ask(lambda rows: draw_search(self.name, rows, self._settings["search"]))
+        settings = self._settings["search"]
+        return self._ask(lambda rows: draw_search(self.name, rows, settings), curves=True)
 
     def __repr__(self) -> str:
         left = "not begun" if self._entered_with is None else "its block was left"
@@ -225,15 +226,22 @@ class Search(Job):
         if client is None or client.asynchronous:
             return escape(repr(self))
         try:
-            return as_html(self.name, self.trials(), self._maximizes)
+            return str(self._ask(lambda rows: as_html(self.name, rows, self._maximizes)))
         except Exception as error:  # a notebook must show its cell
             return escape(f"{self!r} ({error})")
 
-    def _ask(self, made: Callable[[list[dict[str, Any]]], Any]) -> Any:
-        """Return what is made of the trials; an awaitable with an asynchronous client."""
+    def _ask(self, made: Callable[[list[dict[str, Any]]], Any], *, curves: bool = False) -> Any:
+        """Return what is made of the trials; an awaitable with an asynchronous client.
+
+        The `curves` of many models take long to be sent.
+        """
         if self._entered_with is None:
             raise SlaqError(f"search {self.name!r} has not begun: enter its 'with' block first")
-        return self._entered_with.sync(self._made_of_trials, self._entered_with, made)
+
+        async def make(client: Client) -> Any:
+            return made(await self._trials(client, curves))
+
+        return self._entered_with.sync(make, self._entered_with)
 
     def train_on(
         self, keys: Any = None, *, best: int | None = None, steps: int, **arguments: Any
@@ -291,11 +299,6 @@ class Search(Job):
             return ask_and_submit()
         return submit_again(client, client.sync(ask), annotations, changes)
 
-    async def _made_of_trials(
-        self, client: Client, made: Callable[[list[dict[str, Any]]], Any]
-    ) -> Any:
-        return made(await self._trials(client))
-
     def _best(self, rows: list[dict[str, Any]]) -> Best:
         row = best_row(rows, self._maximizes)
         if row is None:
@@ -325,10 +328,10 @@ class Search(Job):
         """Raise SlaqError: the tasks of a search call `report` themselves."""
         raise SlaqError(f"the tasks of search {self.name!r} call dask_slaq.report(loss) themselves")
 
-    async def _trials(self, client: Client) -> list[dict[str, Any]]:
+    async def _trials(self, client: Client, curves: bool) -> list[dict[str, Any]]:
         if self._plain:
             return []
-        told = await request(client, "slaq_trials", run=self._run, curves=True)
+        told = await request(client, "slaq_trials", run=self._run, curves=curves)
         return read_rows(told, self._given)
 
     def _enter(self, client: Client) -> Search:

@@ -6,7 +6,6 @@ import asyncio
 
 import dask
 import pytest
-from distributed import Client, Event, LocalCluster, wait
 from scheduler_process import free_port
 
 import dask_slaq as slaq
@@ -219,38 +218,3 @@ def test_top_with_two_hundred_jobs_writes_only_what_has_changed(file, training):
         assert app.job is None
 
     top(file, scenario)
-
-
-def hold_then_report(params):
-    slaq.report(params["lr"])
-    Event("go").wait()
-    slaq.report(params["lr"] / 2)
-
-
-def test_top_shows_the_best_models_of_a_search():
-    pytest.importorskip("textual")
-    from dask_slaq.cli.connection import Where
-    from dask_slaq.cli.top.app import Top
-
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-    )
-    with cluster, Client(cluster) as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        with slaq.search("grid") as search:
-            futures = search.map(hold_then_report, [{"lr": 0.5}, {"lr": 0.25}])
-
-            async def look():
-                app = Top(Where(address=cluster.scheduler_address), interval=0.1)
-                async with app.run_test(size=(120, 30)) as pilot:
-                    await until(pilot, lambda: app.job == "grid")
-                    await pilot.press("e")
-                    await until(pilot, lambda: "0.25" in shown(app, "#explanation"))
-                    return shown(app, "#explanation")
-
-            lines = asyncio.run(look()).splitlines()
-            Event("go").set()
-            wait(futures)
-    head = next(i for i, line in enumerate(lines) if "loss" in line and "lr" in line)
-    assert lines[head + 1].split()[:2] == ["1", "0.25"]
-    assert lines[head + 2].split()[:2] == ["2", "0.5"]

@@ -427,7 +427,12 @@ class Searches:
                 seen = {trial["key"] for trial in known}
                 rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
-        return self.ended.get(run)
+        found = self.ended.get(run)
+        if not curves:
+            for row in found:
+                for part in ("steps", "losses", "others"):
+                    row.pop(part, None)
+        return found
 
     def train_on(self, run: str, keys: Any, best: int | None, steps: int) -> list[dict[str, Any]]:
         """Return tasks of trials that have ended, and names of their states, which are kept.
