@@ -68,8 +68,8 @@ PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
 #: Reports in which a model whose length is unknown is taken to grow.
 STEPS = 100
 #: Models per thread that must have room beside those that wait on a worker. With less, those that
-#: may leave it do.
-LEAST = 1
+#: may leave it do; one more begins before they have left.
+LEAST = 2
 #: What Dask tells of a client just before it drops what the client wants.
 LEAVES = "remove-client"
 #: Part of a worker's memory above which the state of a model is large.
