@@ -45,8 +45,8 @@ INSTEAD: dict[type[ast.AST], type[ast.AST]] = {
     ast.GtE: ast.Gt,
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
+    ast.In: ast.NotIn,  # codespell:ignore
+    ast.NotIn: ast.In,  # codespell:ignore
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
     ast.And: ast.Or,
