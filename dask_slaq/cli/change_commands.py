@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -116,22 +116,33 @@ def policy(name: str | None, where: Where) -> None:
     "--max-jobs", type=float, help="Most jobs and searches at once, others wait; inf for no limit."
 )
 @click.option("--latest", type=float, help="Factor of their fair time at which later jobs end.")
+@click.option(
+    "--core-hours", type=float, help="Budget of the period, in core-hours; inf for no budget."
+)
+@click.option("--period", metavar="DAYS", help="Period of the budget, such as 30d.")
+@click.option(
+    "--over",
+    type=click.Choice(["wait", "spare"]),
+    help="Above the budget: new jobs wait, or all run on what nobody else wants.",
+)
 @scheduler_options
-def set_owner(owner: str, where: Where, **settings: float | None) -> None:
+def set_owner(owner: str, where: Where, **settings: float | str | None) -> None:
     """Change settings of OWNER: ann@desk, ann for all of her machines, or default.
 
     \b
     Example:
         dask slaq owners set ann --max-threads 8 --max-jobs 4
+        dask slaq owners set ann --core-hours 3000 --period 30d
 
     Those that are not given stay. A change takes effect at once, and lasts until the next one or
     the scheduler's end. Only operators (slaq.operators) may do it; everyone if there are none.
     """
     from dask_slaq import client as api
 
-    given = _given(settings, "--weight, --max-threads, --max-jobs")
-    ask(where, lambda client: api.set_owner(owner, client=client, **given))  # type: ignore[arg-type]
-    values = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in given.items())
+    given = _given(settings, "--weight, --max-threads, --max-jobs, --core-hours")
+    ask(where, lambda client: api.set_owner(owner, client=client, **given))
+    shown = {n.replace("_", "-"): f"{v:g}" if isinstance(v, float) else v for n, v in given.items()}
+    values = ", ".join(f"{name} {value}" for name, value in shown.items())
     _say(f"{owner}: {values}, until the scheduler ends")
 
 
@@ -158,7 +169,7 @@ def set_limit(label: str, most: str, where: Where) -> None:
     _say(f"{label}: {most} at once, until the scheduler ends")
 
 
-def _given(settings: dict[str, float | None], options: str) -> dict[str, float]:
+def _given(settings: Mapping[str, Any], options: str) -> dict[str, Any]:
     given = {name: value for name, value in settings.items() if value is not None}
     if not given:
         raise click.UsageError(f"nothing to change: give {options}, ...")

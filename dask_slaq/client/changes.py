@@ -145,6 +145,9 @@ def set_owner(
     max_threads: float | None = None,
     max_jobs: float | None = None,
     latest: float | None = None,
+    core_hours: float | None = None,
+    period: str | float | None = None,
+    over: str | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of an owner, until the scheduler ends. Settings that are None stay.
@@ -157,6 +160,13 @@ def set_owner(
         Most threads; inf for no limit.
     max_jobs : float, optional
         Most jobs and searches at once; inf for no limit. Those that run go on.
+    core_hours : float, optional
+        Budget: core-hours that it may use within the period; inf for none.
+    period : str or float, optional
+        Period of the budget in whole days, such as ``"30d"``, or in seconds.
+    over : str, optional
+        What happens above the budget: new jobs ``"wait"``, or all jobs run on what nobody else
+        wants, ``"spare"``. Those that run go on, on that.
     weight, latest, client : optional
         As of `set_job`: the weight is relative to other owners, and later jobs end at the latest.
 
@@ -165,8 +175,9 @@ def set_owner(
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was changed.
     """
-    given = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
-    return _ask(client, "slaq_owner", owner=owner, **given)
+    limits = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
+    budget = _given(core_hours=core_hours, period=period, over=over)
+    return _ask(client, "slaq_owner", owner=owner, **limits, **budget)
 
 
 def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:
@@ -189,7 +200,7 @@ def set_limit(label: str, most: int | None, client: Client | None = None) -> Any
     return _ask(client, "slaq_limit", label=label, most=most)
 
 
-def _given(**settings: float | None) -> dict[str, float]:
+def _given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 

@@ -237,6 +237,13 @@ class Engine:
         if self.owners is not None:
             self.owners.observe_use(used)
 
+    def set_spare(self, owners: Collection[str]) -> bool:
+        """Let `owners` run on what nobody else wants, and no others. Returns if that is new.
+
+        Without shares of owners it has no effect.
+        """
+        return self.owners is not None and self.owners.set_spare(owners)
+
     def set_floor(self, job: str, threads: float) -> bool:
         """Set the floor of a job in `threads`, 0 for none. Returns whether it changed."""
         return self._set("floor", job, threads)

@@ -24,6 +24,7 @@ class Group:
     most: float = math.inf  # maximum number of threads
     deserved: float = 1.0  # threads
     tokens: float = 0.0  # core-seconds to be served before any index
+    spare: bool = False  # whether they run on what nobody else wants
     pools: list[Any] = field(default_factory=list)
     running: float = 0.0  # threads that the tasks on workers use
 

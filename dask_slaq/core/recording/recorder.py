@@ -181,6 +181,11 @@ class Recorder:
             self._used = known
             self._say("use", used=known)
 
+    def set_spare(self, owners: Collection[str]) -> None:
+        """Let owners run on what is spare and record it if it changed. See `Engine.set_spare`."""
+        if self.engine.set_spare(owners):
+            self._say("spare", owners=sorted(owners))
+
     def set_floor(self, job: str, threads: float) -> None:
         """Set the floor of a job and record it if it changed. See `Engine.set_floor`."""
         if self.engine.set_floor(job, threads):

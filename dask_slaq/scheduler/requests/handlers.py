@@ -299,7 +299,9 @@ class Messages:
         """Return usage of the last `seconds`, summed `by` owner, kind, job or day."""
         if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
             raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
-        return await self.plugin.jobs.accounts.query(check_by(by), seconds)
+        jobs = self.plugin.jobs
+        found = await jobs.accounts.query(check_by(by), seconds)
+        return {**found, "budgets": [each.as_dict() for each in jobs.budgets.all()]}
 
     def explain(self, job: Any) -> dict[str, Any]:
         """Return why a job has what it has, or waits. See `explain`."""
