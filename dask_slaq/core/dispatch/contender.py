@@ -92,6 +92,11 @@ class Contender:
     key: Key | None = None
     key_until: float = -math.inf
 
+    @property
+    def on_spare(self) -> bool:
+        """Whether its tasks run on what nobody else wants."""
+        return self.group is not None and self.group.spare
+
     def owed(self, now: float) -> float:
         """Return the core-seconds that the job is owed: they accrue over time, up to a maximum."""
         if not self.rate:

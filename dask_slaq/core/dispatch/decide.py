@@ -485,6 +485,8 @@ def _is_kept_from(turn: Turn, pool: Contender, entry: Entry, place: Place, more:
 
 
 def _comes_before(one: Contender, other: Contender, threads: int) -> bool:
+    if one.on_spare != other.on_spare:
+        return other.on_spare
     if one.index == other.index:
         behind = SLACK * threads / 2 / (one.weight + other.weight)
         return one.service + behind < other.service

@@ -110,7 +110,7 @@ class Order:
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
             service += SLACK * pool.share / pool.weight  # results in memory are used before
-        later = 2 if group is not None and group.spare else int(turn > OWNER_OWED)
+        later = 2 if pool.on_spare else int(turn > OWNER_OWED)
         return Key(
             later, -owner_lag * (later == 0), turn, since, -pool.index, service,
             running / pool.weight, pool.name,
