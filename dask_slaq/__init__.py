@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         pause,
         progress,
         report,
+        reservations,
+        reserve,
         resume,
         search,
         set_limit,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         status,
         stop,
         submit,
+        unreserve,
         usage,
     )
     from dask_slaq.client import set_job as set
@@ -50,6 +53,8 @@ __all__ = [
     "pause",
     "progress",
     "report",
+    "reservations",
+    "reserve",
     "resume",
     "search",
     "set",
@@ -61,6 +66,7 @@ __all__ = [
     "status",
     "stop",
     "submit",
+    "unreserve",
     "usage",
 ]
 

@@ -115,6 +115,7 @@ class Owners:
     _factor: FloatArray | None = None
     _latest: FloatArray | None = None
     _spare: frozenset[str] = frozenset()  # owners over their budget
+    _reserved: Mapping[str, float] = field(default_factory=dict)  # threads now, by name of an owner
 
     def of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner."""
@@ -133,6 +134,14 @@ class Owners:
         """Let `owners` run on what nobody else wants, and no others. Returns if that is new."""
         before, self._spare = self._spare, frozenset(owners)
         return self._spare != before
+
+    def set_reserved(self, threads: Mapping[str, float]) -> bool:
+        """Let owners deserve at least so many `threads`, and no others. Returns if that is new.
+
+        What is reserved for ``ann`` is for all of her machines together.
+        """
+        before, self._reserved = self._reserved, dict(threads)
+        return self._reserved != before
 
     def observe_use(self, used: Mapping[str, float]) -> None:
         """Record what owners `used` lately, in core-seconds that fade; empty not to count it."""
@@ -254,10 +263,22 @@ class Owners:
         weight = self._weight(order)
         limit = np.array([self.of(owner).max_threads for owner in order.owners])
         cap = np.minimum(limit, most)
-        fair = fair_fill(weight, 0.0 * weight, cap, capacity)
+        floor = self._floors(order, weight, cap)
+        fair = fair_fill(weight, floor, cap, capacity)
         if self._factor is None or self._latest is None:
             return fair
-        return fair_fill(weight * self._factor, fair / self._latest, cap, capacity)
+        least = np.maximum(floor, fair / self._latest)
+        return fair_fill(weight * self._factor, least, cap, capacity)
+
+    def _floors(self, order: Order, weight: FloatArray, cap: FloatArray) -> FloatArray:
+        """Return the reserved threads (n_owners,) that owners can use, at most `cap` each."""
+        floor, spare = 0.0 * cap, self._spare
+        for name, threads in self._reserved.items():
+            names = [name in (o, o.partition("@")[0]) and o not in spare for o in order.owners]
+            if (mine := np.flatnonzero(names)).size:
+                room = cap[mine] - floor[mine]
+                floor[mine] += fair_fill(weight[mine], 0.0 * room, room, threads)
+        return floor
 
 
 def standings(

@@ -28,6 +28,7 @@ from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.pools import Pool
+from dask_slaq.scheduler.reserved import KeptReservations
 from dask_slaq.scheduler.views import etas, stage_of, status_of_jobs, values_of_jobs
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class ScheduledJobs:
             settings.half_life,
             self.check_budgets,
         )
+        self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
         self.budgets = Budgets(self.accounts.spent)
         self.check_budgets()
 
@@ -551,6 +553,7 @@ class ScheduledJobs:
         self._reserve(sum(workers.values()))
         if self.accounts.half_life is not None:
             engine.observe_use(self.accounts.lately(self.owner.values()))
+        engine.set_reserved(self.reservations.now())
         if engine.owners is not None:
             engine.set_spare(set(filter(self.is_spare, self.owner.values())))
         eligible = {

@@ -56,9 +56,11 @@ logger = logging.getLogger(__name__)
 REQUESTS = (
     *("introduce", "open", "close", "trials", "left", "status", "history", "bindings", "curve"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
+    *("reserve", "unreserve", "reservations"),
 )
 #: Those that change something, and those that need no registered plugin.
-AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", "left", "audit")
+AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
+ALWAYS = ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
 OF_CLIENT = ("introduce", "open", "close")
 PEOPLES = (*OF_CLIENT, "steer")
@@ -354,6 +356,25 @@ class Messages:
             )
         set_limit(self.plugin.jobs, label, most)
         self.plugin.changed()
+
+    async def reserve(
+        self, owner: Any, threads: Any, begin: Any, end: Any, by: Any = ""
+    ) -> dict[str, Any]:
+        """Reserve threads for an owner. Returns the reservation; see `Reservations.reserve`."""
+        check_operator(self.plugin.settings.operators, by, "reserve threads")
+        made = await self.plugin.jobs.reservations.reserve(owner, threads, begin, end)
+        self.plugin.changed()
+        return made
+
+    async def unreserve(self, number: Any, by: Any = "") -> None:
+        """Remove a reservation by its number."""
+        check_operator(self.plugin.settings.operators, by, "remove reservations")
+        await self.plugin.jobs.reservations.remove(number)
+        self.plugin.changed()
+
+    async def reservations(self) -> list[dict[str, Any]]:
+        """Return the reservations that have not ended, by when they begin."""
+        return await self.plugin.jobs.reservations.as_dicts()
 
     # Messages of streams, each by the client or worker of the stream
 
