@@ -108,12 +108,29 @@ def policy(name: str | None, where: Where) -> None:
     _say(f"the policy is {name}")
 
 
+def _amounts(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """Return amounts such as ``GPU=4,TPU=1`` by name."""
+    if text is None:
+        return None
+    try:
+        given = [] if text == "none" else text.split(",")
+        return {name: float(amount) for name, _, amount in (one.rpartition("=") for one in given)}
+    except ValueError:
+        raise click.BadParameter(f"amounts are like GPU=4, or none, not {text!r}") from None
+
+
 @click.command("set")
 @click.argument("owner")
 @click.option("--weight", type=float, help="Share relative to other owners, above 0.")
 @click.option("--max-threads", type=float, help="Most threads; inf for no limit.")
 @click.option(
     "--max-jobs", type=float, help="Most jobs and searches at once, others wait; inf for no limit."
+)
+@click.option(
+    "--max-resources",
+    metavar="GPU=4,...",
+    callback=_amounts,
+    help="Most of each resource in use at once, in place of all earlier ones; none for no limit.",
 )
 @click.option("--latest", type=float, help="Factor of their fair time at which later jobs end.")
 @click.option(
@@ -126,7 +143,7 @@ def policy(name: str | None, where: Where) -> None:
     help="Above the budget: new jobs wait, or all run on what nobody else wants.",
 )
 @scheduler_options
-def set_owner(owner: str, where: Where, **settings: float | str | None) -> None:
+def set_owner(owner: str, where: Where, **settings: Any) -> None:
     """Change settings of OWNER: ann@desk, ann for all of her machines, or default.
 
     \b
@@ -142,6 +159,8 @@ def set_owner(owner: str, where: Where, **settings: float | str | None) -> None:
     given = _given(settings, "--weight, --max-threads, --max-jobs, --core-hours")
     ask(where, lambda client: api.set_owner(owner, client=client, **given))
     shown = {n.replace("_", "-"): f"{v:g}" if isinstance(v, float) else v for n, v in given.items()}
+    if (most := given.get("max_resources")) is not None:
+        shown["max-resources"] = ",".join(f"{n}={v:g}" for n, v in most.items()) or "none"
     values = ", ".join(f"{name} {value}" for name, value in shown.items())
     _say(f"{owner}: {values}, until the scheduler ends")
 

@@ -14,6 +14,8 @@ from dask_slaq.core.settings import BLOCKED, OUTSIDE, STOP, check_job_settings
 from dask_slaq.worker import resume_trial
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from distributed import Client
 
     from dask_slaq.client.job_block import Job
@@ -148,6 +150,7 @@ def set_owner(
     core_hours: float | None = None,
     period: str | float | None = None,
     over: str | None = None,
+    max_resources: Mapping[str, float] | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of an owner, until the scheduler ends. Settings that are None stay.
@@ -167,6 +170,9 @@ def set_owner(
     over : str, optional
         What happens above the budget: new jobs ``"wait"``, or all jobs run on what nobody else
         wants, ``"spare"``. Those that run go on, on that.
+    max_resources : mapping of str to float, optional
+        Most of each resource that tasks of its jobs use at once, such as ``{"GPU": 4}``, in place
+        of all earlier ones.
     weight, latest, client : optional
         As of `set_job`: the weight is relative to other owners, and later jobs end at the latest.
 
@@ -177,7 +183,8 @@ def set_owner(
     """
     limits = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
     budget = _given(core_hours=core_hours, period=period, over=over)
-    return _ask(client, "slaq_owner", owner=owner, **limits, **budget)
+    resources = _given(max_resources=max_resources)
+    return _ask(client, "slaq_owner", owner=owner, **limits, **budget, **resources)
 
 
 def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:

@@ -21,7 +21,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
-from dask_slaq.core.settings import check_latest, is_number, is_whole, shown
+from dask_slaq.core.settings import check_latest, check_resources, is_number, is_whole, shown
 from dask_slaq.core.usage import DAY, MOST_DAYS
 
 __all__ = [
@@ -60,6 +60,7 @@ class OwnerTerms(NamedTuple):
     core_hours: float = math.inf  # budget: core-hours of the last days
     period: float = 30 * DAY  # seconds of these, whole days
     over: str = ON_SPARE  # what happens above it: `WAIT` or `ON_SPARE`
+    max_resources: Mapping[str, float] | None = None  # most of each resource in use by its jobs
 
     @property
     def has_budget(self) -> bool:
@@ -77,6 +78,7 @@ class OwnerGrant(NamedTuple):
     factor: float = 1.0  # by which its weight counts, because of what it used lately
     lately: float = 1.0  # what it used lately, over its share of what all owners did
     spare: bool = False  # whether it runs on what nobody else wants
+    max_resources: Mapping[str, float] | None = None  # hard limits
 
 
 @dataclass(slots=True)
@@ -225,9 +227,9 @@ class Owners:
         for owner, whole, fair, yields, over in zip(order.owners, *columns, strict=True):
             account = self._accounts[owner]
             account.deserved, account.gone = fair, 0.0
-            tokens, most = max(account.balance + fair * epoch, 0.0), self.of(owner).max_threads
-            use = yields, over, owner in self._spare
-            grants[owner] = OwnerGrant(whole, tokens, most, account.got, *use)
+            tokens, terms = max(account.balance + fair * epoch, 0.0), self.of(owner)
+            use = account.got, yields, over, owner in self._spare
+            grants[owner] = OwnerGrant(whole, tokens, terms.max_threads, *use, terms.max_resources)
         for gone in self._accounts.keys() - grants.keys():
             account = self._accounts[gone]
             account.deserved, account.gone = 0.0, account.gone + elapsed
@@ -327,7 +329,7 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
                     f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
-                    "max-jobs, latest, and budget with core-hours, period and over"
+                    "max-jobs, max-resources, latest, and budget with core-hours, period and over"
                 )
             if key == "over":
                 if number not in (WAIT, ON_SPARE):
@@ -337,6 +339,8 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                     )
             elif key == "period":
                 terms[key] = _period(owner, number)
+            elif key == "max_resources":
+                terms[key] = check_resources(number)
             elif key == "latest":
                 check_latest(number)
             elif number == math.inf and key != "weight":  # no limit
@@ -351,7 +355,7 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                     f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
                     f"most {_MOST.get(key, 1e6):g}, not {shown(number)}"
                 )
-            if key not in ("over", "period"):
+            if key not in ("over", "period", "max_resources"):
                 terms[key] = float(number)
         found[owner] = OwnerTerms(**terms)
     return found

@@ -286,7 +286,10 @@ class ScheduledJobs:
         """Return the group of an owner until the next decision; None without owners."""
         if self.engine.owners is None:
             return None
-        return Group(self.terms_of(owner).max_threads, spare=self.is_spare(owner))
+        terms = self.terms_of(owner)
+        return Group(
+            terms.max_threads, spare=self.is_spare(owner), resources=terms.max_resources or {}
+        )
 
     def is_spare(self, owner: str) -> bool:
         """Return whether an owner runs on what nobody else wants."""
@@ -510,7 +513,8 @@ class ScheduledJobs:
         They are in any case while a job is paused or waits for another one of its owner, or an
         owner has a limit.
         """
-        limited = any(group.most < math.inf for group in self.pools.groups.values())
+        groups = self.pools.groups.values()
+        limited = any(group.most < math.inf or group.resources for group in groups)
         if limited or any(pool.paused for pool in self.pools.pools.values()):
             return True
         if not self.engine.traits.holds_tasks:

@@ -74,6 +74,11 @@ def test_operators_change_owners_and_limits(run, training):
     assert run("owners").output.splitlines()[0].split()[-4:-1] == ["core-h", "left", "finished"]
     line = "eve has used 0 of 3000 core-hours of the last 7 days: 3000 are left"
     assert run("usage").output.splitlines()[-2] == line
+    assert "max-resources GPU=4," in run("owners", "set", "eve", "--max-resources", "GPU=4").output
+    assert json.loads(run("owners", "--json").output)["eve"]["max_resources"] == {"GPU": 4}
+    assert "max-resources none," in run("owners", "set", "eve", "--max-resources", "none").output
+    refused(run("owners", "set", "eve", "--max-resources", "GPU=-1"), "amounts > 0")
+    assert run("owners", "set", "eve", "--max-resources", "GPU").exit_code == 2
     refused(run("owners", "set", "eve", "--period", "3 h"), "period of owner 'eve'", "'3 h'")
     assert run("owners", "set", "eve").exit_code == 2
     assert run("limits").output == "no label has a limit (slaq.limits)\n"

@@ -282,7 +282,13 @@ class Pools:
             pool = self.pools[each.job]
             pool.put_into_force(each, now, guaranteed=pool.floor or not by_service)
         self.groups = {
-            owner: Group(grant.max_threads, grant.deserved, grant.tokens, grant.spare)
+            owner: Group(
+                grant.max_threads,
+                grant.deserved,
+                grant.tokens,
+                grant.spare,
+                resources=grant.max_resources or {},
+            )
             for owner, grant in owners.items()
         }
         for name, pool in self.pools.items() if self.groups else ():
@@ -395,6 +401,8 @@ class Pools:
             if busy and (pool.gang or entry.rootish):
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
+                continue
+            if pool.group is not None and not pool.group.supplies(entry.kind.resources or ()):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
             if self.limits.room_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):

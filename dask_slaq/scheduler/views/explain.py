@@ -156,6 +156,9 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
         return f"{_doing(pool)}: its owner is at its limit of max-threads ({pool.group.most:g})"
+    if (name := _full_resource(pool)) is not None and pool.group is not None:
+        most = pool.group.resources[name]
+        return f"{_doing(pool)}: its owner is at its limit of {name} ({most:g})"
     last = ahead or len(pool.running) >= pool.most
     if last and jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
@@ -206,6 +209,8 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
         return [f"slaq.resume({found['job']!r})"]
     if pool.group is not None and not pool.group.has_room():
         return ["a higher max-threads of its owner in slaq.owners, or fewer jobs of the owner"]
+    if (name := _full_resource(pool)) is not None:
+        return [f"a higher max-resources of its owner for {name}, or fewer jobs of the owner"]
     hints = [_MORE] if pool.ready and jobs.is_spare(found["owner"]) else []
     if len(pool.running) >= pool.most and jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
@@ -231,6 +236,14 @@ def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
         f"its owner used {grant.lately:.2g} times its share lately (half-life "
         f"{half_life / DAY:.3g} days): its weight counts {grant.factor:.2g} times"
     )
+
+
+def _full_resource(pool: Pool) -> str | None:
+    """Return the resource at whose limit its owner is, if no ready task can do without it."""
+    if pool.group is None or not pool.kinds:
+        return None
+    full = [pool.group.full_resource(kind.resources or ()) for kind in pool.kinds]
+    return None if None in full else full[0]
 
 
 def _budget(jobs: ScheduledJobs, owner: str) -> str:

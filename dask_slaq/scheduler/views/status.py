@@ -141,6 +141,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             "weight": own.weight,
             "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
             "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
+            "max_resources": dict(own.max_resources or {}),
             "core_hours": own.core_hours if own.has_budget else None,
             "core_hours_left": None if spending is None else spending.left,
             "spare": jobs.is_spare(owner),
