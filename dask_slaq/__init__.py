@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         pause,
         progress,
         report,
+        reservations,
+        reserve,
         resume,
         search,
         set_limit,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         stop,
         submit,
         trial,
+        unreserve,
         usage,
     )
     from dask_slaq.client import set_job as set
@@ -54,6 +57,8 @@ __all__ = [
     "pause",
     "progress",
     "report",
+    "reservations",
+    "reserve",
     "resume",
     "search",
     "set",
@@ -67,6 +72,7 @@ __all__ = [
     "stop",
     "submit",
     "trial",
+    "unreserve",
     "usage",
 ]
 

@@ -147,8 +147,8 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
         (
             {"notify": {"ann": {"command": "mail", "events": ["ended"]}}},
             "slaq.notify: 'ended' is not an event of which 'ann' may be told; events are: "
-            "reached, late, converged, stalled, diverged, silent, blocked, done, stopped, failed, "
-            "lost, fell back, audit",
+            "reached, late, converged, stalled, diverged, silent, blocked, budget, done, stopped, "
+            "failed, lost, fell back, audit",
         ),
         (
             {"identity": "ssl"},

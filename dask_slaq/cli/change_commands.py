@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -108,6 +108,17 @@ def policy(name: str | None, where: Where) -> None:
     _say(f"the policy is {name}")
 
 
+def _amounts(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """Return amounts such as ``GPU=4,TPU=1`` by name."""
+    if text is None:
+        return None
+    try:
+        given = [] if text == "none" else text.split(",")
+        return {name: float(amount) for name, _, amount in (one.rpartition("=") for one in given)}
+    except ValueError:
+        raise click.BadParameter(f"amounts are like GPU=4, or none, not {text!r}") from None
+
+
 @click.command("set")
 @click.argument("owner")
 @click.option("--weight", type=float, help="Share relative to other owners, above 0.")
@@ -115,23 +126,42 @@ def policy(name: str | None, where: Where) -> None:
 @click.option(
     "--max-jobs", type=float, help="Most jobs and searches at once, others wait; inf for no limit."
 )
+@click.option(
+    "--max-resources",
+    metavar="GPU=4,...",
+    callback=_amounts,
+    help="Most of each resource in use at once, in place of all earlier ones; none for no limit.",
+)
 @click.option("--latest", type=float, help="Factor of their fair time at which later jobs end.")
+@click.option(
+    "--core-hours", type=float, help="Budget of the period, in core-hours; inf for no budget."
+)
+@click.option("--period", metavar="DAYS", help="Period of the budget, such as 30d.")
+@click.option(
+    "--over",
+    type=click.Choice(["wait", "spare"]),
+    help="Above the budget: new jobs wait, or all run on what nobody else wants.",
+)
 @scheduler_options
-def set_owner(owner: str, where: Where, **settings: float | None) -> None:
+def set_owner(owner: str, where: Where, **settings: Any) -> None:
     """Change settings of OWNER: ann@desk, ann for all of her machines, or default.
 
     \b
     Example:
         dask slaq owners set ann --max-threads 8 --max-jobs 4
+        dask slaq owners set ann --core-hours 3000 --period 30d
 
     Those that are not given stay. A change takes effect at once, and lasts until the next one or
     the scheduler's end. Only operators (slaq.operators) may do it; everyone if there are none.
     """
     from dask_slaq import client as api
 
-    given = _given(settings, "--weight, --max-threads, --max-jobs")
-    ask(where, lambda client: api.set_owner(owner, client=client, **given))  # type: ignore[arg-type]
-    values = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in given.items())
+    given = _given(settings, "--weight, --max-threads, --max-jobs, --core-hours")
+    ask(where, lambda client: api.set_owner(owner, client=client, **given))
+    shown = {n.replace("_", "-"): f"{v:g}" if isinstance(v, float) else v for n, v in given.items()}
+    if (most := given.get("max_resources")) is not None:
+        shown["max-resources"] = ",".join(f"{n}={v:g}" for n, v in most.items()) or "none"
+    values = ", ".join(f"{name} {value}" for name, value in shown.items())
     _say(f"{owner}: {values}, until the scheduler ends")
 
 
@@ -158,7 +188,7 @@ def set_limit(label: str, most: str, where: Where) -> None:
     _say(f"{label}: {most} at once, until the scheduler ends")
 
 
-def _given(settings: dict[str, float | None], options: str) -> dict[str, float]:
+def _given(settings: Mapping[str, Any], options: str) -> dict[str, Any]:
     given = {name: value for name, value in settings.items() if value is not None}
     if not given:
         raise click.UsageError(f"nothing to change: give {options}, ...")

@@ -13,6 +13,7 @@ from dask_slaq.cli.demo import demo
 from dask_slaq.cli.look_commands import audit, explain, jobs, limits, owners, workers
 from dask_slaq.cli.memory import memory
 from dask_slaq.cli.replay import replay
+from dask_slaq.cli.reserve import reserve
 from dask_slaq.cli.simulate import simulate
 from dask_slaq.cli.top import top
 from dask_slaq.cli.usage import usage
@@ -24,7 +25,7 @@ def slaq() -> None:
 
 
 LOOK = (top, jobs, owners, limits, workers, explain, audit, usage)
-STEER = (set_job, pause, resume, stop, policy)
+STEER = (set_job, pause, resume, stop, policy, reserve)
 for command in (demo, replay, simulate, advise, memory, *LOOK, *STEER):
     slaq.add_command(command)
 owners.add_command(set_owner)

@@ -36,6 +36,7 @@ _OWNER_COLUMNS = (
     ("idle", "idle", 3),
     ("factor", "factor", 2),
     ("core-s", "core_seconds", 4),
+    ("core-h left", "core_hours_left", 4),
     ("finished", "finished_jobs", 9),
     ("reduction", "loss_reduction", 3),
 )
@@ -110,9 +111,11 @@ def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the standing and the usage of every owner as a readable table."""
     if not owners:
         return "no owner has had a job, and slaq.owners sets no limits: jobs share by weight"
-    cells = [["owner", *(heading for heading, _, _ in _OWNER_COLUMNS)]]
+    budgets = any(each.get("core_hours") is not None for each in owners.values())
+    columns = [each for each in _OWNER_COLUMNS if budgets or each[1] != "core_hours_left"]
+    cells = [["owner", *(heading for heading, _, _ in columns)]]
     for owner in sorted(owners):
-        numbers = [number(owners[owner].get(key), digits) for _, key, digits in _OWNER_COLUMNS]
+        numbers = [number(owners[owner].get(key), digits) for _, key, digits in columns]
         cells.append([printable(owner) or "(none)", *numbers])
     return "\n".join(aligned(cells))
 

@@ -48,6 +48,8 @@ def usage(
     A running scheduler is asked, or FILE is read (the setting slaq.memory of the scheduler), also
     while a scheduler writes to it. Without both, it is the file of slaq.memory.
 
+    Of owners with a budget, a running scheduler also says what is left of it.
+
     "waited" is the time in which jobs had tasks to run and no thread. Work outside of jobs counts
     for the owner of its client's last job, or for unknown@ its machine.
     """
@@ -60,7 +62,8 @@ def usage(
     if as_csv:
         click.echo(_csv(found["rows"], by), nl=False)
     else:
-        click.echo(to_json(found) if as_json else _table(found["rows"], by))
+        text = "\n".join([_table(found["rows"], by), *_budgets(found.get("budgets", ()))])
+        click.echo(to_json(found) if as_json else text)
     if found["note"] and not as_json:
         from dask_slaq.cli.text import printable
 
@@ -91,6 +94,14 @@ def _found(file: str | None, since: str | None, by: Sequence[str], where: Where)
     except SlaqError as error:
         raise click.ClickException(str(error)) from None
     return {"rows": usage_as_dicts(rows, by), "file": path, "since": None, "note": None}
+
+
+def _budgets(budgets: Sequence[dict[str, Any]]) -> list[str]:
+    """Return what was used and is left of each budget, one line per owner."""
+    from dask_slaq.cli.text import number, printable
+
+    lines = [f"{printable(one['text'])}: {number(one['left'], 4)} are left" for one in budgets]
+    return ["", *lines] if lines else []
 
 
 _NUMBERS = ("jobs", "done", "stopped", "failed", "lost")

@@ -23,6 +23,9 @@ from dask_slaq.client.queries import seconds_of as seconds_of
 from dask_slaq.client.queries import status as status
 from dask_slaq.client.queries import usage as usage
 from dask_slaq.client.queries import workers as workers
+from dask_slaq.client.reservations import reservations as reservations
+from dask_slaq.client.reservations import reserve as reserve
+from dask_slaq.client.reservations import unreserve as unreserve
 from dask_slaq.client.search import Search as Search
 from dask_slaq.client.search import search as search
 from dask_slaq.client.submit import submit as submit

@@ -16,6 +16,8 @@ from dask_slaq.core.trials import CHANGEABLE, SearchSettings
 from dask_slaq.worker import in_task, resume_trial
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from distributed import Client
 
     from dask_slaq.client.job_block import Job
@@ -157,6 +159,10 @@ def set_owner(
     max_threads: float | None = None,
     max_jobs: float | None = None,
     latest: float | None = None,
+    core_hours: float | None = None,
+    period: str | float | None = None,
+    over: str | None = None,
+    max_resources: Mapping[str, float] | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of an owner, until the scheduler ends. Settings that are None stay.
@@ -169,6 +175,16 @@ def set_owner(
         Most threads; inf for no limit.
     max_jobs : float, optional
         Most jobs and searches at once; inf for no limit. Those that run go on.
+    core_hours : float, optional
+        Budget: core-hours that it may use within the period; inf for none.
+    period : str or float, optional
+        Period of the budget in whole days, such as ``"30d"``, or in seconds.
+    over : str, optional
+        What happens above the budget: new jobs ``"wait"``, or all jobs run on what nobody else
+        wants, ``"spare"``. Those that run go on, on that.
+    max_resources : mapping of str to float, optional
+        Most of each resource that tasks of its jobs use at once, such as ``{"GPU": 4}``, in place
+        of all earlier ones.
     weight, latest, client : optional
         As of `set_job`: the weight is relative to other owners, and later jobs end at the latest.
 
@@ -177,8 +193,10 @@ def set_owner(
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was changed.
     """
-    given = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
-    return _ask(client, "slaq_owner", owner=owner, **given)
+    limits = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
+    budget = _given(core_hours=core_hours, period=period, over=over)
+    resources = _given(max_resources=max_resources)
+    return _ask(client, "slaq_owner", owner=owner, **limits, **budget, **resources)
 
 
 def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:

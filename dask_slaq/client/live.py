@@ -233,11 +233,11 @@ def alerts(
     ----------
     handler : callable
         Called with a dict: ``event`` (``reached``, ``late``, ``converged``, ``stalled``,
-        ``diverged``, ``silent``, ``done``, ``stopped``, ``failed``, ``lost``, ``audit`` or
-        ``fell back``), ``job``, ``owner``, ``message``; those of the end of a job also have
-        ``iteration``, ``loss`` and ``seconds``. By default the alert is printed, unless it
-        is of the ``audit``; in a notebook below the cell of this call, also after the cell has
-        ended. It replaces the handler of an earlier call.
+        ``diverged``, ``silent``, ``blocked``, ``budget``, ``done``, ``stopped``, ``failed``,
+        ``lost``, ``audit`` or ``fell back``), ``job``, ``owner``, ``message``; those of the end of
+        a job also have ``iteration``, ``loss`` and ``seconds``. By default the alert is printed,
+        unless it is of the ``audit``; in a notebook below the cell of this call, also after the
+        cell has ended. It replaces the handler of an earlier call.
     client : distributed.Client, optional
         Defaults to the current client.
 

@@ -171,7 +171,8 @@ def usage(
         ended) and of these ``done``, ``stopped``, ``failed`` and ``lost``; work outside of jobs has
         an empty kind and job. ``file``: where it is kept (``slaq.memory``), or None. ``since``:
         Unix seconds of the scheduler's start if usage is known only since then, or None. ``note``:
-        what is missing, in words, or None.
+        what is missing, in words, or None. ``budgets``: a list with one dict per budget: its
+        ``owner``, ``core_hours``, ``used`` and ``left`` of the last ``days``, ``over``, ``text``.
 
     Raises
     ------

@@ -237,6 +237,22 @@ class Engine:
         if self.owners is not None:
             self.owners.observe_use(used)
 
+    def set_spare(self, owners: Collection[str]) -> bool:
+        """Let `owners` run on what nobody else wants, and no others. Returns if that is new.
+
+        Without shares of owners it has no effect.
+        """
+        return self.owners is not None and self.owners.set_spare(owners)
+
+    def set_reserved(self, threads: Mapping[str, float]) -> bool:
+        """Let owners deserve at least so many `threads`, and no others. Returns if that is new.
+
+        If no owner had any terms, jobs share by owner from the first reservation on.
+        """
+        if self.owners is None and threads:
+            self.owners = Owners({})
+        return self.owners is not None and self.owners.set_reserved(threads)
+
     def set_floor(self, job: str, threads: float) -> bool:
         """Set the floor of a job in `threads`, 0 for none. Returns whether it changed."""
         return self._set("floor", job, threads)

@@ -3,15 +3,17 @@
 Each owner deserves a weighted fair share of the threads, at most its limit and what its jobs can
 use. Deserved core-seconds are served before any policy's index, so the policy decides within an
 owner's share, and over the threads that other owners leave. An owner that lent threads gets its
-share back first. An owner that used much lately yields, if its use is observed.
+share back first. An owner that used much lately yields, if its use is observed. An owner over its
+budget runs on what nobody else wants.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,15 +21,30 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
-from dask_slaq.core.settings import check_latest, is_number, is_whole, shown
+from dask_slaq.core.settings import check_latest, check_resources, is_number, is_whole, shown
+from dask_slaq.core.usage import DAY, MOST_DAYS
 
-__all__ = ["DEFAULT", "OwnerGrant", "OwnerTerms", "Owners", "check_owners", "standings"]
+__all__ = [
+    "DEFAULT",
+    "ON_SPARE",
+    "WAIT",
+    "OwnerGrant",
+    "OwnerTerms",
+    "Owners",
+    "check_owners",
+    "flat_terms",
+    "standings",
+]
 
 
 #: Name of the settings for all owners that are not listed.
 DEFAULT = "default"
 #: Least factor by which the weight of an owner counts that used much lately.
 LEAST_FACTOR = 0.1
+#: Factor by which the weight of an owner counts that runs on what nobody else wants.
+SPARE = 1e-6
+#: Ways of an owner over its budget: new jobs wait, or all run on what nobody else wants.
+WAIT, ON_SPARE = "wait", "spare"
 #: Seconds' worth of its deserved threads that an owner gets back at most, and seconds for which its
 #: account is kept while it has no job.
 SAVED = 10.0
@@ -40,6 +57,15 @@ class OwnerTerms(NamedTuple):
     max_threads: float = math.inf
     latest: float | None = None  # factor of their fair time at which its jobs end at the latest
     max_jobs: float = math.inf  # jobs and searches at once; others wait for their end
+    core_hours: float = math.inf  # budget: core-hours of the last days
+    period: float = 30 * DAY  # seconds of these, whole days
+    over: str = ON_SPARE  # what happens above it: `WAIT` or `ON_SPARE`
+    max_resources: Mapping[str, float] | None = None  # most of each resource in use by its jobs
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the core-hours are limited."""
+        return self.core_hours < math.inf
 
 
 class OwnerGrant(NamedTuple):
@@ -51,6 +77,8 @@ class OwnerGrant(NamedTuple):
     got: float  # threads used, mean of recent epochs
     factor: float = 1.0  # by which its weight counts, because of what it used lately
     lately: float = 1.0  # what it used lately, over its share of what all owners did
+    spare: bool = False  # whether it runs on what nobody else wants
+    max_resources: Mapping[str, float] | None = None  # hard limits
 
 
 @dataclass(slots=True)
@@ -88,13 +116,34 @@ class Owners:
     # Of the owners of this decision: the factor of the weight, and what it is never less than.
     _factor: FloatArray | None = None
     _latest: FloatArray | None = None
+    _spare: frozenset[str] = frozenset()  # owners over their budget
+    _reserved: Mapping[str, float] = field(default_factory=dict)  # threads now, by name of an owner
 
     def of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner."""
-        for name in (owner, owner.partition("@")[0], DEFAULT):
-            if name in self.terms:
-                return self.terms[name]
-        return OwnerTerms()
+        return self.terms.get(self.account_of(owner)) or self.terms.get(DEFAULT) or OwnerTerms()
+
+    def account_of(self, owner: str) -> str:
+        """Return the name under which all that an owner uses counts for its budget.
+
+        That is the one with the terms: ``ann`` has one budget for all of her machines. Owners that
+        only have the terms of `DEFAULT` have a budget each, as they may share a user's name.
+        """
+        user = owner.partition("@")[0]
+        return user if owner not in self.terms and user in self.terms else owner
+
+    def set_spare(self, owners: Iterable[str]) -> bool:
+        """Let `owners` run on what nobody else wants, and no others. Returns if that is new."""
+        before, self._spare = self._spare, frozenset(owners)
+        return self._spare != before
+
+    def set_reserved(self, threads: Mapping[str, float]) -> bool:
+        """Let owners deserve at least so many `threads`, and no others. Returns if that is new.
+
+        What is reserved for ``ann`` is for all of her machines together.
+        """
+        before, self._reserved = self._reserved, dict(threads)
+        return self._reserved != before
 
     def observe_use(self, used: Mapping[str, float]) -> None:
         """Record what owners `used` lately, in core-seconds that fade; empty not to count it."""
@@ -125,7 +174,7 @@ class Owners:
         column, rows = jobs.table.column, order.rows
         weight = np.where(column["paused"][rows], 0.0, column["weight"][rows])
         total = _sums(order.owner, weight, len(order.owners))[order.owner]
-        mine = np.array([self.of(owner).weight for owner in order.owners])[order.owner]
+        mine = self._weight(order)[order.owner]
         weights: FloatArray = np.ones(len(rows))
         np.divide(weight * mine, total, out=weights, where=weight > 0)
         return weights
@@ -175,11 +224,12 @@ class Owners:
             recent = np.array([self._used.get(owner, 0.0) for owner in order.owners])
             factor, lately = self._factor, self._lately(order, recent)
         columns = (entitled.tolist(), deserved.tolist(), factor.tolist(), lately.tolist())
-        for owner, whole, fair, *use in zip(order.owners, *columns, strict=True):
+        for owner, whole, fair, yields, over in zip(order.owners, *columns, strict=True):
             account = self._accounts[owner]
             account.deserved, account.gone = fair, 0.0
-            tokens, most = max(account.balance + fair * epoch, 0.0), self.of(owner).max_threads
-            grants[owner] = OwnerGrant(whole, tokens, most, account.got, *use)
+            tokens, terms = max(account.balance + fair * epoch, 0.0), self.of(owner)
+            use = account.got, yields, over, owner in self._spare
+            grants[owner] = OwnerGrant(whole, tokens, terms.max_threads, *use, terms.max_resources)
         for gone in self._accounts.keys() - grants.keys():
             account = self._accounts[gone]
             account.deserved, account.gone = 0.0, account.gone + elapsed
@@ -204,16 +254,33 @@ class Owners:
         if owner in self._accounts:
             self._accounts[owner].used += seconds
 
+    def _weight(self, order: Order) -> FloatArray:
+        """Return the weights (n_owners,) of owners."""
+        spare = self._spare
+        weight = [self.of(o).weight * (SPARE if o in spare else 1.0) for o in order.owners]
+        return np.array(weight)
+
     def _fill(self, order: Order, most: FloatArray, capacity: float) -> FloatArray:
         """Return the threads (n_owners,) that owners deserve, at most `most` each."""
-        terms = [self.of(owner) for owner in order.owners]
-        weight = np.array([each.weight for each in terms])
-        limit = np.array([each.max_threads for each in terms])
+        weight = self._weight(order)
+        limit = np.array([self.of(owner).max_threads for owner in order.owners])
         cap = np.minimum(limit, most)
-        fair = fair_fill(weight, 0.0 * weight, cap, capacity)
+        floor = self._floors(order, weight, cap)
+        fair = fair_fill(weight, floor, cap, capacity)
         if self._factor is None or self._latest is None:
             return fair
-        return fair_fill(weight * self._factor, fair / self._latest, cap, capacity)
+        least = np.maximum(floor, fair / self._latest)
+        return fair_fill(weight * self._factor, least, cap, capacity)
+
+    def _floors(self, order: Order, weight: FloatArray, cap: FloatArray) -> FloatArray:
+        """Return the reserved threads (n_owners,) that owners can use, at most `cap` each."""
+        floor, spare = 0.0 * cap, self._spare
+        for name, threads in self._reserved.items():
+            names = [name in (o, o.partition("@")[0]) and o not in spare for o in order.owners]
+            if (mine := np.flatnonzero(names)).size:
+                room = cap[mine] - floor[mine]
+                floor[mine] += fair_fill(weight[mine], 0.0 * room, room, threads)
+        return floor
 
 
 def standings(
@@ -257,14 +324,24 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                 "owners must map each owner to settings such as {'weight': 2, 'max-threads': 8}, "
                 f"not {shown(owner)} to {shown(given)}"
             )
-        terms = {str(key).replace("-", "_"): number for key, number in (given or {}).items()}
+        terms = flat_terms(owner, given or {})
         for key, number in terms.items():
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
-                    f"{shown(key)} is not a setting of an owner; allowed are: "
-                    "weight, max-threads, max-jobs, latest"
+                    f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
+                    "max-jobs, max-resources, latest, and budget with core-hours, period and over"
                 )
-            if key == "latest":
+            if key == "over":
+                if number not in (WAIT, ON_SPARE):
+                    raise InvalidSetting(
+                        f"over of owner {shown(owner)} must be {WAIT} or {ON_SPARE}: what happens "
+                        f"above its budget; not {shown(number)}"
+                    )
+            elif key == "period":
+                terms[key] = _period(owner, number)
+            elif key == "max_resources":
+                terms[key] = check_resources(number)
+            elif key == "latest":
                 check_latest(number)
             elif number == math.inf and key != "weight":  # no limit
                 continue
@@ -273,10 +350,40 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                     f"max-jobs of owner {shown(owner)} must be a whole number of jobs, "
                     f"not {shown(number)}"
                 )
-            elif not (is_number(number) and 0 < number <= 1e6):
+            elif not (is_number(number) and 0 < number <= _MOST.get(key, 1e6)):
                 raise InvalidSetting(
                     f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
-                    f"most 1e6, not {shown(number)}"
+                    f"most {_MOST.get(key, 1e6):g}, not {shown(number)}"
                 )
-        found[owner] = OwnerTerms(**{key: float(number) for key, number in terms.items()})
+            if key not in ("over", "period", "max_resources"):
+                terms[key] = float(number)
+        found[owner] = OwnerTerms(**terms)
     return found
+
+
+def flat_terms(owner: str, given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return settings of an owner, with those of its budget, by the names in `OwnerTerms`."""
+    terms = {str(key).replace("-", "_"): value for key, value in given.items()}
+    budget = terms.pop("budget", {})
+    if not isinstance(budget, Mapping):
+        raise InvalidSetting(
+            f"budget of owner {shown(owner)} must be a mapping such as {{'core-hours': 2000, "
+            f"'period': '30d'}}, not {shown(budget)}"
+        )
+    return terms | {str(key).replace("-", "_"): value for key, value in budget.items()}
+
+
+#: Maximum values other than 1e6.
+_MOST = {"core_hours": 1e9}
+
+
+def _period(owner: str, value: Any) -> float:
+    """Return the period of a budget in seconds, or raise `InvalidSetting`."""
+    days = re.fullmatch(r"\s*(\d+)\s*d(ays?)?\s*", value) if isinstance(value, str) else None
+    seconds = float(days[1]) * DAY if days else value
+    if not (is_number(seconds) and DAY <= seconds < MOST_DAYS * DAY):
+        raise InvalidSetting(
+            f"period of owner {shown(owner)} must be a number of days from 1d to {MOST_DAYS - 1}d, "
+            f"not {shown(value)}"
+        )
+    return float(seconds)

@@ -35,7 +35,7 @@ ENDS = ("done", "stopped", "failed", "lost")
 #: All kinds of alerts.
 ALERTS = (
     *("reached", "late", "converged", "stalled", "diverged", "silent", "blocked"),
-    *(*ENDS, "fell back", "audit"),
+    *("budget", *ENDS, "fell back", "audit"),
 )
 
 #: Bounds on settings, so that sums over jobs do not overflow.

@@ -1,6 +1,7 @@
 """Usage of a cluster: core-seconds, waits and ended jobs by owner, kind of job, job and day.
 
-Rows are bounded: of one day, and of all days, further jobs are added up under `OTHERS`.
+Rows are bounded: of one day, and of all days, further jobs are added up under `OTHERS`. So are
+owners, once there are very many: an owner cannot hide its use by many names of jobs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = [
     "OTHERS",
     "OUTCOMES",
     "Ledger",
+    "Spent",
     "Usage",
     "UsageKey",
     "check_by",
@@ -36,8 +38,11 @@ OTHERS = "(others)"
 BY = ("owner", "kind", "job", "day")
 #: Ends of jobs. A job whose client left is ``lost``.
 OUTCOMES = ("done", "stopped", "failed", "lost")
-#: Maximum number of rows of one day, by job and in all; and of rows of all days in memory.
-MOST_BY_JOB, MOST_OF_A_DAY, MOST_ROWS = 1000, 2000, 20_000
+#: Maximum number of rows of one day, by job, by kind, and in all, of which the last ones are for
+#: owners as a whole; and of rows of all days in memory.
+MOST_BY_JOB, MOST_BY_KIND, MOST_OF_A_DAY, MOST_ROWS = 1000, 2000, 3000, 20_000
+#: Days of which `Spent` has the core-seconds by owner, and the numbers of a day and of all days.
+MOST_DAYS, MOST_SPENT = 366, 100_000
 
 
 class UsageKey(NamedTuple):
@@ -93,6 +98,8 @@ class Ledger:
         if key not in self._known:
             if len(self._known) >= MOST_BY_JOB and job:
                 key = key._replace(job=OTHERS)
+            if len(self._known) >= MOST_BY_KIND and key not in self._known:
+                key = UsageKey(day, owner, OTHERS, OTHERS)
             if len(self._known) >= MOST_OF_A_DAY and key not in self._known:
                 key = UsageKey(day, OTHERS, OTHERS, OTHERS)
             self._known.add(key)
@@ -116,6 +123,37 @@ class Ledger:
                     names = changed if key.kind else {"day": changed.get("day", key.day)}
                     key = key._replace(**names)
                 self.rows.setdefault(key, Usage()).add(usage)
+
+
+class Spent:
+    """Core-seconds by day and owner, of the last `MOST_DAYS` days. Bounded in size.
+
+    >>> spent = Spent()
+    >>> spent.add(7, "ann", 60.0)
+    >>> spent.days
+    {7: {'ann': 60.0}}
+    """
+
+    def __init__(self) -> None:
+        self.days: dict[int, dict[str, float]] = {}
+        self._size = 0
+
+    def add(self, day: int, owner: str, seconds: float) -> None:
+        """Add core-seconds of one day; negative ones correct what was charged before."""
+        if day == EARLIER:
+            return
+        if day not in self.days:
+            self.days[day] = {}
+            for past in [past for past in self.days if past <= max(self.days) - MOST_DAYS]:
+                self._drop(past)
+        while self._size >= MOST_SPENT and len(self.days) > 1:
+            self._drop(min(self.days))
+        if (of_day := self.days.get(day)) is not None:
+            self._size += owner not in of_day
+            of_day[owner] = of_day.get(owner, 0.0) + seconds
+
+    def _drop(self, day: int) -> None:
+        self._size -= len(self.days.pop(day))
 
 
 def check_by(by: object) -> tuple[str, ...]:

@@ -64,6 +64,9 @@ _LATER = (
     )
     """,
     "CREATE INDEX IF NOT EXISTS stages_by_kind ON stages (kind, number)",
+    # Threads for an owner from one time to another, in Unix seconds.
+    "CREATE TABLE IF NOT EXISTS reservations (number INTEGER PRIMARY KEY, owner TEXT NOT NULL,"
+    " threads REAL NOT NULL, begin REAL NOT NULL, ends REAL NOT NULL)",
     "CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # How much longer tasks take there, the standard error of its logarithm, and Unix seconds.
     "CREATE TABLE IF NOT EXISTS hosts"

@@ -18,10 +18,12 @@ from time import monotonic, time
 from typing import Any, TypeVar
 
 from dask_slaq.core.memory import MOST_POINTS, PastRun, StagedRun
+from dask_slaq.core.reservations import Reservation
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory.end_rows import insert_end, select_ends
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
 from dask_slaq.memory.host_rows import insert_hosts, select_hosts
+from dask_slaq.memory.reservation_rows import replace_reservations, select_reservations
 from dask_slaq.memory.rows import (
     Unfinished,
     insert,
@@ -152,6 +154,10 @@ class RunStore:
         """Queue an `event` of the audit, a mapping of plain values."""
         self._put(lambda connection: add_audit(connection, event))
 
+    def set_reservations(self, all_: Sequence[Reservation]) -> None:
+        """Queue reservations, in place of those in the file."""
+        self._put(lambda connection: replace_reservations(connection, all_))
+
     # Called in other threads; these wait.
 
     def load(self, kind: str, most: int) -> list[PastRun]:
@@ -180,6 +186,10 @@ class RunStore:
     def ends(self) -> list[bool]:
         """Read which of the last jobs ended in their band, oldest first; none if it cannot be."""
         return self._read(select_ends) or []
+
+    def reservations(self) -> list[Reservation]:
+        """Read the reservations; none if the file cannot be read."""
+        return self._read(select_reservations) or []
 
     def audit(self) -> list[dict[str, Any]]:
         """Read the events of the audit, oldest first, with those that are queued."""

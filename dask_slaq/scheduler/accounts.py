@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.usage import DAY, EARLIER, OTHERS, OUTCOMES, Ledger, Usage, decayed, sum_by
+from dask_slaq.core.usage import (
+    DAY,
+    EARLIER,
+    OTHERS,
+    OUTCOMES,
+    Ledger,
+    Spent,
+    Usage,
+    decayed,
+    sum_by,
+)
 from dask_slaq.memory import safely, usage_as_dicts
 
 if TYPE_CHECKING:
@@ -35,7 +45,7 @@ logger = logging.getLogger(__name__)
 PERIOD = 5.0
 #: Maximum number of tasks whose client is remembered, and of steps from one to its client.
 MOST_TASKS = 10_000
-#: Days of which usage is in memory, for the board.
+#: Days whose usage the board shows.
 RECENT = 14
 #: Maximum number of owners. Usage of further ones is added up under `OTHERS`.
 MOST_OWNERS = 1000
@@ -78,7 +88,7 @@ class Accounts:
     It is kept in the store; without one it counts from the scheduler's start. `payer_of` returns
     the owner, kind and job that pay for the pool of a name, and `owner_of` the owner of the work of
     a client outside of jobs. After `half_life` seconds half of what was used no longer counts as
-    used lately.
+    used lately. `ticked` is called when usage is known anew.
     """
 
     def __init__(
@@ -89,9 +99,11 @@ class Accounts:
         payer_of: Callable[[str], tuple[str, str, str]],
         owner_of: Callable[[str], str],
         half_life: float | None,
+        ticked: Callable[[], object],
     ) -> None:
         self._scheduler, self._tracker, self._store = scheduler, tracker, store
         self._payer_of, self._owner_of = payer_of, owner_of
+        self._ticked = ticked
         self.broken: str | None = None  # the error that ended the accounts
         self._totals = UsageByOwner()
         self.loaded = store is None  # whether the usage in the store is part of it
@@ -104,7 +116,7 @@ class Accounts:
         self._outside: defaultdict[str | None, float] = defaultdict(float)
         self._written = UsageByOwner()
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
-        self._days: defaultdict[tuple[int, str], float] = defaultdict(float)  # written of late
+        self.spent = Spent()
         self._ahead: dict[Any, float] = {}  # charged of running tasks, by key
         # Jobs that wait, and until when that was counted; seconds that are not in the ledger yet.
         self._waits: dict[str, float] = {}
@@ -123,29 +135,29 @@ class Accounts:
             self.broken = f"{type(error).__name__}: {error}"
             self._timer.stop()
             logger.error("usage is no longer counted: %s", self.broken, exc_info=error)
+            self._loop.call_soon(self._ticked)  # nobody waits for a budget any more
 
     @safely
     def _load(self, found: asyncio.Future[dict[tuple[Any, ...], Usage] | None]) -> None:
         """Add what the store has."""
         for (owner, day), usage in (found.result() or {}).items():
             self._totals.of(owner).add(usage)
-            self._keep(day, owner, usage)
+            self._written.of(owner).add(usage)
+            self.spent.add(day, owner, usage.core_seconds)
             if self.half_life is not None:
                 used = decayed(day, usage.core_seconds, self._faded, self.half_life)
                 self._used_lately(owner, used)
         self.loaded = True
-
-    def _keep(self, day: int, owner: str, usage: Usage) -> None:
-        """Count usage as written."""
-        self._written.of(owner).add(usage)
-        if day > time() // DAY - RECENT:
-            self._days[day, owner] += usage.core_seconds
+        self._ticked()
 
     # Charging
 
     def _add(self, payer: tuple[str, str, str], what: str, amount: float) -> None:
-        for usage in (self._ledger.of(int(time() // DAY), *payer), self._totals.of(payer[0])):
+        today = int(time() // DAY)
+        for usage in (self._ledger.of(today, *payer), self._totals.of(payer[0])):
             setattr(usage, what, getattr(usage, what) + amount)
+        if what == "core_seconds":
+            self.spent.add(today, payer[0], amount)
 
     @safely
     def settle(self) -> None:
@@ -261,6 +273,7 @@ class Accounts:
         self.settle()
         if self.loaded:
             self._write()
+            self._ticked()
 
     def _running(self) -> Iterator[tuple[TaskState, Pool | None, float]]:
         """Yield the running tasks, and their core-seconds that are not charged yet."""
@@ -305,10 +318,7 @@ class Accounts:
     @safely
     def _wrote(self, rows: Sequence[Any]) -> None:
         for key, usage in rows:
-            self._keep(key.day, key.owner, usage)
-        oldest = time() // DAY - RECENT
-        for at in [at for at in self._days if at[0] <= oldest]:
-            del self._days[at]
+            self._written.of(key.owner).add(usage)
 
     @safely
     def stop(self) -> None:
@@ -337,11 +347,12 @@ class Accounts:
     def by_day(self) -> dict[tuple[int, str], float]:
         """Return the core-seconds of the last days by day and owner."""
         self.settle()
-        found = defaultdict(float, self._days)
-        for (day, owner), usage in sum_by(self._ledger.rows.items(), ("day", "owner")).items():
-            if int(day) > time() // DAY - RECENT:
-                found[int(day), str(owner)] += usage.core_seconds
-        return found
+        return {
+            (day, owner): seconds
+            for day, of_day in self.spent.days.items()
+            for owner, seconds in of_day.items()
+            if day > time() // DAY - RECENT
+        }
 
     def lately(self, owners: Iterable[str]) -> dict[str, float]:
         """Return the core-seconds that `owners` used, halved for each half-life since."""

@@ -27,7 +27,11 @@ logger = logging.getLogger(__name__)
 
 #: Argument by which each request says who asks.
 _SAID = dict.fromkeys(("slaq_open", "slaq_introduce"), "owner") | dict.fromkeys(
-    ("slaq_steer", "slaq_policy", "slaq_owner", "slaq_limit"), "by"
+    (
+        *("slaq_steer", "slaq_policy", "slaq_owner", "slaq_limit"),
+        *("slaq_reserve", "slaq_unreserve"),
+    ),
+    "by",
 )
 #: Maximum number of clients' claims that are logged.
 _MOST_LOGGED = 1000

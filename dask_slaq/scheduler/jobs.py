@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.comm.addressing import get_address_host
 
+from dask_slaq.core.budgets import Budgets, Spending
+from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
 from dask_slaq.core.memory import Kind, kind_of_name
-from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.owners import ON_SPARE, OwnerTerms
 from dask_slaq.core.settings import BLOCKED, STOP, check_job_settings, shown
+from dask_slaq.core.usage import DAY
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.pools import Pool
+from dask_slaq.scheduler.reserved import KeptReservations
 from dask_slaq.scheduler.views import etas, stage_of, status_of_jobs, values_of_jobs
 
 if TYPE_CHECKING:
@@ -50,6 +54,12 @@ SILENT_TIMES, SILENT = 30, 10.0
 @lru_cache(1000)  # called for each task outside of jobs
 def _unknown_at(address: str) -> str:
     return f"unknown@{get_address_host(address)}"
+
+
+def _above(spending: Spending) -> str:
+    """Return what happens above a budget."""
+    on_spare = "its jobs run on what nobody else wants"
+    return f"new jobs wait, and {on_spare}" if spending.waits else on_spare
 
 
 @dataclass(slots=True)
@@ -102,7 +112,8 @@ class ScheduledJobs:
         self.stopping: set[str] = set()  # they were asked to stop
         self.entered: dict[str, float] = {}  # when the block was entered, Unix seconds
         self.paused: set[str] = set()
-        self.queued: set[str] = set()  # they wait until another job of their owner ends
+        # They wait until another job of their owner ends, or for its budget.
+        self.queued: set[str] = set()
         self._within: dict[str, str] = {}  # job around a nested one
         self.pace: dict[str, Pace] = {}
         # Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
@@ -127,7 +138,11 @@ class ScheduledJobs:
             self._payer_of,
             self.owner_of,
             settings.half_life,
+            self.check_budgets,
         )
+        self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
+        self.budgets = Budgets(self.accounts.spent)
+        self.check_budgets()
 
     @property
     def usage(self) -> UsageByOwner:
@@ -169,7 +184,9 @@ class ScheduledJobs:
         self.reports[name] = 0
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         weight = given.get("weight", 1.0)
-        pool = self.pools.add(name, client, weight=weight, gang=gang, owner=owner)
+        pool = self.pools.add(
+            name, client, weight=weight, gang=gang, owner=owner, group=self._group_of(owner)
+        )
         pool.run = self._runs[name]
         # From the start, and not only once it was granted something.
         pool.most = given.get("max_share") or math.inf
@@ -202,13 +219,17 @@ class ScheduledJobs:
         A job lends its place to one job within it: it may wait for that one's end. So what counts
         are the jobs without another one within them.
         """
-        terms = OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
+        terms = self.terms_of(owner)
         if terms.max_jobs == math.inf:
             return 0, math.inf
         admitted = {
             name for name in self.reports if name not in self.queued and self.owner[name] == owner
         }
         return len(admitted - self._lending(admitted)), terms.max_jobs
+
+    def terms_of(self, owner: str) -> OwnerTerms:
+        """Return the terms of an owner."""
+        return OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
 
     def _lending(self, admitted: Collection[str]) -> set[str | None]:
         """Return the jobs that have one of those that are `admitted` within them."""
@@ -228,12 +249,60 @@ class ScheduledJobs:
                 return True
             if not any(self._outer(n) == outer for n in self.reports if n not in self.queued):
                 return False  # it has the place of the job around it
+        elif self.waits_for_budget(owner):
+            return True
         if owner not in full:
             count, most = self.jobs_at_once(owner)
             if count < most:
                 return False
             full.add(owner)
         return True
+
+    # Budgets
+
+    def check_budgets(self) -> None:
+        """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
+        owners = self.engine.owners if self.accounts.broken is None else None
+        before = self._over()
+        news = self.budgets.update(owners, int(time() // DAY))
+        for spending in news:
+            self._alert(
+                {
+                    "event": "budget",
+                    "job": "",
+                    "owner": spending.account,
+                    "message": spending.in_words() + (": " + _above(spending)) * spending.is_over,
+                }
+            )
+        if self._over() != before:
+            self.admit()
+            self._changed()
+
+    def _over(self) -> set[tuple[str, str]]:
+        """Return the accounts of budgets that are used up, and what happens then."""
+        return {(each.account, each.terms.over) for each in self.budgets.all() if each.is_over}
+
+    def waits_for_budget(self, owner: str) -> bool:
+        """Return whether new jobs of an owner wait, because nothing of its budget is left."""
+        spending, terms = self.budgets.of(owner), self.terms_of(owner)
+        if spending is None:  # until usage is read from the file
+            unread = not self.accounts.loaded and self.accounts.broken is None
+            return unread and terms.has_budget and terms.over != ON_SPARE
+        return spending.waits
+
+    def _group_of(self, owner: str) -> Group | None:
+        """Return the group of an owner until the next decision; None without owners."""
+        if self.engine.owners is None:
+            return None
+        terms = self.terms_of(owner)
+        return Group(
+            terms.max_threads, spare=self.is_spare(owner), resources=terms.max_resources or {}
+        )
+
+    def is_spare(self, owner: str) -> bool:
+        """Return whether an owner runs on what nobody else wants."""
+        spending = self.budgets.of(owner)
+        return spending is not None and spending.is_over
 
     def _hold_back(self, name: str) -> None:
         """Hold the tasks of a job that is paused or waits for its owner, or no longer."""
@@ -439,7 +508,8 @@ class ScheduledJobs:
             owner=owner,
         )
         self.owner[name] = owner
-        pool = self.pools.add(name, client, reports=False, weight=weight, owner=owner)
+        group = self._group_of(owner)
+        pool = self.pools.add(name, client, reports=False, weight=weight, owner=owner, group=group)
         pool.floor = bool(self._settings.reserve)
         self._changed()
         return pool
@@ -451,7 +521,8 @@ class ScheduledJobs:
         They are in any case while a job is paused or waits for another one of its owner, or an
         owner has a limit.
         """
-        limited = any(group.most < math.inf for group in self.pools.groups.values())
+        groups = self.pools.groups.values()
+        limited = any(group.most < math.inf or group.resources for group in groups)
         if limited or any(pool.paused for pool in self.pools.pools.values()):
             return True
         if not self.engine.traits.holds_tasks:
@@ -494,6 +565,9 @@ class ScheduledJobs:
         self._reserve(sum(workers.values()))
         if self.accounts.half_life is not None:
             engine.observe_use(self.accounts.lately(self.owner.values()))
+        engine.set_reserved(self.reservations.now())
+        if engine.owners is not None:
+            engine.set_spare(set(filter(self.is_spare, self.owner.values())))
         eligible = {
             name: [
                 ws.address

@@ -69,6 +69,19 @@ def test_operators_change_owners_and_limits(run, training):
     assert json.loads(run("owners", "--json").output)["eve"]["max_jobs"] == 2
     refused(run("owners", "set", "eve", "--weight", "3", by="bob@lab"), "only operators may")
     refused(run("owners", "set", "eve", "--max-jobs", "0.5"), "max-jobs", "'eve'", "0.5")
+    result = run("owners", "set", "eve", "--core-hours", "3000", "--period", "7d", "--over", "wait")
+    words = "eve: core-hours 3000, period 7d, over wait, until the scheduler ends\n"
+    assert result.output == words
+    assert json.loads(run("owners", "--json").output)["eve"]["core_hours"] == 3000
+    assert run("owners").output.splitlines()[0].split()[-4:-1] == ["core-h", "left", "finished"]
+    line = "eve has used 0 of 3000 core-hours of the last 7 days: 3000 are left"
+    assert run("usage").output.splitlines()[-2] == line
+    assert "max-resources GPU=4," in run("owners", "set", "eve", "--max-resources", "GPU=4").output
+    assert json.loads(run("owners", "--json").output)["eve"]["max_resources"] == {"GPU": 4}
+    assert "max-resources none," in run("owners", "set", "eve", "--max-resources", "none").output
+    refused(run("owners", "set", "eve", "--max-resources", "GPU=-1"), "amounts > 0")
+    assert run("owners", "set", "eve", "--max-resources", "GPU").exit_code == 2
+    refused(run("owners", "set", "eve", "--period", "3 h"), "period of owner 'eve'", "'3 h'")
     assert run("owners", "set", "eve").exit_code == 2
     assert run("limits").output == "no label has a limit (slaq.limits)\n"
     refused(run("limits", "set", "database", "4", by="bob@lab"), "only operators may")
@@ -81,6 +94,24 @@ def test_operators_change_owners_and_limits(run, training):
     refused(run("limits", "set", "database", "none"), "'database' has no limit")
     assert "set owner 'eve' max_threads=8" in run("audit").output
     assert "limit 'database' to 4" in run("audit").output
+
+
+def test_threads_are_reserved_listed_and_removed(run, training):
+    assert run("reserve").output == "nothing is reserved\n"
+    made = run("reserve", "eve", "16", "--to", "23:59").output
+    assert made.startswith("reservation 1: eve 16 threads from 2")
+    assert "16 threads are reserved in that time, and the cluster has" in made
+    assert run("reserve").output.splitlines()[1].split()[:3] == ["1", "eve", "16"]
+    assert json.loads(run("reserve", "--json").output)[0]["now"]
+    refused(run("reserve", "eve", "1", "--to", "1:00", by="bob@lab"), "only operators may")
+    refused(run("reserve", "eve", "0", "--to", "1:00"), "threads must be a number > 0")
+    refused(run("reserve", "eve", "1", "--to", "soon"), "to must be a time such as 18:00")
+    assert (
+        run("reserve", "eve", "1").exit_code == run("reserve", "e", "--remove", "1").exit_code == 2
+    )
+    assert run("reserve", "--remove", "1").output == "reservation 1 is removed\n"
+    refused(run("reserve", "--remove", "1"), "there is no reservation 1; there are: none")
+    assert "remove reservation 1" in run("audit").output
 
 
 def test_owners_and_explanations_are_text(run, training):

@@ -326,9 +326,9 @@ async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, a):
     plugin, plot = await start_plugin(c, s), Usage(s)
     plot.update()
     assert not data_of(s).usage["top"] and not plot.root.legend.visible
-    today, ledger = int(time.time() // DAY), plugin.jobs.accounts._ledger
+    today, spent = int(time.time() // DAY), plugin.jobs.accounts.spent
     for day, owner, seconds in ((today, "ann", 3.0), (today, "bob", 6.0), (today - 1, "ann", 2.0)):
-        ledger.of(day, owner, "", "").core_seconds += seconds
+        spent.add(day, owner, seconds)
     usage = newest(s).usage
     boxes = zip(*(usage[key] for key in ("owner", "bottom", "top")), strict=True)
     assert list(boxes) == [("ann", 0.0, 2.0), ("bob", 0.0, 6.0), ("ann", 6.0, 9.0)]
@@ -336,5 +336,5 @@ async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, a):
     plot.update()
     assert plot.root.legend.visible and plot.root.legend.items[0].label.field == "owner"
     for n in range(100):
-        ledger.of(today, f"owner-{n}", "", "").core_seconds += 0.1
+        spent.add(today, f"owner-{n}", 0.1)
     assert len(newest(s).usage["top"]) == 1 + MOST_SHOWN + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from time import time
 
 import dask
 import pytest
@@ -14,6 +15,7 @@ from driving import ONE, gen_cluster, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
+from dask_slaq.core.usage import DAY
 
 TLS = [("tls://127.0.0.1", 1)] * 2
 
@@ -58,7 +60,12 @@ def test_the_certificate_says_who_a_client_is(security):
         )
         bobs = {"address": s.address, "asynchronous": True, "security": security("bob")}
         with captured_logger("dask_slaq.scheduler.identity") as log:
-            async with Client(**bobs) as bob, slaq.job("a", owner="ann@desk", client=c):
+            carols = {**bobs, "security": security("carol")}
+            async with (
+                Client(**bobs) as bob,
+                Client(**carols) as carol,
+                slaq.job("a", owner="ann@desk", client=c),
+            ):
                 assert plugin.jobs.owner["a"] == "ann"
                 assert log.getvalue() == ""  # ann@desk is ann
                 for _ in range(2):
@@ -66,6 +73,12 @@ def test_the_certificate_says_who_a_client_is(security):
                         assert plugin.jobs.owner["b"] == "bob"
                 told = "a client says that it is 'carol'; its certificate names bob, which counts\n"
                 assert log.getvalue() == told
+                # Another name gives bob no other budget.
+                await slaq.set_owner("bob", core_hours=1e-9, over="wait", client=carol)
+                plugin.jobs.accounts.spent.add(int(time() // DAY), "bob", 1.0)
+                plugin.jobs.accounts.tick()
+                async with slaq.job("b", owner="eve", client=bob):
+                    assert plugin.jobs.queued == {"b"}
                 with dask.config.set({"slaq.owner": "carol"}):
                     with pytest.raises(NotAllowed, match="'bob' may not change the policy"):
                         await slaq.set_policy("fair", client=bob)

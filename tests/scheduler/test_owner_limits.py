@@ -363,3 +363,47 @@ async def test_a_gang_above_its_owners_limit_is_told_at_once_and_stop_ends_it(c,
             assert [x["event"] for x in alerts if x["event"] != "audit"] == ["blocked", "stopped"]
             assert await c.submit(inc, 1, pure=False) == 2
     assert plugin.failed is None
+
+
+def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
+    """On two machines of four GPUs and threads; tasks without GPUs and bob's fill the rest."""
+    seen = {"ann": [], "bob": [], "threads": []}
+
+    async def scenario(client, cluster, plugin):
+        names = ("one", "two", "his")
+        async with (
+            jobs(client, "one", "two", owner="ann"),
+            slaq.job("his", owner="bob", client=client),
+        ):
+            futures = []
+            for name in names:
+                with tasks_of(name), dask.annotate(resources={"GPU": 1}):
+                    futures += client.map(work, [0.6] * 40, pure=False, key=f"gpu-{name}")
+            with tasks_of("two"):
+                futures += client.map(work, [0.6] * 100, pure=False, key="plain")
+            for step in range(40):
+                await asyncio.sleep(0.25)
+                found = {"ann": 0, "bob": 0, "threads": 0}
+                for ws in cluster.scheduler.workers.values():
+                    for ts in ws.processing:
+                        found["threads"] += 1
+                        if ts.resource_restrictions:
+                            found["bob" if "his" in ts.key else "ann"] += 1
+                for name, count in found.items():
+                    seen[name].append(count)
+                if step == 20:
+                    reason = (await slaq.explain("one", client=client))["reason"]
+                    assert "its owner is at its limit of GPU (3)" in reason
+                    await slaq.set_owner("ann", max_resources={"GPU": 5}, client=client)
+            await slaq.set_owner("ann", max_resources={}, client=client)
+            await client.gather(futures)
+        assert not any(binding.reason == "stuck" for binding in plugin.pools.bindings)
+
+    with captured_logger("dask_slaq") as log:
+        resources = [{"GPU": 4}] * 2
+        owners = {"ann": {"max-resources": {"GPU": 3}}}
+        on_virtual_clock(scenario, [4, 4], resources=resources, owners=owners)
+    assert "although slots were free" not in log.getvalue()
+    assert max(seen["ann"][:20]) == 3 and max(seen["ann"][20:]) == 5
+    assert max(seen["bob"]) >= 4
+    assert sorted(seen["threads"])[5] >= 8  # no thread idles for it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,28 @@ class Group:
     most: float = math.inf  # maximum number of threads
     deserved: float = 1.0  # threads
     tokens: float = 0.0  # core-seconds to be served before any index
+    spare: bool = False  # whether they run on what nobody else wants
     pools: list[Any] = field(default_factory=list)
     running: float = 0.0  # threads that the tasks on workers use
+    resources: Mapping[str, float] = field(default_factory=dict)  # maximum amounts in use
 
     def has_room(self, threads: float = 1.0) -> bool:
         """Return whether tasks that use this number of `threads` may start."""
         return self.most == math.inf or self.running + threads <= self.most
+
+    def supplies(self, needs: Iterable[tuple[str, float]]) -> bool:
+        """Return whether tasks that need amounts of resources may start."""
+        return self.full_resource(needs) is None
+
+    def full_resource(self, needs: Iterable[tuple[str, float]]) -> str | None:
+        """Return the resource of which tasks need more than is left to the owner; None if none."""
+        for name, amount in needs if self.resources else ():
+            if (most := self.resources.get(name)) is not None:
+                sent = (sent for pool in self.pools for sent in pool.running.values())
+                used = sum(n for each in sent for r, n in each.needs if r == name)
+                if used + amount > most + 1e-9:
+                    return name
+        return None
 
     @property
     def lag(self) -> float:
@@ -90,6 +106,11 @@ class Contender:
     # Its place in the order of jobs, and until when that holds if nothing changes.
     key: Key | None = None
     key_until: float = -math.inf
+
+    @property
+    def on_spare(self) -> bool:
+        """Whether its tasks run on what nobody else wants."""
+        return self.group is not None and self.group.spare
 
     def owed(self, now: float) -> float:
         """Return the core-seconds that the job is owed: they accrue over time, up to a maximum."""

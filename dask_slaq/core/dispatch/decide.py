@@ -107,7 +107,7 @@ class Turn:
         like, address = entry.like, place.address
         factor = order.speeds.factor(address, entry.name)
         expected = math.inf if threads else like.expected * factor
-        needs, soonest = bool(entry.kind.resources), like.soonest * factor
+        needs, soonest = entry.kind.resources or (), like.soonest * factor
         sent = Sent(pool, like, True, why, (), pool.service, expected, soonest, needs, factor)
         pool.left_since = None
         if threads:
@@ -245,7 +245,10 @@ def _start_pinned(order: Order, turn: Turn, pool: Contender, key: Key) -> None:
     """Choose all members of each gang of a job at once, or keep its workers until that fits."""
     for gang in turn.pinned[pool]:
         threads = sum(each[2] for each in gang.members)
-        if pool.group is not None and not pool.group.has_room(threads):
+        if pool.group is not None and not (
+            pool.group.has_room(threads)
+            and pool.group.supplies(_needs(e for e, *_ in gang.members))
+        ):
             continue
         labels = Counter(e.kind.label for e, *_ in gang.members if e.kind.label is not None)
         if any(turn.room(label) - turn.labels[label] < n for label, n in labels.items()):
@@ -280,7 +283,10 @@ def _places(order: Order, turn: Turn, pool: Contender) -> list[tuple[Entry, Plac
     free = {a: place.free for a, place in turn.open.items() if place.has_thread}
     entries = sorted(e for e in pool.ready.values() if e in pool.kinds.get(e.kind, ()))
     entries = entries[: turn.threads]
-    if len(entries) < 2 or (pool.group is not None and not pool.group.has_room(len(entries))):
+    group = pool.group
+    if len(entries) < 2 or not (group is None or group.has_room(len(entries))):
+        return []
+    if group is not None and not group.supplies(_needs(entries)):
         return []
     found: dict[Any, tuple[Entry, Place, str]] = {}
     taken: Counter[tuple[str, str]] = Counter()  # of each worker's resources
@@ -375,10 +381,20 @@ def _least_loaded(
     return best
 
 
+def _needs(entries: Iterable[Entry]) -> list[tuple[str, float]]:
+    """Return the resources that several tasks need together."""
+    needs: Counter[str] = Counter()
+    for entry in entries:
+        needs.update(dict(entry.kind.resources or ()))
+    return list(needs.items())
+
+
 def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) -> bool:
     """Return whether a task may take a slot of a worker."""
     kind = entry.kind
     if pool.group is not None and not owner_has_room(pool.group, turn.open.values(), [place]):
+        return False
+    if pool.group is not None and not pool.group.supplies(kind.resources or ()):
         return False
     if not order.lend and place.address not in pool.workers:
         # Tasks whose ``workers=`` are all outside the worker set would never run in it.
@@ -387,9 +403,13 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
             return False
     if entry.rootish:
         # No more than Dask itself sends, so that memory does not fill up. Tasks that need a
-        # resource would wait on the workers.
+        # resource would wait on the workers, unless their owner is at its limit of that.
         if any(kind.resources for kind in pool.kinds):
-            waits = sum(len(ready) for kind, ready in pool.kinds.items() if kind.resources)
+            waits = sum(
+                len(ready)
+                for kind, ready in pool.kinds.items()
+                if kind.resources and (pool.group is None or pool.group.supplies(kind.resources))
+            )
             if waits >= turn.running:
                 return False
         at_once = entry.like.is_trivial and place.free_in() < TRIVIAL
@@ -485,6 +505,8 @@ def _is_kept_from(turn: Turn, pool: Contender, entry: Entry, place: Place, more:
 
 
 def _comes_before(one: Contender, other: Contender, threads: int) -> bool:
+    if one.on_spare != other.on_spare:
+        return other.on_spare
     if one.index == other.index:
         behind = SLACK * threads / 2 / (one.weight + other.weight)
         return one.service + behind < other.service

@@ -1,7 +1,8 @@
 """Order in which jobs are served.
 
 Jobs that are owed, or whose owner is, come first, those that wait longest for it before; then jobs
-within their cap, by index, and by service among equals; then jobs over their cap.
+within their cap, by index, and by service among equals; then jobs over their cap. Jobs that run on
+what nobody else wants come after all others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
 class Key(NamedTuple):
     """Sort key of a job, lowest first, so what is served first by its size is negated."""
 
-    later: bool  # whether neither the job nor its owner is owed
+    later: int  # 0 if the job or its owner is owed, 1 if not, 2 if it takes what others leave
     owner_lag: float  # seconds for which its owner waits for what it is owed, negated
     turn: int  # class of the job
     lag: float  # since when it waits for what it is owed, in monotonic seconds; 0 if nothing
@@ -109,9 +110,9 @@ class Order:
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
             service += SLACK * pool.share / pool.weight  # results in memory are used before
-        later = turn > OWNER_OWED
+        later = 2 if pool.on_spare else int(turn > OWNER_OWED)
         return Key(
-            later, -owner_lag * (not later), turn, since, -pool.index, service,
+            later, -owner_lag * (later == 0), turn, since, -pool.index, service,
             running / pool.weight, pool.name,
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ class Sent:
     tag: float  # service of its job when it was sent
     expected: float  # compute time in seconds when it was sent; infinite if unknown
     soonest: float  # compute time after which it may plausibly have ended
-    needs: bool = False  # whether it needs a resource
+    needs: tuple[tuple[str, float], ...] = ()  # resources
     factor: float = 1.0  # of the worker, by which both are longer than on a median one
     threads: float = 1.0
     ahead: float = 0.0  # core-seconds charged to its job so far

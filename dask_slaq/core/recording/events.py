@@ -161,6 +161,10 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "after": {"job": _TEXT, "seconds": _number(0, 1e15, null=True)},
     # Core-seconds that owners used lately, which fade.
     "use": {"used": _mapping(_number(0, 1e300))},
+    # Owners over their budget, which run on what nobody else wants.
+    "spare": {"owners": Allowed("a list of texts", _texts)},
+    # Threads that are reserved now, by name of an owner.
+    "reserved": {"threads": _mapping(_AMOUNT)},
     # A decision: `threads` of all workers, and the grants that changed.
     "decide": {
         "time": _TIME, "threads": _whole(0, 10**9),

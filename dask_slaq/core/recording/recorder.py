@@ -181,6 +181,17 @@ class Recorder:
             self._used = known
             self._say("use", used=known)
 
+    def set_spare(self, owners: Collection[str]) -> None:
+        """Let owners run on what is spare and record it if it changed. See `Engine.set_spare`."""
+        if self.engine.set_spare(owners):
+            self._say("spare", owners=sorted(owners))
+
+    def set_reserved(self, threads: Mapping[str, float]) -> None:
+        """Reserve threads for owners and record it if it changed. See `Engine.set_reserved`."""
+        known = {owner: float(each) for owner, each in threads.items()}
+        if self.engine.set_reserved(known):
+            self._say("reserved", threads=known)
+
     def set_floor(self, job: str, threads: float) -> None:
         """Set the floor of a job and record it if it changed. See `Engine.set_floor`."""
         if self.engine.set_floor(job, threads):

@@ -157,6 +157,12 @@ def _apply(engine: Engine, kind: str, event: Event) -> None:
     if kind == "use":
         engine.observe_use(event["used"])
         return
+    if kind == "reserved":
+        engine.set_reserved(event["threads"])
+        return
+    if kind == "spare":
+        engine.set_spare(event["owners"])
+        return
     job = event["job"]
     if kind == "arrive":
         names = ("weight", "min_share", "max_share", "target", "reports")

@@ -123,8 +123,12 @@ class Pools:
         weight: float = 1.0,
         gang: bool = False,
         owner: str = "",
+        group: Group | None = None,
     ) -> Pool:
-        """Open a pool for a job of a client, or for its unowned tasks if it never `reports`."""
+        """Open a pool for a job of a client, or for its unowned tasks if it never `reports`.
+
+        Its `owner` is of this `group` until the next decision, if it has no other pool.
+        """
         if not self.pools:
             self.durations = Durations()
         durations = Durations(self.durations)
@@ -134,9 +138,9 @@ class Pools:
         )  # fmt: skip
         pool.workers = frozenset(self.scheduler.workers)
         pool.service = self.tracker.served
-        if (group := self.groups.get(owner)) is not None:
-            group.pools.append(pool)
-            pool.group = group
+        if group is not None:
+            pool.group = self.groups.setdefault(owner, group)
+            pool.group.pools.append(pool)
         return pool
 
     def remove(self, name: str, heir: Pool | None = None) -> None:
@@ -278,7 +282,13 @@ class Pools:
             pool = self.pools[each.job]
             pool.put_into_force(each, now, guaranteed=pool.floor or not by_service)
         self.groups = {
-            owner: Group(grant.max_threads, grant.deserved, grant.tokens)
+            owner: Group(
+                grant.max_threads,
+                grant.deserved,
+                grant.tokens,
+                grant.spare,
+                resources=grant.max_resources or {},
+            )
             for owner, grant in owners.items()
         }
         for name, pool in self.pools.items() if self.groups else ():
@@ -391,6 +401,8 @@ class Pools:
             if busy and (pool.gang or entry.rootish):
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
+                continue
+            if pool.group is not None and not pool.group.supplies(entry.kind.resources or ()):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
             if self.limits.room_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):

@@ -353,7 +353,7 @@ class TaskTracker:
         """Record a task that Dask has sent to a worker."""
         like = pool.durations.like(ts, input_bytes(ts))
         order = math.inf, next(self._count)
-        needs, expected = bool(ts.resource_restrictions), like.expected
+        needs, expected = tuple((ts.resource_restrictions or {}).items()), like.expected
         sent = Sent(pool, like, False, "", order, pool.service, expected, like.soonest, needs)
         self._enter(pool, ts, sent)
 

@@ -72,6 +72,11 @@ def in_words(operation: str, message: Mapping[str, Any]) -> str:
         return f"decide by {shown(message.get('policy'))}"
     if operation == "slaq_limit":
         return f"limit {shown(message.get('label'))} to {shown(message.get('most'))}"
+    if operation == "slaq_unreserve":
+        return f"remove reservation {shown(message.get('number'))}"
+    if operation == "slaq_reserve":
+        what = f"reserve {shown(message.get('threads'))} threads for {shown(message.get('owner'))}"
+        return f"{what} from {shown(message.get('begin'))} to {shown(message.get('end'))}"
     of = "owner" if operation == "slaq_owner" else "job"
     known = (of, "what", "by")
     words = [_clean(message.get("what")) or "set", of, shown(message.get(of))]

@@ -59,10 +59,11 @@ REQUESTS = (
     *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
     *("history", "bindings", "curve"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
-    "models",
+    *("reserve", "unreserve", "reservations", "models"),
 )
 #: Those that change something, and those that need no registered plugin.
-AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", "left", "audit")
+AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
+ALWAYS = ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
 OF_CLIENT = ("introduce", "open", "close", "keep", "kept")
 PEOPLES = (*OF_CLIENT, "steer")
@@ -340,7 +341,9 @@ class Messages:
         """Return usage of the last `seconds`, summed `by` owner, kind, job or day."""
         if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
             raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
-        return await self.plugin.jobs.accounts.query(check_by(by), seconds)
+        jobs = self.plugin.jobs
+        found = await jobs.accounts.query(check_by(by), seconds)
+        return {**found, "budgets": [each.as_dict() for each in jobs.budgets.all()]}
 
     def explain(self, job: Any) -> dict[str, Any]:
         """Return why a job has what it has, or waits. See `explain`."""
@@ -394,6 +397,25 @@ class Messages:
             )
         set_limit(self.plugin.jobs, label, most)
         self.plugin.changed()
+
+    async def reserve(
+        self, owner: Any, threads: Any, begin: Any, end: Any, by: Any = ""
+    ) -> dict[str, Any]:
+        """Reserve threads for an owner. Returns the reservation; see `Reservations.reserve`."""
+        check_operator(self.plugin.settings.operators, by, "reserve threads")
+        made = await self.plugin.jobs.reservations.reserve(owner, threads, begin, end)
+        self.plugin.changed()
+        return made
+
+    async def unreserve(self, number: Any, by: Any = "") -> None:
+        """Remove a reservation by its number."""
+        check_operator(self.plugin.settings.operators, by, "remove reservations")
+        await self.plugin.jobs.reservations.remove(number)
+        self.plugin.changed()
+
+    async def reservations(self) -> list[dict[str, Any]]:
+        """Return the reservations that have not ended, by when they begin."""
+        return await self.plugin.jobs.reservations.as_dicts()
 
     # Messages of streams, each by the client or worker of the stream
 

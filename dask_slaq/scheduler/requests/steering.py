@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
-from dask_slaq.core.owners import Owners, OwnerTerms, check_owners
+from dask_slaq.core.owners import Owners, OwnerTerms, check_owners, flat_terms
 from dask_slaq.core.settings import check_limits, check_owner, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.scheduler.requests.validation import plain
@@ -43,11 +43,12 @@ def set_owner(jobs: ScheduledJobs, owner: object, settings: Mapping[str, Any]) -
         raise InvalidSetting(f"owner must be the name of an owner, not {shown(owner)}")
     if not settings:
         raise InvalidSetting(f"no setting of {owner} is given: {', '.join(OwnerTerms._fields)}")
-    given = {name.replace("-", "_"): value for name, value in plain(settings).items()}
+    given = flat_terms(owner, plain(settings))
     checked = check_owners({owner: given})[owner]
     owners = jobs.engine.owners or Owners({})
     values = {name: getattr(checked, name) for name in given}
     jobs.engine.set_owner(owner, owners.of(owner)._replace(**values))
+    jobs.check_budgets()
     jobs.admit()
 
 

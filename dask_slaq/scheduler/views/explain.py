@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["explain", "positions", "reason"]
 
 
+#: What lets the jobs of an owner over its budget run as others.
+_MORE = "more core-hours for its owner (`dask slaq owners set`), or the days to come"
+
+
 def explain(
     jobs: ScheduledJobs, name: object, trials: Callable[[str], str | None], failed: bool
 ) -> dict[str, Any]:
@@ -81,6 +85,9 @@ def _reason(
         return "stops at its next report"
     if name in jobs.queued and name not in jobs.paused:
         owner, (count, most) = jobs.owner[name], jobs.jobs_at_once(jobs.owner[name])
+        if jobs.waits_for_budget(owner):
+            spending = jobs.budgets.of(owner)
+            return f"waits: {'usage is being read' if spending is None else spending.in_words()}"
         return f"waits: {count} of {owner}'s {most:g} jobs run"
     if pool.paused:
         # A fit in one long task trains on: nothing can take its thread away.
@@ -149,6 +156,9 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
         return f"{_doing(pool)}: its owner is at its limit of max-threads ({pool.group.most:g})"
+    if (name := _full_resource(pool)) is not None and pool.group is not None:
+        most = pool.group.resources[name]
+        return f"{_doing(pool)}: its owner is at its limit of {name} ({most:g})"
     last = ahead or len(pool.running) >= pool.most
     if last and jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
@@ -157,6 +167,8 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         return f"runs {_tasks(len(pool.running))}, at its cap {cap}"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
+    if ahead and jobs.is_spare(jobs.owner[pool.name]):
+        return f"{_doing(pool)} on what nobody else wants: {_budget(jobs, jobs.owner[pool.name])}"
     if ahead:
         others = "job is" if ahead == 1 else "jobs are"
         return f"{_doing(pool)}: {ahead} {others} served first when a thread is free"
@@ -189,13 +201,17 @@ def _next_slot(pools: Pools) -> float | None:
 
 def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> list[str]:
     """Return what would give the job more threads."""
+    if pool.name in jobs.queued and jobs.waits_for_budget(found["owner"]):
+        return [_MORE]
     if pool.name in jobs.queued:
         return ["a higher max-jobs of its owner, or the end of another job of the owner"]
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
     if pool.group is not None and not pool.group.has_room():
         return ["a higher max-threads of its owner in slaq.owners, or fewer jobs of the owner"]
-    hints = []
+    if (name := _full_resource(pool)) is not None:
+        return [f"a higher max-resources of its owner for {name}, or fewer jobs of the owner"]
+    hints = [_MORE] if pool.ready and jobs.is_spare(found["owner"]) else []
     if len(pool.running) >= pool.most and jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
     elif len(pool.running) >= pool.most:
@@ -210,7 +226,9 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
 
 
 def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
-    """Return in one phrase how the weight of an owner counts because of its recent use."""
+    """Return in one phrase why an owner yields to others: its budget, or its recent use."""
+    if jobs.is_spare(owner):
+        return f"its jobs run on what nobody else wants: {_budget(jobs, owner)}"
     half_life, grant = jobs.accounts.half_life, jobs.engine.grants.owners.get(owner)
     if half_life is None or grant is None or grant.factor == 1.0:
         return None
@@ -218,6 +236,20 @@ def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
         f"its owner used {grant.lately:.2g} times its share lately (half-life "
         f"{half_life / DAY:.3g} days): its weight counts {grant.factor:.2g} times"
     )
+
+
+def _full_resource(pool: Pool) -> str | None:
+    """Return the resource at whose limit its owner is, if no ready task can do without it."""
+    if pool.group is None or not pool.kinds:
+        return None
+    full = [pool.group.full_resource(kind.resources or ()) for kind in pool.kinds]
+    return None if None in full else full[0]
+
+
+def _budget(jobs: ScheduledJobs, owner: str) -> str:
+    """Return in one clause what an owner has used of its budget."""
+    spending = jobs.budgets.of(owner)
+    return "" if spending is None else spending.in_words()
 
 
 def _resources(needs: dict[str, float]) -> str:

@@ -110,7 +110,9 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     ``jobs`` are those that run and wait; ``deserved``, ``got``, ``lent``, ``borrowed`` and ``idle``
     are threads, means of recent epochs (None unless ``slaq.owners`` is configured); ``factor`` is
     by what its weight counts because of what it used lately, and ``lately`` that over its share
-    (None unless ``slaq.half-life`` is configured).
+    (None unless ``slaq.half-life`` is configured); ``core_hours`` is its budget and
+    ``core_hours_left`` what is left of that (None without a budget or any use), ``spare`` whether
+    nothing is.
     """
     engine, usage = jobs.engine, jobs.usage
     running = Counter(jobs.owner[name] for name in jobs.reports)
@@ -125,7 +127,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     )
     for owner in (*known, *(name for name in terms if name not in without_host | known.keys())):
         own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
-        grant = grants.get(owner)
+        grant, spending = grants.get(owner), jobs.budgets.of(owner)
         standing: dict[str, Any] = dict.fromkeys(
             ("deserved", "got", "lent", "borrowed", "idle", "factor", "lately")
         )
@@ -139,6 +141,10 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             "weight": own.weight,
             "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
             "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
+            "max_resources": dict(own.max_resources or {}),
+            "core_hours": own.core_hours if own.has_budget else None,
+            "core_hours_left": None if spending is None else spending.left,
+            "spare": jobs.is_spare(owner),
             "jobs": running[owner],
             **standing,
             **in_short(usage.get(owner, Usage())),

@@ -87,6 +87,9 @@ def drive(engine, seed=0, epochs=25, switch=False):
             engine.set_policy(before)
         if epoch == 20:
             engine.set_owner("", OwnerTerms(weight=2, max_threads=3))
+        if epoch in (21, 23):
+            engine.set_spare([""] if epoch == 21 else [])
+            engine.set_reserved({"": 2.0} if epoch == 23 else {"ann": 1.0})
         if epoch in (14, 18):
             engine.remove_job(f"job-{epoch - 14}", now, "done")
         engine.reallocate(

@@ -1,0 +1,255 @@
+"""Budgets on a scheduler: who waits or yields above them, and that nobody gets around them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+import dask
+import pytest
+from distributed import Client
+from distributed.utils_test import captured_logger, inc
+from driving import (
+    LATE,
+    TWO,
+    alerts_of,
+    gen_cluster,
+    jobs,
+    on_virtual_clock,
+    ready,
+    start_plugin,
+    tasks_of,
+    until,
+    with_plugin,
+    work,
+)
+
+import dask_slaq as slaq
+from dask_slaq.core.budgets import Budgets
+from dask_slaq.core.errors import InvalidSetting, NotAllowed
+from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.memory import RunStore
+
+VALIDATED = {"distributed.scheduler.validate": True}
+SECOND = 1 / 3600
+
+
+def budget(seconds, over="spare", **more):
+    return {"budget": {"core-hours": seconds * SECOND, "period": "30d", "over": over}, **more}
+
+
+def of_dask(scheduler):
+    """Compute seconds of all tasks, as Dask counts them."""
+    return sum(prefix.all_durations["compute"] for prefix in scheduler.task_prefixes.values())
+
+
+def seconds_used(plugin, owner):
+    plugin.jobs.accounts.tick()
+    return plugin.jobs.budgets.of(owner).used * 3600
+
+
+@pytest.mark.parametrize("who", ["a job", "a search", "outside of jobs"])
+def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(who):
+    """It has used all of it, and then comes bob, who can use half of the threads, and then all."""
+    got = {}
+
+    async def scenario(client, cluster, plugin):
+        totals = plugin.jobs.accounts.totals
+        async with Client(cluster.scheduler.address, asynchronous=True) as other:
+            plugin.jobs.introduce(other.id, "ann")
+            if who == "outside of jobs":
+                futures = other.map(work, [0.5] * 2000, pure=False)
+            elif who == "a search":
+                async with slaq.search("hers", owner="ann", client=client):
+                    futures = client.map(work, [0.5] * 2000, pure=False)
+            else:
+                async with slaq.job("hers", owner="ann", client=client):
+                    futures = client.map(work, [0.5] * 2000, pure=False)
+                    await measure(client, plugin, totals)
+            if who != "a job":
+                await measure(client, plugin, totals)
+            await client.cancel(futures)
+
+    async def measure(client, plugin, totals):
+        await asyncio.sleep(40)
+        async with slaq.job("his", owner="bob", client=client) as job:
+            for phase, width, times in (("half", 2, 20), ("all", 40, 20)):
+                before = {o: totals.of(o).core_seconds for o in ("ann", "bob")}
+                for _ in range(times):
+                    with tasks_of("his"):
+                        await client.gather(client.map(work, [0.5] * width, pure=False))
+                    job.report(1.0)
+                after = plugin.jobs.accounts.totals
+                got[phase] = [after.of(o).core_seconds - before[o] for o in ("ann", "bob")]
+
+    on_virtual_clock(scenario, [2, 2], owners={"ann": budget(60.0), "bob": {}})
+    assert got["half"][1] == pytest.approx(20.0, abs=1.0)  # 20 times two tasks of half a second
+    assert got["half"][0] > 15.0
+    assert got["all"][1] == pytest.approx(400.0, abs=5.0)
+    assert got["all"][0] < 0.03 * got["all"][1]  # what was begun, and tails
+
+
+@with_plugin(TWO, owners={"ann": budget(0.2, "wait")}, config=VALIDATED, **LATE)
+async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, b):
+    alerts = await alerts_of(c, s)
+    async with slaq.job("first", owner="ann@desk", client=c):
+        await c.gather(c.map(time.sleep, [0.06] * 4, pure=False))
+        assert seconds_used(plugin, "ann") == pytest.approx(of_dask(s), rel=0.01)
+        assert await c.submit(inc, 1, pure=False) == 2  # it goes on
+        async with slaq.job("inner", owner="ann@desk", client=c):
+            assert await c.submit(inc, 2, pure=False) == 3  # the one around it may wait for it
+    async with slaq.job("of bob", owner="bob", client=c):
+        assert await c.submit(inc, 3, pure=False) == 4
+    async with slaq.job("second", owner="ann@lab", client=c):
+        future = c.submit(inc, 4, pure=False)
+        await until(lambda: ready(plugin, "second") == 1)
+        plugin.run_once()
+        assert ready(plugin, "second") == 1 and plugin.jobs.queued == {"second"}
+        found = await slaq.explain("second", client=c)
+        assert found["reason"].startswith("waits: ann has used 6.")
+        assert found["reason"].endswith("e-05 core-hours of the last 30 days")
+        assert "more core-hours" in found["would_change"][0]
+        (of_ann,) = (await slaq.usage(client=c))["budgets"]
+        assert (of_ann["owner"], of_ann["left"], of_ann["days"]) == ("ann", 0.0, 30)
+        owners = (await slaq.status(c))["owners"]
+        assert owners["ann@lab"]["spare"] and owners["ann@lab"]["core_hours_left"] == 0.0
+        await slaq.set_owner("ann", core_hours=1.0, client=c)
+        assert await future == 5
+        assert plugin.engine.owners.of("ann").over == "wait"
+    told = [alert["message"] for alert in alerts if alert["event"] == "budget"]
+    assert len(told) == 1 and told[0].endswith(
+        "new jobs wait, and its jobs run on what nobody else wants"
+    )
+
+
+@with_plugin(TWO, owners={"ann": budget(1.0)}, operators=["root"], config=VALIDATED)
+async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s, plugin, a, b):
+    alerts = await alerts_of(c, s)
+    await c.gather(c.map(time.sleep, [0.09] * 10, pure=False))  # outside of any job
+    plugin.jobs.introduce(c.id, "eve")
+    plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann@desk", 0.85)
+    plugin.jobs.accounts.tick()
+    await until(lambda: any(alert["event"] == "budget" for alert in alerts))
+    (told,) = [alert for alert in alerts if alert["event"] == "budget"]
+    assert told["owner"] == "ann" and told["message"].startswith("ann has used 0.000236 of 0.000")
+    with dask.config.set({"slaq.owner": "eve"}), pytest.raises(NotAllowed):
+        await slaq.set_owner("ann", core_hours=9.0, client=c)
+    with pytest.raises(InvalidSetting, match="period of owner 'ann' must be a number of days"):
+        await c.scheduler.slaq_owner(owner="ann", by="root", period="1h")
+    await c.scheduler.slaq_owner(owner="ann", by="root", core_hours=9.0, over="wait")
+    terms = plugin.engine.owners.of("ann@desk")
+    assert (terms.core_hours, terms.period, terms.over) == (9.0, 30 * DAY, "wait")
+
+
+def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
+    path, seconds = str(tmp_path / "runs.db"), []
+
+    @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+    async def life(c, s, a, b):
+        plugin = await start_plugin(
+            c, s, memory=path, owners={"ann": budget(0.5, "wait"), "bob": budget(1e6)}
+        )
+        waits = sum(seconds) >= 0.5
+        async with slaq.job("a", client=c, owner="ann@desk"):
+            assert ("a" in plugin.jobs.queued) or not waits
+        plugin.jobs.introduce(c.id, "ann@lab")
+        await c.gather(c.map(time.sleep, [0.05] * 6, pure=False))  # outside of jobs
+        seconds.append(of_dask(s))
+        await until(lambda: plugin.jobs.accounts.loaded)
+        assert seconds_used(plugin, "ann") == pytest.approx(sum(seconds), rel=0.01)
+        assert plugin.jobs.budgets.of("bob").used == 0.0
+        async with slaq.job("b", client=c, owner="ann"):
+            assert plugin.jobs.queued == ({"b"} if sum(seconds) >= 0.5 else set())
+
+    for _ in range(3):
+        life()
+    assert sum(seconds) > 0.9
+
+
+def test_usage_of_days_before_the_period_does_not_count(tmp_path):
+    path = str(tmp_path / "runs.db")
+    store, today = RunStore(path), int(time.time() // DAY)
+    for age, used in ((0, 1.0), (29, 2.0), (30, 4.0), (100, 8.0), (800, 16.0)):
+        store.add_usage([(UsageKey(today - age, "ann", "svm", f"svm-{age}"), Usage(used))])
+    store.close()
+
+    @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+    async def life(c, s, a, b):
+        plugin = await start_plugin(c, s, memory=path, owners={"ann": budget(10.0)})
+        await until(lambda: plugin.jobs.accounts.loaded)
+        for days, seconds in ((30, 3.0), (31, 7.0), (365, 15.0), (1, 1.0)):
+            await slaq.set_owner("ann", period=f"{days}d", client=c)
+            assert plugin.jobs.budgets.of("ann").used * 3600 == pytest.approx(seconds)
+
+    life()
+
+
+@with_plugin(TWO, owners={"ann": budget(0.2, "wait"), "default": {}}, config=VALIDATED, **LATE)
+async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
+    """By other machines, clients, names of jobs, jobs within those of others, and no job at all."""
+    async with Client(s.address, asynchronous=True) as second:
+        for client, owner in ((c, "ann@desk"), (second, "ann@lab")):
+            plugin.jobs.introduce(client.id, owner)
+        await c.gather(c.map(time.sleep, [0.05] * 2, pure=False))  # no job at all
+        await second.gather(second.map(time.sleep, [0.05] * 3, pure=False))
+        assert seconds_used(plugin, "ann") == pytest.approx(of_dask(s), rel=0.01)
+        for client, owner in ((c, "ann"), (second, "ann@lab"), (c, "ann@elsewhere")):
+            async with slaq.job("new", owner=owner, client=client):
+                assert plugin.jobs.queued == {"new"}
+        # A job of bob's around hers does not let it run; one of her own would have had to wait.
+        async with slaq.job("of bob", owner="bob", client=c):
+            async with slaq.job("within", owner="ann", client=c):
+                assert plugin.jobs.queued == {"within"}
+                async with slaq.job("more", owner="ann", client=c):
+                    assert plugin.jobs.queued == {"within", "more"}
+            # Her client's tasks outside of jobs only take what bob leaves.
+            future = second.submit(inc, 1, pure=False)
+            assert await future == 2
+            assert plugin.pools.pools[f"other:{second.id}"].group.spare
+        # A job with a new name and kind each time.
+        for n in range(5):
+            async with slaq.job(f"kind-{n}-of", owner="ann@desk", client=c):
+                assert plugin.jobs.queued == {f"kind-{n}-of"}
+
+
+@with_plugin(TWO, owners={"ann": budget(0.1)}, config=VALIDATED, **LATE)
+async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, plugin, a, b):
+    plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann", 9.0)
+    plugin.jobs.accounts.tick()
+    async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
+        pools = plugin.pools.pools  # before any decision
+        assert pools["of ann"].group.spare and not pools["of bob"].group.spare
+        keys = [plugin.pools.dispatcher.key(pools[name]) for name in ("of bob", "of ann")]
+        assert keys == sorted(keys)
+
+
+@with_plugin(TWO, owners={"ann": budget(0.1, "wait")}, config=VALIDATED, **LATE)
+async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plugin, a, b):
+    plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann", 9.0)
+    plugin.jobs.accounts.tick()
+    async with slaq.job("a", owner="ann", client=c):
+        future = c.submit(inc, 1, pure=False)
+        await until(lambda: ready(plugin, "a") == 1)
+        with captured_logger("dask_slaq") as log:
+            plugin.jobs.accounts._owner_of = lambda client: 1 / 0
+            await c.submit(inc, 2, pure=False, key="outside", workers=a.address)
+            plugin.jobs.accounts._outside[c.id] += 1.0
+            plugin.jobs.accounts.tick()
+        assert await future == 2
+        assert "usage is no longer counted" in log.getvalue()
+
+
+@with_plugin(TWO, owners={"ann": {"weight": 2}}, config=VALIDATED)
+async def test_without_a_budget_nothing_is_counted(c, s, plugin, a, b):
+    counted = []
+    before = Budgets._before_today
+    try:
+        Budgets._before_today = lambda *args: counted.append(args) or before(*args)
+        plugin.jobs.accounts.tick()
+    finally:
+        Budgets._before_today = before
+    found = await slaq.usage(client=c)
+    assert counted == [] and not found["budgets"]
+    assert not any(each["spare"] for each in (await slaq.status(c))["owners"].values())
+    assert math.isclose(sum(r["core_seconds"] for r in found["rows"]), 0.0, abs_tol=1.0)

@@ -1,0 +1,100 @@
+"""Reservations on a scheduler: what owners get meanwhile, over restarts, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+
+import dask
+import pytest
+from driving import TWO, gen_cluster, jobs, on_virtual_clock, start_plugin, tasks_of, work
+
+import dask_slaq as slaq
+from dask_slaq.client.reservations import span_of
+from dask_slaq.core.errors import InvalidSetting, NotAllowed
+
+
+def test_an_owner_gets_what_is_reserved_in_that_time_and_lends_what_it_does_not_use():
+    got = {}
+
+    async def scenario(client, cluster, plugin):
+        begin = time.time() + 40
+        made = await slaq.reserve("ann", 6, begin, begin + 80, client=client)
+        assert made["note"] is None
+        async with jobs(client, "of ann", owner="ann@desk"), jobs(client, "of bob", owner="bob"):
+            futures = {}
+            for name in ("of ann", "of bob"):
+                with tasks_of(name):
+                    futures[name] = client.map(work, [0.5] * 2000, pure=False, key=f"work-{name}")
+            for phase, seconds in (("before", 40), ("begin", 3), ("reserved", 50), ("lent", 20)):
+                if phase == "lent":
+                    await client.cancel(futures.pop("of ann"))
+                before = {o: plugin.jobs.usage.of(o).core_seconds for o in ("ann@desk", "bob")}
+                at = time.time()
+                await asyncio.sleep(seconds)
+                used = plugin.jobs.usage
+                got[phase] = {
+                    o: (used.of(o).core_seconds - before[o]) / (time.time() - at) for o in before
+                }
+            await client.cancel(futures["of bob"])
+
+    on_virtual_clock(scenario, [2] * 4)
+    assert got["before"]["ann@desk"] == pytest.approx(4.0, abs=0.3)
+    assert got["reserved"]["ann@desk"] == pytest.approx(6.0, abs=0.3)
+    assert got["reserved"]["bob"] == pytest.approx(2.0, abs=0.3)
+    assert got["lent"]["bob"] > 7.5
+
+
+def test_reservations_outlive_the_scheduler_and_are_the_operators(tmp_path):
+    path, now = str(tmp_path / "runs.db"), time.time()
+    lives = []
+
+    @gen_cluster(client=True, nthreads=TWO, config={"distributed.scheduler.validate": True})
+    async def life(c, s, a, b):
+        plugin = await start_plugin(c, s, memory=path, operators=["root"])
+        with dask.config.set({"slaq.owner": "eve"}):
+            with pytest.raises(NotAllowed):
+                await slaq.reserve("eve", 1, now, now + 900, client=c)
+            with pytest.raises(NotAllowed):
+                await slaq.unreserve(1, client=c)
+        with dask.config.set({"slaq.owner": "root"}):
+            if not lives:
+                made = await slaq.reserve("ann", 1, now, now + 900, client=c)
+                assert (made["number"], made["note"]) == (1, None)
+                made = await slaq.reserve("bob", 5, now + 60, now + 900, client=c)
+                words = "6 threads are reserved in that time, and the cluster has 2 now"
+                assert (made["number"], made["note"]) == (2, words)
+            found = await slaq.reservations(client=c)
+            assert [(one["owner"], one["threads"], one["now"]) for one in found] == (
+                [("ann", 1.0, True), ("bob", 5.0, False)][len(lives) // 2 :]
+            )
+            if len(lives) == 1:
+                await slaq.unreserve(1, client=c)
+            with pytest.raises(InvalidSetting, match="there is no reservation 9"):
+                await slaq.unreserve(9, client=c)
+        async with slaq.job("a", client=c, owner="ann"):
+            plugin.run_once()
+            assert (plugin.engine.owners is None) == bool(lives)  # of this moment are ann's only
+        words = "reserve 1 threads for 'eve'"
+        assert any(words in line["message"] for line in plugin.audited)
+        lives.append(plugin)
+
+    for _ in range(3):
+        life()
+
+
+def test_times_of_a_day_are_the_next_ones():
+    def at(*args):
+        return datetime(2026, 11, *args).timestamp()
+
+    evening = "18:00", "22:00"
+    assert span_of(*evening, at(26, 9)) == (at(26, 18), at(26, 22))
+    assert span_of(*evening, at(26, 20)) == (at(26, 18), at(26, 22))  # it has begun
+    assert span_of(*evening, at(26, 23)) == (at(27, 18), at(27, 22))
+    assert span_of("22:00", "6:00", at(26, 9)) == (at(26, 22), at(27, 6))
+    assert span_of(None, "2026-11-30 06:30", 5.0) == (5.0, at(30, 6, 30))
+    assert span_of(datetime(2026, 11, 3), 7e9, 5.0) == (at(3), 7e9)
+    for wrong in ("soon", "25:00", "1:75", None, [3]):
+        with pytest.raises(InvalidSetting, match="to must be a time such as 18:00"):
+            span_of("18:00", wrong, 0.0)
