@@ -19,14 +19,13 @@ from benchmarks.search_policies.grids import Grid
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.trials import (
     EXPLORE,
+    Places,
     Room,
     SearchSettings,
     Trial,
     Trials,
     Turns,
-    choose,
-    go_on,
-    moves,
+    decide,
 )
 
 __all__ = ["Event", "Forecasts", "Replay"]
@@ -281,9 +280,8 @@ class Replay:
             for w in workers.values()
             if w.begun or w.seats or self._leave
         }
-        chosen = choose(trials, rooms, len(self._queue))
-        some = moves(trials, rooms, chosen, lambda key: ()) if self._leave else []
-        go_on(trials, chosen)
+        places = Places(lambda key: ()) if self._leave else None
+        chosen, some = decide(trials, rooms, len(self._queue), places)
         for name, turns in chosen.items():
             workers[name].turns = turns
             workers[name].explored_here.clear()

@@ -6,7 +6,17 @@ from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters,
 from dask_slaq.core.trials.silence import Silence
 from dask_slaq.core.trials.states import STATE_COLORS
 from dask_slaq.core.trials.trials import CHANGEABLE, EXPLORE, SearchSettings, Trial, Trials
-from dask_slaq.core.trials.turns import Account, Move, Room, Turns, choose, go_on, moves
+from dask_slaq.core.trials.turns import (
+    Account,
+    Move,
+    Places,
+    Room,
+    Turns,
+    choose,
+    decide,
+    go_on,
+    moves,
+)
 
 __all__ = [
     "CHANGEABLE",
@@ -20,6 +30,7 @@ __all__ = [
     "Footprint",
     "Move",
     "MoveSpeed",
+    "Places",
     "Room",
     "SearchSettings",
     "Silence",
@@ -32,6 +43,7 @@ __all__ = [
     "as_parameters",
     "bounded",
     "choose",
+    "decide",
     "go_on",
     "moves",
 ]

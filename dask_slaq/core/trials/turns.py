@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dask_slaq.core.trials.memory import MANY
 from dask_slaq.core.trials.trials import Trial, Trials
 
-__all__ = ["Account", "Move", "Room", "Turns", "choose", "go_on", "moves"]
+__all__ = ["Account", "Move", "Places", "Room", "Turns", "choose", "decide", "go_on", "moves"]
 
 #: Bounds of the balance of an account, in thread-seconds.
 MOST_OWED = 1.0
@@ -83,6 +84,32 @@ class Move(NamedTuple):
 
     key: Hashable
     worker: str
+
+
+class Places(NamedTuple):
+    """Where models that may leave their worker can go on.
+
+    `at` returns the workers with the state of a trial, which is moved at `bandwidth` bytes per
+    second, and `allowed` has the workers where it may run, if not everywhere.
+    """
+
+    at: Callable[[Hashable], Collection[str]]
+    bandwidth: float = math.inf
+    allowed: Mapping[Hashable, Collection[str]] = MappingProxyType({})
+
+
+def decide(
+    trials: Trials, rooms: Mapping[str, Room], unstarted: int, places: Places | None
+) -> tuple[dict[str, Turns], list[Move]]:
+    """Decide for the whole cluster which trials of a search train, on which of the workers `rooms`.
+
+    Trials that stay have their turns on their worker. Those that may leave go on at any of the
+    `places`; without these, none moves.
+    """
+    turns = choose(trials, rooms, unstarted)
+    found = [] if places is None else moves(trials, rooms, turns, places)
+    go_on(trials, turns)
+    return turns, found
 
 
 def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[str, Turns]:
@@ -165,16 +192,12 @@ def moves(
     trials: Trials,
     rooms: Mapping[str, Room],
     turns: Mapping[str, Turns],
-    at: Callable[[Hashable], Collection[str]],
-    bandwidth: float = math.inf,
-    allowed: Mapping[Hashable, Collection[str]] | None = None,
+    places: Places,
 ) -> list[Move]:
     """Choose which trials go on at another worker, best first, and lower the `turns` there.
 
     A trial takes a thread that no other has a use for, or that of the worst one whose turn is over,
-    if that is worse. One that waits on a worker is told to leave it first. `at` returns the workers
-    with the state of a trial, which is moved at `bandwidth` bytes per second, and `allowed` has the
-    workers where it may run, if not everywhere.
+    if that is worse. One that waits on a worker is told to leave it first.
     """
     free: dict[str, int] = {}
     worst: dict[str, list[Trial]] = {}
@@ -187,10 +210,10 @@ def moves(
     for trial in sorted((t for t in trials.alive.values() if _may_move(t, turns)), key=_rank):
         # There it goes on without being sent.
         others = [w for w in free if w != trial.worker or trial.away]
-        if allowed is not None and trial.key in allowed:
-            others = [w for w in others if w in allowed[trial.key]]
-        here = at(trial.key)
-        if trials.is_dear(trial, bandwidth):
+        if trial.key in places.allowed:
+            others = [w for w in others if w in places.allowed[trial.key]]
+        here = places.at(trial.key)
+        if trials.is_dear(trial, places.bandwidth):
             others = [w for w in others if w in here] or others * trial.away
         target = max(
             (w for w in others if free[w] > 0),

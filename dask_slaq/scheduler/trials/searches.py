@@ -34,15 +34,13 @@ from dask_slaq.core.trials import (
     EndedSearches,
     Footprint,
     MoveSpeed,
+    Places,
     Room,
     SearchSettings,
     Silence,
     Trials,
-    Turns,
     admitted,
-    choose,
-    go_on,
-    moves,
+    decide,
 )
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.timers import Soon
@@ -771,12 +769,16 @@ class Searches:
         for name, search in self.running.items():
             unstarted = 0 if search.pool.paused else self._unstarted(search)
             rooms = rooms_of[name]
-            choice = choose(search.trials, rooms, unstarted)
-            if name in self._stopping or (plain and not search.pool.paused):
+            freed = name in self._stopping or (plain and not search.pool.paused)
+            places = None
+            if self._tracker.models_move and not freed:
+                places = Places(self.states.at, search.speed.bandwidth, self._allowed(search))
+            choice, found = decide(search.trials, rooms, unstarted, places)
+            if freed:
                 self._release(search)
-            elif self._tracker.models_move:
-                self._move(search, rooms, choice)
-            go_on(search.trials, choice)
+            elif places is not None:
+                self._to_send += [(search, move.key, move.worker) for move in found]
+                asyncio.get_running_loop().call_soon(self._send_models)
             for worker, chosen in choice.items():
                 if plain and not search.pool.paused:
                     chosen.width, chosen.explored = len(chosen.order), 0
@@ -798,8 +800,8 @@ class Searches:
         self._decided = now
         return turns
 
-    def _move(self, search: Search, rooms: Mapping[str, Room], choice: Mapping[str, Turns]) -> None:
-        """Choose which models go on at another worker, and send those that have left theirs."""
+    def _allowed(self, search: Search) -> dict[Any, list[str]]:
+        """Return the workers where models of a search may run that may not run everywhere."""
         tasks, allowed = self._scheduler.tasks, {}
         for key in search.trials.alive:
             ts: TaskState | None = tasks.get(key)  # type: ignore[call-overload]
@@ -810,10 +812,7 @@ class Searches:
                 some = self._scheduler.running if some is None else some
                 needs = Kind(None, tuple((ts.resource_restrictions or {}).items()))
                 allowed[key] = [ws.address for ws in some if needs.allows(ws)]
-        bandwidth = search.speed.bandwidth
-        found = moves(search.trials, rooms, choice, self.states.at, bandwidth, allowed)
-        self._to_send += [(search, move.key, move.worker) for move in found]
-        asyncio.get_running_loop().call_soon(self._send_models)
+        return allowed
 
     def _send_models(self) -> None:
         """Send models that have left their worker to the workers where they go on."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.trials import Room, SearchSettings, Trials, choose, go_on, moves
+from dask_slaq.core.trials import Places, Room, SearchSettings, Trials, choose, go_on, moves
 from dask_slaq.core.trials.trials import EXPLORE, TURN
 
 
@@ -30,7 +30,7 @@ def nowhere(key) -> tuple:
 
 def decide(trials, rooms, at=nowhere, unstarted=0, **given):
     turns = choose(trials, rooms, unstarted)
-    return turns, moves(trials, rooms, turns, at, **given)
+    return turns, moves(trials, rooms, turns, Places(at, **given))
 
 
 def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():
