@@ -29,6 +29,8 @@ Callback = Callable[[dict[str, Any]], object]
 #: Seconds between two looks at what has happened; after which a request is given up; and for which
 #: the end of a block waits for the callbacks.
 PERIOD, TIMEOUT, AT_END = 0.5, 30.0, 8.0
+#: States of a client whose scheduler tells nothing any more.
+GONE = ("closing", "closed")
 
 
 def check_callbacks(given: object) -> list[Callback]:
@@ -92,7 +94,7 @@ class Follower:
                 over = self._read()
                 self._answer(asked)
         except Exception as error:
-            if self._client.status not in ("closing", "closed"):
+            if self._client.status not in GONE:
                 logger.warning("search %s: its callbacks are called no more: %r", self._name, error)
         finally:
             self._answer(float("inf"))
@@ -104,9 +106,11 @@ class Follower:
 
     def _read(self) -> bool:
         """Call the callbacks with what has happened. Returns whether nothing more will."""
+        if self._client.status in GONE:
+            return True
         coroutine = request(self._client, "slaq_events", run=self._run, after=self._after)
         # The client may be asynchronous, and this is another thread than its own.
-        loop = self._client.loop.asyncio_loop  # type: ignore[attr-defined]
+        loop = self._client.loop.asyncio_loop
         told = asyncio.run_coroutine_threadsafe(coroutine, loop).result(TIMEOUT)
         for event in told["events"]:
             self._call(self._complete(event))

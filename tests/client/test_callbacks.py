@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 
 import pytest
-from distributed import Status, wait
+from distributed import Event, Status, wait
 from driving import ONE, TWO, until, with_plugin
 
 import dask_slaq as slaq
@@ -147,6 +147,27 @@ async def test_events_go_on_after_the_block(c, s, plugin, a):
     await wait(futures)
     await until(lambda: [e["event"] for e in events].count("end") == len(GRID))
     assert len(events) == len(GRID) * (STEPS + 2)
+
+
+@with_plugin(ONE)
+async def test_models_end_for_callbacks_when_the_plugin_fails(c, s, plugin, a):
+    events = []
+    async with slaq.search("grid", client=c, callbacks=events.append) as search:
+        gate = Event("gate", client=c)
+        futures = search.map(report_and_wait, [1.0])
+        await until(lambda: plugin.searches.running["grid"].trials.alive)
+        plugin.fall_back(RuntimeError("for a test"))
+        await gate.set()
+        assert await c.gather(futures) == [1.0]
+    assert [event["event"] for event in events] == ["begin", "report", "end"]
+    assert events[-1]["state"] == "dropped"
+
+
+def report_and_wait(loss):
+    slaq.report(loss)
+    Event("gate").wait()
+    slaq.report(loss / 2)
+    return loss
 
 
 @pytest.mark.parametrize("kept", [True, False])
