@@ -74,6 +74,8 @@ def test_tensorboard_has_a_curve_per_model(search, tmp_path, caplog):
         points = [(point.step, point.value) for point in found.Scalars("loss")]
         wanted = enumerate(losses(float(folder.name.partition("=")[2])), 1)
         assert points == [(step, pytest.approx(loss)) for step, loss in wanted]
+        of_table = events.EventAccumulator(str(folder / "hparams")).Reload()
+        assert of_table.Scalars("final_loss")[0].value == pytest.approx(points[-1][1])
 
 
 def test_weights_and_biases_has_a_run_per_model(search, tmp_path, caplog, monkeypatch):

@@ -34,6 +34,7 @@ class TensorBoardRuns:
                 name: value if isinstance(value, bool | int | float | str) else str(value)
                 for name, value in event["params"].items()
             }
-            writer.add_hparams(plain, {"final loss": event["loss"]}, name=".")
+            # In a folder of its own: its file could replace that of the curve.
+            writer.add_hparams(plain, {"final_loss": event["loss"]}, name="hparams")
             writer.add_text("state", event["state"])
             writer.close()
