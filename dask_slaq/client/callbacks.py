@@ -7,6 +7,7 @@ delays nothing but itself, and costs reports when it falls far behind.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -26,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 Callback = Callable[[dict[str, Any]], object]
 
-#: Seconds between two looks at what has happened; after which a request is given up; and for which
-#: the end of a block waits for the callbacks.
-PERIOD, TIMEOUT, AT_END = 0.5, 30.0, 8.0
+#: Seconds between two looks at what has happened; between two at whether the client is gone, while
+#: an answer is awaited; and for which the end of a block waits for the callbacks.
+PERIOD, LOOK, AT_END = 0.5, 5.0, 30.0
 #: States of a client whose scheduler tells nothing any more.
 GONE = ("closing", "closed")
 
@@ -106,12 +107,17 @@ class Follower:
 
     def _read(self) -> bool:
         """Call the callbacks with what has happened. Returns whether nothing more will."""
-        if self._client.status in GONE:
+        loop = self._client.loop.asyncio_loop
+        if self._client.status in GONE or loop.is_closed():
             return True
         coroutine = request(self._client, "slaq_events", run=self._run, after=self._after)
         # The client may be asynchronous, and this is another thread than its own.
-        loop = self._client.loop.asyncio_loop
-        told = asyncio.run_coroutine_threadsafe(coroutine, loop).result(TIMEOUT)
+        answer = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        while not answer.done():  # a program may keep the loop of its client busy for long
+            concurrent.futures.wait([answer], LOOK)
+            if self._client.status in GONE or loop.is_closed():
+                return True
+        told = answer.result()
         for event in told["events"]:
             self._call(self._complete(event))
         self._after = told["after"]
@@ -130,8 +136,8 @@ class Follower:
             self._params[model] = as_parameters(self._given.get(told["key"]) or told["params"])
         last = told["event"] == "end"
         params = (self._params.pop if last else self._params.get)(model, {})
-        event = {"event": told["event"], "job": self._name, **told, "params": params}
-        return {"state": "", "error": "", **event}
+        ended = {"state": told.get("state", ""), "error": told.get("error", "")}
+        return {"event": told["event"], "job": self._name, **told, "params": params, **ended}
 
     def _call(self, event: dict[str, Any]) -> None:
         for place, callback in enumerate(self._callbacks):

@@ -362,6 +362,16 @@ class Search(Job):
                 )
         return self
 
+    def __exit__(self, error: object = None, *rest: object) -> None:
+        super().__exit__(error, *rest)
+        if self._follower is not None:
+            self._follower.catch_up()
+
+    async def __aexit__(self, error: object = None, *rest: object) -> None:
+        await super().__aexit__(error, *rest)
+        if self._follower is not None:
+            await asyncio.to_thread(self._follower.catch_up)
+
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
             if outcome == "failed" and self._settings["search"]["keep"] is not None:
@@ -375,8 +385,6 @@ class Search(Job):
             client._send_to_scheduler({**message, "failed": outcome == "failed"})
             # The next block may have the same name, and opens in a request, which could overtake.
             await request(client, "slaq_left", run=self._run)
-            if self._follower is not None:
-                await asyncio.to_thread(self._follower.catch_up)
 
 
 def search(
