@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict
@@ -14,6 +15,7 @@ import dask
 from distributed import Future
 
 from dask_slaq.adapters import end_calls
+from dask_slaq.client.callbacks import Callback, Follower, check_callbacks
 from dask_slaq.client.changes import steer
 from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job, running_job, seconds_of
@@ -48,6 +50,8 @@ class Search(Job):
     _observes = False
     _entered_with: Client | None = None
     _files: Mapping[str, str] = MappingProxyType({})  # annotation of the folder of states
+    _callbacks: Iterable[Callback] = ()
+    _follower: Follower | None = None
 
     def __init__(
         self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
@@ -352,7 +356,21 @@ class Search(Job):
             )
         if not self._plain:
             self._stack.enter_context(dask.annotate(slaq_search=self._run, **self._files))
+            if self._callbacks:
+                self._follower = Follower(
+                    client, self.name, self._run, self._callbacks, self._given
+                )
         return self
+
+    def __exit__(self, error: object = None, *rest: object) -> None:
+        super().__exit__(error, *rest)
+        if self._follower is not None:
+            self._follower.catch_up()
+
+    async def __aexit__(self, error: object = None, *rest: object) -> None:
+        await super().__aexit__(error, *rest)
+        if self._follower is not None:
+            await asyncio.to_thread(self._follower.catch_up)
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
@@ -383,6 +401,7 @@ def search(
     states: str | None = None,
     keep: str | float | None = None,
     reattach: bool = False,
+    callbacks: Callback | Iterable[Callback] | None = None,
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
@@ -439,6 +458,14 @@ def search(
     reattach : bool
         Whether to take over a search of this name and owner that is kept: its models, and their
         futures in the `futures` of the search. If there is none, a new one begins.
+    callbacks : callable or list of callables, optional
+        Functions that are called with each event, such as one that writes to a tracker: a dict with
+        ``event`` (``begin``, ``report``, ``pruned``, ``moved`` or ``end``), ``job`` (the name of
+        the search), ``key``, ``trial``, ``params``, ``worker``, ``step``, ``loss``, ``metrics``,
+        ``time`` (Unix seconds), and at the end ``state`` (``done``, ``pruned``, ``stopped``,
+        ``failed``, or ``dropped`` if the model begins again or is followed no more) and ``error``.
+        They are called in a thread of this program, one event after the other. What they raise is
+        logged once. At the end of the block they have had all events so far.
     weight, min_share, max_share, latest, resources, owner, client
         As of `job`; the resources are what each task needs.
 
@@ -492,7 +519,10 @@ def search(
         "search": asdict(options),
         **({"reattach": True} if reattach else {}),
     }
+    if some := check_callbacks(callbacks):
+        settings["events"] = True
     made = Search(name, settings, check_owner(owner), client)
+    made._callbacks = some
     if folder is not None:
         made._files = {"slaq_states": folder}
     return made

@@ -42,6 +42,7 @@ REQUESTS = {
     **{f"slaq_{name}": {} for name in ("status", "history", "bindings", "usage", "audit", "ended")},
     "slaq_workers": {},
     "slaq_models": {"search": "a"},
+    "slaq_events": {"run": "x", "after": 0},
 }
 MESSAGES = {
     "slaq-report": {"job": "a", "loss": -1e6},

@@ -1,6 +1,7 @@
 """Trials of a search: models that train in one task each, and take turns on their worker."""
 
 from dask_slaq.core.trials.ended import EndedSearches
+from dask_slaq.core.trials.events import Events
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.silence import Silence
@@ -27,6 +28,7 @@ __all__ = [
     "TARGET",
     "Account",
     "EndedSearches",
+    "Events",
     "Footprint",
     "Move",
     "MoveSpeed",

@@ -16,6 +16,7 @@ from dask_slaq.core.forecast import LossPredictor, at_horizon
 from dask_slaq.core.reports import LOST, MOST_METRICS, is_usable, next_iteration, next_stride
 from dask_slaq.core.settings import is_number, is_whole, shown
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
+from dask_slaq.core.trials.events import Events
 
 __all__ = ["CHANGEABLE", "EXPLORE", "SearchSettings", "Trial", "Trials"]
 
@@ -37,6 +38,8 @@ UNCHANGED = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
 LOWEST, LOWEST_PART = 8, 0.125
+#: How a trial ended for those who follow it that begins again, is not wanted, or is left alone.
+DROPPED = "dropped"
 #: Characters of the error of a trial that are kept.
 LONGEST_ERROR = 300
 
@@ -167,6 +170,7 @@ class Trial:
     began: float = math.nan  # Unix seconds
     ended: float = math.nan
     error: str = ""  # with which its task failed
+    told: bool = False  # whether those who follow the search know that it has begun
     # Seconds until its first report, and reports by then: its function begins anew where it goes.
     begin: tuple[float, int] = (0.0, 0)
 
@@ -223,6 +227,7 @@ class Trials:
         self._count = 0
         self._turns: dict[str, int] = {}
         self._lowest: dict[int, list[float]] = {}  # lowest losses at each step, sorted
+        self._events: Events | None = None  # for those who follow the search
 
     def __len__(self) -> int:
         """Return the number of trials that have not ended."""
@@ -301,6 +306,7 @@ class Trials:
             trial.began -= seconds
         trial.computed += seconds
         first, added = not trial.reports, []
+        self._tell_begin(trial)
         about = zip(chain(steps, repeat(None)), chain(others, repeat({})), strict=False)
         for loss, (step, metrics) in zip(losses, about, strict=False):
             if trial.again:  # its curve has these
@@ -318,6 +324,7 @@ class Trials:
                 self._take(trial, sign * loss)
             else:
                 trial.missed += 1
+            self._tell("report", trial, loss=loss, metrics=metrics)
         if first and trial.reports:
             trial.begin = trial.computed, trial.step
         self._reported[trial.name] = trial
@@ -394,6 +401,8 @@ class Trials:
         trial.again = max(trial.reports - begins, 0)
         if begins > trial.reports:  # it is known by its state alone
             trial.reports = trial.step = begins
+        if trial.told:
+            self._tell("moved", trial)
         self.begin_turn(trial)
 
     def begin_turn(self, trial: Trial) -> None:
@@ -417,15 +426,64 @@ class Trials:
         self._predictor.remove(trial.name)
         self._reported.pop(trial.name, None)
         if outcome:
+            self._tell_begin(trial)
             trial.outcome, trial.waits = trial.verdict or outcome, False
             trial.ended = self._clock()
             if trial.outcome == "failed":
                 trial.error = error[:LONGEST_ERROR]
             self._ended.setdefault(key, []).append(trial)
+        self._tell_end(trial)
         if trial.outcome == "done":
             self.longest = max(self.longest, trial.step)
             if not trial.diverges:
                 self.best_final = min(self.best_final, trial.loss)
+
+    def judge(self, trial: Trial, verdict: str) -> None:
+        """Record that the report of a trial has said that it ends: "pruned" or "stopped"."""
+        trial.verdict = verdict
+        if verdict == "pruned":
+            self._tell("pruned", trial)
+
+    def follow(self, events: Events | None) -> None:
+        """Add what happens from now on to `events`, and nothing more to those before.
+
+        Each trial has a begin before all else, and an end unless the reader's search goes on.
+        """
+        if self._events is not None:
+            for trial in self.alive.values():
+                self._tell_end(trial)
+            self._events.over = True
+        self._events = events
+        for trial in self.alive.values():
+            trial.told = False
+
+    def _tell_begin(self, trial: Trial) -> None:
+        if self._events is not None and not trial.told:
+            trial.told = True
+            self._tell("begin", trial, time=trial.began, params=dict(trial.params))
+
+    def _tell_end(self, trial: Trial) -> None:
+        if trial.told:
+            trial.told = False
+            state = trial.outcome or DROPPED
+            self._tell("end", trial, state=state, error=trial.error)
+
+    def _tell(self, event: str, trial: Trial, **more: Any) -> None:
+        if self._events is None:
+            return
+        sign = -1.0 if self.settings.maximize else 1.0
+        last = {name: curve.losses[-1] for name, curve in trial.others.items()}
+        known = {
+            "event": event,
+            "key": trial.key,
+            "trial": trial.number,
+            "worker": trial.worker,
+            "step": trial.step,
+            "loss": sign * trial.loss,
+            "metrics": more.pop("metrics", last),
+            "time": more.pop("time", None) or self._clock(),
+        }
+        self._events.add({**known, **more})
 
     def has_ended(self, key: Hashable) -> bool:
         """Return whether a trial of a task is known that has ended."""

@@ -59,7 +59,7 @@ REQUESTS = (
     *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
     *("history", "bindings", "curve"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
-    *("reserve", "unreserve", "reservations", "models"),
+    *("reserve", "unreserve", "reservations", "models", "events"),
 )
 #: Those that change something, and those that need no registered plugin.
 AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
@@ -204,18 +204,20 @@ class Messages:
         self._check_connected(sender)
         checked, memory = check_opening(name, given), self.plugin.memory
         search, reattach = checked.pop("search"), checked.pop("reattach")
+        followed = checked.pop("events")
         searches = self.plugin.searches
         kept = searches.kept.find(name, checked["owner"]) if reattach and search else None
         if kept is not None and searches.is_left(kept):
             self.plugin.jobs.hand_over(name, sender.client, sender.comm, checked["run"])
-            searches.hand_over(kept, checked["run"], search)
+            searches.hand_over(kept, checked["run"], search, followed)
             self.plugin.changed()
             return {"keys": list(kept.keys)}
         await memory.prepare(name, checked["kind"])
         self._check_connected(sender)  # the client may have left meanwhile
         self.plugin.jobs.open(name, sender.client, comm=sender.comm, **checked)
         if search is not None:
-            searches.begin(name, checked["run"], search, owner=checked["owner"], kept=kept)
+            about = {"owner": checked["owner"], "kept": kept, "followed": followed}
+            searches.begin(name, checked["run"], search, **about)
         memory.begin(name, checked["owner"], checked["kind"])
         self.plugin.began(name)
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
@@ -278,6 +280,12 @@ class Messages:
     def trials(self, run: Any, curves: Any = False) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`."""
         return self.plugin.searches.trials(run, curves=bool(curves))
+
+    def events(self, run: Any, after: Any = 0) -> dict[str, Any]:
+        """Return what happened in a search that its client follows; see `Searches.read_events`."""
+        if not (isinstance(run, str) and is_whole(after, 0)):
+            raise InvalidSetting(f"events are read by run and number, not {shown((run, after))}")
+        return self.plugin.searches.read_events(run, after)
 
     def models(self, search: Any) -> dict[str, Any]:
         """Return the models of a search by its name, without curves, and whether it maximizes."""

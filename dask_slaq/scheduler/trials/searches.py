@@ -32,6 +32,7 @@ from dask_slaq.core.trials import (
     TARGET,
     Account,
     EndedSearches,
+    Events,
     Footprint,
     MoveSpeed,
     Places,
@@ -80,6 +81,8 @@ RESTARTED = "worker-restart-memory"
 NAMED = 100
 #: Tasks of one name that have ended without a report, of which the client is told at once.
 FEW = 3
+#: Number of searches whose events may wait to be read.
+FOLLOWED = 50
 #: Number of interrupted searches that are remembered.
 INTERRUPTED = 20
 
@@ -226,6 +229,8 @@ class Searches:
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
         # Last block and settings of each search, by name, the last ones.
         self._named: OrderedDict[str, tuple[str, SearchSettings]] = OrderedDict()
+        # Events of searches that clients follow, by block, until these have read the last one.
+        self._events: OrderedDict[str, Events] = OrderedDict()
         # Their memory in bytes, the Unix time at which they told, and their memory limit.
         self._memory: dict[str, tuple[float, float, int]] = {}
         self._restarting: set[str] = set()  # for their memory
@@ -243,11 +248,13 @@ class Searches:
         *,
         owner: str = "",
         kept: Kept | None = None,
+        followed: bool = False,
     ) -> None:
         """Begin a search whose job was opened; `run` is the identifier of its block.
 
-        After an earlier block of its name that an exception left, its models are known; so are
-        those of a search that has ended and was `kept`.
+        If it is `followed`, its client reads what happens by `read_events`. After an earlier block
+        of its name that an exception left, its models are known; so are those of a search that has
+        ended and was `kept`.
         """
         search = self.running[name] = Search(self._pools[name], run, settings)
         if kept is not None:
@@ -265,6 +272,7 @@ class Searches:
                 self._end_lost(trials)
                 search.trials, trials.settings = trials, settings
                 search.inherited = {trial.key for trial in trials}
+        self._follow(search, followed)
         self._named[name] = run, settings
         self._named.move_to_end(name)
         while len(self._named) > NAMED:
@@ -296,13 +304,16 @@ class Searches:
         search = kept.search
         return self.running.get(kept.name) is search and search.outcome is not None
 
-    def hand_over(self, kept: Kept, run: str, settings: SearchSettings) -> None:
+    def hand_over(
+        self, kept: Kept, run: str, settings: SearchSettings, followed: bool = False
+    ) -> None:
         """Let a running search go on in another block, which is of another client now."""
         search = kept.search
         search.run, search.runs, search.outcome = run, [run, *search.runs], None
         if search.trials.settings.maximize == settings.maximize:
             search.trials.settings = settings
         self.kept.hand_over(kept, search)
+        self._follow(search, followed)
         self._soon.ask()
 
     def _end_kept(self, name: str) -> None:
@@ -359,6 +370,7 @@ class Searches:
             self._interrupted[search.pool.client, name] = search.trials, search.runs
             while len(self._interrupted) > INTERRUPTED:
                 self._interrupted.popitem(last=False)
+        search.trials.follow(None)
         folder = search.trials.settings.states
         ends = {trial.outcome for trial in search.trials.ended}
         if (
@@ -387,6 +399,7 @@ class Searches:
         loop.call_soon(self._let_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts(curves=True))
+            search.trials.follow(None)
             loop.call_soon(self.states.unpin, search.trained_on)
             # Not at once: this may be called inside a transition.
             loop.call_soon(self._leave_to_dask, search)
@@ -416,6 +429,26 @@ class Searches:
         some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
         if some:
             asyncio.get_running_loop().call_soon(self._tracker.leave_to_dask, some)
+
+    def _follow(self, search: Search, followed: bool) -> None:
+        """Keep what happens in a search for its client, if that follows it."""
+        events = Events() if followed else None
+        search.trials.follow(events)
+        if events is not None:
+            self._events[search.run] = events
+            while len(self._events) > FOLLOWED:
+                # Of programs that are gone, most likely.
+                over = (run for run, some in self._events.items() if some.over)
+                self._events.pop(next(over, next(iter(self._events))))
+
+    def read_events(self, run: str, after: int) -> dict[str, Any]:
+        """Return what happened in a search that is followed; see `Events.read`."""
+        events = self._events.get(run)
+        if events is None:
+            return {"events": [], "after": after, "dropped": 0, "over": True}
+        if events.over:
+            del self._events[run]
+        return events.read(after)
 
     def trials(self, run: str, *, curves: bool = False) -> list[dict[str, Any]]:
         """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""
@@ -582,7 +615,7 @@ class Searches:
             # Without any usable loss the best is infinite, and only the iterations count.
             self._report(pool.name, search.trials.best, step=None if more == 1 else done)
         if what in ("pruned", "stopped"):
-            trial.verdict = what
+            search.trials.judge(trial, what)
         if what == "keeps":
             pass  # it goes on as it did
         elif rests:

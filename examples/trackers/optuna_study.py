@@ -1,0 +1,43 @@
+"""A search as an Optuna study, which optuna-dashboard shows while it runs.
+
+::
+
+    study = optuna.create_study(study_name="grid", storage="sqlite:///grid.db")
+    rates = optuna.distributions.FloatDistribution(1e-6, 1, log=True)
+    slaq.search("grid", callbacks=[OptunaStudy(study, {"rate": rates})])
+
+Then ``optuna-dashboard sqlite:///grid.db``. The study only shows the models: it chooses none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+#: States of a model that has no final value; a model that was pruned has its last one.
+STATES = {"done": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
+
+
+class OptunaStudy:
+    """Trials of a study, with the `distributions` of the parameters to be shown."""
+
+    def __init__(
+        self, study: optuna.Study, distributions: dict[str, optuna.distributions.BaseDistribution]
+    ) -> None:
+        self.study, self.distributions = study, distributions
+        self.trials: dict[Any, optuna.Trial] = {}  # of models that train
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        model = event["key"], event["trial"]
+        if event["event"] == "begin":
+            params = {name: event["params"][name] for name in self.distributions}
+            self.study.enqueue_trial(params, {"key": str(event["key"])})
+            self.trials[model] = self.study.ask(self.distributions)
+        elif event["event"] == "report":
+            self.trials[model].report(event["loss"], event["step"])
+        elif event["event"] == "end":
+            state = STATES.get(event["state"], TrialState.FAIL)
+            value = event["loss"] if state == TrialState.COMPLETE else None
+            self.study.tell(self.trials.pop(model), value, state)
