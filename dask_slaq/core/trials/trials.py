@@ -152,7 +152,7 @@ class Trial:
     verdict: str = ""  # "pruned" or "stopped" once its report has said so
     outcome: str = ""  # how it ended; empty while it has not
     hopeless: bool = False
-    known: float = math.nan  # loss with which it ended before its result was lost
+    lost: Trial | None = None  # as it had ended before its result was lost, or it was retried
     moves: bool = False  # it may leave its worker: it reports states, and goes on from them
     kept: int = 0  # reports at its last state
     nbytes: int = 0  # of its states
@@ -169,6 +169,12 @@ class Trial:
     error: str = ""  # with which its task failed
     # Seconds until its first report, and reports by then: its function begins anew where it goes.
     begin: tuple[float, int] = (0.0, 0)
+
+    @property
+    def known(self) -> float:
+        """Loss with which it had ended before its result was lost; nan if it had not."""
+        done = self.lost is not None and self.lost.outcome == "done"
+        return self.lost.loss if self.lost is not None and done else math.nan
 
     @property
     def pace(self) -> float:
@@ -214,7 +220,8 @@ class Trials:
         self.settings, self._clock = settings, clock
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self._ended: dict[Hashable, list[Trial]] = {}  # by task
-        self._known: dict[tuple[Hashable, Hashable], float] = {}  # by task and number
+        # Trials that had ended and whose task runs again, by task and number.
+        self._lost: dict[tuple[Hashable, Hashable], Trial] = {}
         self.best = math.inf  # lowest loss reported so far
         self.best_final = math.inf  # lowest loss with which a trial ended
         self.longest = 0  # most steps of a trial that ended
@@ -270,9 +277,10 @@ class Trials:
         self._forget_ended(key, number)
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
         trial.began = self._clock()
-        known = self._known.pop((key, number), math.nan)
+        trial.lost = self._lost.pop((key, number), None)
+        known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
-            trial.known = trial.predicted = trial.low = trial.high = trial.score = known
+            trial.predicted = trial.low = trial.high = trial.score = known
         self._predictor.add(trial.name)
         return trial
 
@@ -388,13 +396,34 @@ class Trials:
         trial.silent = False
         return True
 
-    def arrive(self, trial: Trial, begins: int) -> None:
-        """Record that a trial goes on after `begins` reports, of which it may have made more."""
+    def arrive(self, trial: Trial, begins: int, step: int | None = None) -> None:
+        """Record that a trial goes on after `begins` reports, of which it may have made more.
+
+        It goes on with a `step`, by default the one after so many.
+        """
         trial.away = trial.waits = False
         trial.again = max(trial.reports - begins, 0)
         if begins > trial.reports:  # it is known by its state alone
-            trial.reports = trial.step = begins
+            self._recall(trial, begins + 1 if step is None else step)
+            trial.reports, trial.step = begins, max(trial.step, begins)
         self.begin_turn(trial)
+
+    def _recall(self, trial: Trial, step: int) -> None:
+        """Let a trial have what it reported before a step, until its result was lost."""
+        if (lost := trial.lost) is None:
+            return
+        trial.began, trial.params = lost.began, lost.params
+        for at, loss in zip(lost.curve.steps, lost.curve.losses, strict=True):
+            if at < step:
+                trial.step = at
+                self._take(trial, loss)
+        for name, before in lost.others.items():
+            curve = trial.others[name] = Curve()
+            for at, value in zip(before.steps, before.losses, strict=True):
+                if at < step:
+                    curve.add(at, value, self._most_points)
+            if not curve:
+                del trial.others[name]
 
     def begin_turn(self, trial: Trial) -> None:
         """Record that a trial goes on for a turn."""
@@ -417,11 +446,14 @@ class Trials:
         self._predictor.remove(trial.name)
         self._reported.pop(trial.name, None)
         if outcome:
+            trial.lost = None
             trial.outcome, trial.waits = trial.verdict or outcome, False
             trial.ended = self._clock()
             if trial.outcome == "failed":
                 trial.error = error[:LONGEST_ERROR]
             self._ended.setdefault(key, []).append(trial)
+        elif trial.lost is not None:
+            self._lost[key, trial.number] = trial.lost
         if trial.outcome == "done":
             self.longest = max(self.longest, trial.step)
             if not trial.diverges:
@@ -435,6 +467,8 @@ class Trials:
         """Forget the trials of a task, and what others are compared with because of them."""
         trial = self.alive.get(key)
         self.end(key, "")
+        for known in [known for known in self._lost if known[0] == key]:
+            del self._lost[known]
         dropped = [*self._ended.pop(key, ()), *([trial] if trial is not None else ())]
         if dropped:
             left = [trial for trial in self if trial.usable]
@@ -446,8 +480,7 @@ class Trials:
     def again(self, key: Hashable) -> None:
         """Record that a task that had ended runs again: its result was lost, or it is retried."""
         for trial in self._ended.pop(key, ()):
-            if trial.outcome == "done":
-                self._known[key, trial.number] = trial.loss
+            self._lost[key, trial.number] = trial
 
     def change(self, **settings: Any) -> None:
         """Change some of the `SearchSettings`; all trials are judged by them from now on."""

@@ -551,7 +551,7 @@ class Searches:
         trial = search.trials.at(key, worker, number)
         trial.heard, trial.silent = monotonic(), False
         if trial.away or (first and begins):
-            search.trials.arrive(trial, begins)
+            search.trials.arrive(trial, begins, next(iter(steps), None))
         if not trial.reports:
             search.silence.heard(_name_of(key))
         if params:
