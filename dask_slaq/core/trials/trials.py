@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -451,13 +452,35 @@ class Trials:
             trial.ended = self._clock()
             if trial.outcome == "failed":
                 trial.error = error[:LONGEST_ERROR]
-            self._ended.setdefault(key, []).append(trial)
+            self._add_ended(trial)
         elif trial.lost is not None:
             self._lost[key, trial.number] = trial.lost
+
+    def _add_ended(self, trial: Trial) -> None:
+        self._ended.setdefault(trial.key, []).append(trial)
         if trial.outcome == "done":
             self.longest = max(self.longest, trial.step)
             if not trial.diverges:
                 self.best_final = min(self.best_final, trial.loss)
+
+    def restore(self, row: Mapping[str, Any]) -> None:
+        """Add a trial that ended in an earlier search, from its row with its curves."""
+        sign = -1.0 if self.settings.maximize else 1.0
+        self._count += 1
+        trial = Trial(row["key"], row["worker"], str(self._count), row["trial"])
+        trial.reports = trial.step = row["iteration"]
+        trial.curve = _curve(row["steps"], row["losses"], sign)
+        trial.others = {name: _curve(*parts) for name, parts in row["others"].items()}
+        trial.usable, trial.loss = len(trial.curve), sign * row["loss"]
+        trial.last = trial.curve.steps[-1] if trial.usable else 0
+        trial.missed = trial.step - trial.last
+        for name in ("params", "computed", "waited", "began", "ended", "error"):
+            setattr(trial, name, row[name])
+        trial.outcome = row["state"]
+        if trial.usable:
+            trial.first = trial.curve.losses[0]
+            self.best = min(self.best, *trial.curve.losses)
+        self._add_ended(trial)
 
     def has_ended(self, key: Hashable) -> bool:
         """Return whether a trial of a task is known that has ended."""
@@ -639,3 +662,11 @@ class Trials:
                 steps = trial.curve.steps.tobytes()
                 found[-1] |= {"steps": steps, "losses": losses.tobytes(), "others": others}
         return found
+
+
+def _curve(steps: bytes, losses: bytes, sign: float = 1.0) -> Curve:
+    """Return a curve from its bytes, with losses times `sign`."""
+    curve = Curve()
+    for step, loss in zip(array("q", steps), array("d", losses), strict=True):
+        curve.add(step, sign * loss)
+    return curve

@@ -137,6 +137,7 @@ async def train_and_check(client, search) -> list[Any]:
 def all_are_kept(monkeypatch):
     """Keep the state of every report, the last one included."""
     monkeypatch.setattr("dask_slaq.worker.desk.KEEP", 0.0)
+    monkeypatch.setattr("dask_slaq.worker.desk.KEEPING", 1e9)
     RUN.clear()
     yield
     assert any(step == 6 for _, step in RUN)  # one had no step to make
