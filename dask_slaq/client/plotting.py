@@ -118,7 +118,8 @@ def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[
     for state in reversed(STATE_COLORS):
         if n := sum(row["state"] == state for row in rows):
             above.plot([], [], color=STATE_COLORS[state], label=f"{n} {state}")
-    above.legend(frameon=False, fontsize="small")
+    if rows:
+        above.legend(frameon=False, fontsize="small")
     above.set(title=name.replace("$", r"\$"), xlabel="step", ylabel="loss")
     if seen:  # the first losses of bad models would take the whole plot
         low, high = np.quantile(seen, (1 - SHOWN, 1) if settings["maximize"] else (0, SHOWN))

@@ -7,12 +7,14 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict
 from html import escape
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 import dask
 from distributed import Future
+from fsspec.registry import known_implementations, registry
 
 from dask_slaq.adapters import end_calls
 from dask_slaq.client.callbacks import Callback, Follower, check_callbacks
@@ -22,8 +24,14 @@ from dask_slaq.client.job_block import Job, running_job, seconds_of
 from dask_slaq.client.plotting import draw_search
 from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
-from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.settings import check_job_settings, check_name, check_owner, check_resources
+from dask_slaq.core.errors import InvalidSetting, SlaqError
+from dask_slaq.core.settings import (
+    check_job_settings,
+    check_name,
+    check_owner,
+    check_resources,
+    shown,
+)
 from dask_slaq.core.trials import SearchSettings, arguments, as_given
 from dask_slaq.worker import report_trial
 
@@ -493,6 +501,9 @@ def search(
         silent = seconds_of(silent, "silent")
     if isinstance(keep, str):
         keep = seconds_of(keep, "keep")
+    if not isinstance(reattach, bool):
+        raise InvalidSetting(f"reattach must be True or False, not {shown(reattach)}")
+    _check_folder(states)
     # The name is one part of the path, whatever it is.
     part = quote(name, safe=" ")
     if part.startswith("."):
@@ -526,3 +537,21 @@ def search(
     if folder is not None:
         made._files = {"slaq_states": folder}
     return made
+
+
+def _check_folder(states: object) -> None:
+    """Raise `InvalidSetting` unless states can be kept in a folder of this kind.
+
+    Workers find out only when they keep the first one: each model would begin anew whenever it is
+    lost, with a traceback in their logs.
+    """
+    if states is None:
+        return
+    if not isinstance(states, str | PurePath) or not str(states):
+        raise InvalidSetting(f"states must be a path, a URL, or None, not {shown(states)}")
+    protocol, found, _ = str(states).partition("://")
+    known = {*known_implementations, *registry}
+    if found and protocol.rpartition("::")[2] not in known:
+        raise InvalidSetting(
+            f"states must be a path or a URL that fsspec knows, not {shown(str(states))}"
+        )

@@ -211,6 +211,7 @@ class SlaqPlugin(SchedulerPlugin):
             pool_of_unowned=self.jobs.pool_of_unowned,
             is_contended=lambda: self.jobs.contended,
             claimed=self.searches.claim,
+            found=self.searches.find,
             outside=self._submits_outside,
             fail=self.fall_back,
         )

@@ -23,6 +23,7 @@ from distributed.protocol import to_serialize
 from distributed.worker import thread_state
 
 from dask_slaq.core.reports import Iterations
+from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.folds import Folds
 from dask_slaq.worker.states import (
     FILES,
@@ -91,6 +92,7 @@ class Seat:
     sent: float = 0.0  # when its last message was sent
     losses: list[float] = field(default_factory=list)  # not sent yet
     others: list[Mapping[str, float]] = field(default_factory=list)  # metrics with these losses
+    last: tuple[float, Mapping[str, float]] | None = None  # loss and metrics of the last report
     grown: list[float | None] = field(default_factory=list)  # see `Desk._growth`; one per loss
     steps: list[int] = field(default_factory=list)  # iterations of these losses
     computed: float = 0.0  # seconds that were not sent yet
@@ -170,6 +172,7 @@ class Desk:
             seat.iterations.count(step)
             seat.losses.append(loss)
             seat.others.append(others or {})
+            seat.last = loss, others or {}
             seat.steps.append(seat.iterations.last)
             seat.grown.append(self._growth(seat, memory))
             seat.computed += now - seat.since
@@ -208,6 +211,7 @@ class Desk:
                 seat.number,
                 copy=not leaves,
             )
+            kept.last = seat.last
             if seat.folder:
                 write(file_of(seat.folder, seat.key), kept)
         except Exception as error:
@@ -276,15 +280,19 @@ class Desk:
         except (OSError, RuntimeError):  # the latter if this worker closes
             logger.debug("a replica of %s is not on %s", name, peer, exc_info=True)
 
-    def leave(self, key: Hashable) -> None:
+    def leave(self, key: Hashable, *, done: bool = False) -> None:
         """Remove the seat of a task that ended; the next trial in order may go on.
 
-        Called on the event loop before Dask sends the end of the task.
+        A task that is `done` without a report here goes on from a state after its last one: that is
+        sent again, as the scheduler may know nothing of it. Called on the event loop before Dask
+        sends the end of the task.
         """
         with self._lock:
             seat = self.seats.pop(key, None)
             self._begun.pop(key, None)
-            self._resumed.pop(key, None)
+            kept, _ = self._resumed.pop(key, (None, 0.0))
+            if done and seat is None and kept is not None:
+                seat = self._seat_of_last_report(key, kept)
             self.folds.pop(key, None)
             self._memory = None
             self._settle()
@@ -297,6 +305,18 @@ class Desk:
                 clear_frames(seat.left.__traceback__)
         if message is not None:
             self._post(message)
+
+    def _seat_of_last_report(self, key: Hashable, kept: Kept) -> Seat | None:
+        run = run_of(self.worker, key)
+        if run is None or kept.last is None:
+            return None
+        loss, others = kept.last
+        seat = Seat(key, run, kept.number, begins=kept.reports - 1, iterations=kept.iterations)
+        seat.losses, seat.others, seat.grown = [loss], [others], [None]
+        seat.steps = [kept.iterations.last]
+        ts = self.worker.state.tasks.get(key)
+        seat.params = parameters_of(None if ts is None else ts.run_spec)
+        return seat
 
     def knows(self, key: Hashable) -> bool:
         """Return whether a task of a search runs here."""
@@ -498,7 +518,7 @@ class _Follower(WorkerPlugin):
                 self._desk.begin(key)
         # A trial whose task was cancelled looks for itself, and ends.
         elif start in _ON and finish not in _ON and self._desk.knows(key):
-            self._desk.leave(key)
+            self._desk.leave(key, done=finish == "memory")
 
 
 def annotation_of(worker: Worker, key: Any, name: str = ANNOTATION) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -86,10 +86,11 @@ here = _Here()
 class Kept:
     """Pickled state after some reports of a task; its buffers move without being copied.
 
-    Its `age` is the time in seconds since a state of the task was copied to another worker.
+    Its `age` is the time in seconds since a state of the task was copied to another worker, and
+    `last` what the last of the reports told: the loss, and other metrics.
     """
 
-    __slots__ = ("age", "body", "buffers", "iterations", "number", "reports")
+    __slots__ = ("age", "body", "buffers", "iterations", "last", "number", "reports")
 
     def __init__(
         self,
@@ -99,9 +100,10 @@ class Kept:
         iterations: Iterations,
         number: Hashable,
         age: float = 0.0,
+        last: tuple[float, Mapping[str, float]] | None = None,
     ) -> None:
         self.body, self.buffers, self.reports = body, buffers, reports
-        self.iterations, self.number, self.age = iterations, number, age
+        self.iterations, self.number, self.age, self.last = iterations, number, age, last
 
     @property
     def nbytes(self) -> int:
@@ -115,7 +117,8 @@ class Kept:
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle without a copy of the buffers where the protocol can."""
         parts = [pickle.PickleBuffer(part) for part in self.buffers]
-        return Kept, (self.body, parts, self.reports, self.iterations, self.number, self.age)
+        about = self.reports, self.iterations, self.number, self.age, self.last
+        return Kept, (self.body, parts, *about)
 
     def thaw(self, *, copy: bool) -> Any:
         """Return the state: a `copy`, or with the buffers, which nobody else may have then."""

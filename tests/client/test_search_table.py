@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+import warnings
 
 import dask
 import numpy as np
@@ -182,6 +183,9 @@ def test_in_a_plain_program_and_in_notebooks(capsys):
     with cluster, Client(cluster) as client:
         client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
         with slaq.search("grid", steps=STEPS) as search:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                search.plot()  # before there are models
             futures = search.map(train, [*GRID, {"offset": 4, "fails": True}])
             wait(futures)
         params, loss, future = search.best()

@@ -175,3 +175,28 @@ async def test_models_that_had_ended_are_known_to_a_wider_grid(c, s, plugin, a, 
         assert await c.gather(again) == list(range(12))
         assert len(await search.trials()) == 12
     assert len(futures) == 8
+
+
+@with_plugin(TWO)
+async def test_a_cell_that_is_run_again_knows_the_models_whose_results_are_there(
+    c, s, plugin, a, b
+):
+    def train(number):
+        for k in range(8):
+            slaq.report({"loss": number + 1 / (k + 1), "step": k})
+        if number == 3:
+            raise ValueError(number)
+        return number
+
+    tables = []
+    for _ in range(3):
+        async with slaq.search("grid", client=c, maximize=True) as search:
+            futures = c.map(train, range(4))  # the futures of the last run are held meanwhile
+            await c.gather(futures, errors="skip")
+            pool = plugin.pools.pools["grid"]
+            await until(lambda pool=pool: len(pool.tasks) == 4)
+        rows = sorted(await search.trials(), key=lambda row: row["loss"])
+        tables.append(repr(rows))  # nan is not equal to itself
+        assert (await search.best())[:2] == ({"number": 2}, 2.125)
+    assert [row["state"] for row in rows] == ["done"] * 3 + ["failed"]
+    assert tables[0] == tables[1] == tables[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -155,7 +156,7 @@ class Trial:
     verdict: str = ""  # "pruned" or "stopped" once its report has said so
     outcome: str = ""  # how it ended; empty while it has not
     hopeless: bool = False
-    known: float = math.nan  # loss with which it ended before its result was lost
+    lost: Trial | None = None  # as it had ended before its result was lost, or it was retried
     moves: bool = False  # it may leave its worker: it reports states, and goes on from them
     kept: int = 0  # reports at its last state
     nbytes: int = 0  # of its states
@@ -173,6 +174,12 @@ class Trial:
     told: bool = False  # whether those who follow the search know that it has begun
     # Seconds until its first report, and reports by then: its function begins anew where it goes.
     begin: tuple[float, int] = (0.0, 0)
+
+    @property
+    def known(self) -> float:
+        """Loss with which it had ended before its result was lost; nan if it had not."""
+        done = self.lost is not None and self.lost.outcome == "done"
+        return self.lost.loss if self.lost is not None and done else math.nan
 
     @property
     def pace(self) -> float:
@@ -218,7 +225,8 @@ class Trials:
         self.settings, self._clock = settings, clock
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self._ended: dict[Hashable, list[Trial]] = {}  # by task
-        self._known: dict[tuple[Hashable, Hashable], float] = {}  # by task and number
+        # Trials that had ended and whose task runs again, by task and number.
+        self._lost: dict[tuple[Hashable, Hashable], Trial] = {}
         self.best = math.inf  # lowest loss reported so far
         self.best_final = math.inf  # lowest loss with which a trial ended
         self.longest = 0  # most steps of a trial that ended
@@ -275,9 +283,10 @@ class Trials:
         self._forget_ended(key, number)
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
         trial.began = self._clock()
-        known = self._known.pop((key, number), math.nan)
+        trial.lost = self._lost.pop((key, number), None)
+        known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
-            trial.known = trial.predicted = trial.low = trial.high = trial.score = known
+            trial.predicted = trial.low = trial.high = trial.score = known
         self._predictor.add(trial.name)
         return trial
 
@@ -395,15 +404,36 @@ class Trials:
         trial.silent = False
         return True
 
-    def arrive(self, trial: Trial, begins: int) -> None:
-        """Record that a trial goes on after `begins` reports, of which it may have made more."""
+    def arrive(self, trial: Trial, begins: int, step: int | None = None) -> None:
+        """Record that a trial goes on after `begins` reports, of which it may have made more.
+
+        It goes on with a `step`, by default the one after so many.
+        """
         trial.away = trial.waits = False
         trial.again = max(trial.reports - begins, 0)
         if begins > trial.reports:  # it is known by its state alone
-            trial.reports = trial.step = begins
+            self._recall(trial, begins + 1 if step is None else step)
+            trial.reports, trial.step = begins, max(trial.step, begins)
         if trial.told:
             self._tell("moved", trial)
         self.begin_turn(trial)
+
+    def _recall(self, trial: Trial, step: int) -> None:
+        """Let a trial have what it reported before a step, until its result was lost."""
+        if (lost := trial.lost) is None:
+            return
+        trial.began, trial.params = lost.began, lost.params
+        for at, loss in zip(lost.curve.steps, lost.curve.losses, strict=True):
+            if at < step:
+                trial.step = at
+                self._take(trial, loss)
+        for name, before in lost.others.items():
+            curve = trial.others[name] = Curve()
+            for at, value in zip(before.steps, before.losses, strict=True):
+                if at < step:
+                    curve.add(at, value, self._most_points)
+            if not curve:
+                del trial.others[name]
 
     def begin_turn(self, trial: Trial) -> None:
         """Record that a trial goes on for a turn."""
@@ -427,12 +457,18 @@ class Trials:
         self._reported.pop(trial.name, None)
         if outcome:
             self._tell_begin(trial)
+            trial.lost = None
             trial.outcome, trial.waits = trial.verdict or outcome, False
             trial.ended = self._clock()
             if trial.outcome == "failed":
                 trial.error = error[:LONGEST_ERROR]
-            self._ended.setdefault(key, []).append(trial)
+            self._add_ended(trial)
+        elif trial.lost is not None:
+            self._lost[key, trial.number] = trial.lost
         self._tell_end(trial)
+
+    def _add_ended(self, trial: Trial) -> None:
+        self._ended.setdefault(trial.key, []).append(trial)
         if trial.outcome == "done":
             self.longest = max(self.longest, trial.step)
             if not trial.diverges:
@@ -485,6 +521,25 @@ class Trials:
         }
         self._events.add({**known, **more})
 
+    def restore(self, row: Mapping[str, Any]) -> None:
+        """Add a trial that ended in an earlier search, from its row with its curves."""
+        sign = -1.0 if self.settings.maximize else 1.0
+        self._count += 1
+        trial = Trial(row["key"], row["worker"], str(self._count), row["trial"])
+        trial.reports = trial.step = row["iteration"]
+        trial.curve = _curve(row["steps"], row["losses"], sign)
+        trial.others = {name: _curve(*parts) for name, parts in row["others"].items()}
+        trial.usable, trial.loss = len(trial.curve), sign * row["loss"]
+        trial.last = trial.curve.steps[-1] if trial.usable else 0
+        trial.missed = trial.step - trial.last
+        for name in ("params", "computed", "waited", "began", "ended", "error"):
+            setattr(trial, name, row[name])
+        trial.outcome = row["state"]
+        if trial.usable:
+            trial.first = trial.curve.losses[0]
+            self.best = min(self.best, *trial.curve.losses)
+        self._add_ended(trial)
+
     def has_ended(self, key: Hashable) -> bool:
         """Return whether a trial of a task is known that has ended."""
         return key in self._ended
@@ -493,6 +548,8 @@ class Trials:
         """Forget the trials of a task, and what others are compared with because of them."""
         trial = self.alive.get(key)
         self.end(key, "")
+        for known in [known for known in self._lost if known[0] == key]:
+            del self._lost[known]
         dropped = [*self._ended.pop(key, ()), *([trial] if trial is not None else ())]
         if dropped:
             left = [trial for trial in self if trial.usable]
@@ -504,8 +561,7 @@ class Trials:
     def again(self, key: Hashable) -> None:
         """Record that a task that had ended runs again: its result was lost, or it is retried."""
         for trial in self._ended.pop(key, ()):
-            if trial.outcome == "done":
-                self._known[key, trial.number] = trial.loss
+            self._lost[key, trial.number] = trial
 
     def change(self, **settings: Any) -> None:
         """Change some of the `SearchSettings`; all trials are judged by them from now on."""
@@ -664,3 +720,11 @@ class Trials:
                 steps = trial.curve.steps.tobytes()
                 found[-1] |= {"steps": steps, "losses": losses.tobytes(), "others": others}
         return found
+
+
+def _curve(steps: bytes, losses: bytes, sign: float = 1.0) -> Curve:
+    """Return a curve from its bytes, with losses times `sign`."""
+    curve = Curve()
+    for step, loss in zip(array("q", steps), array("d", losses), strict=True):
+        curve.add(step, sign * loss)
+    return curve

@@ -104,6 +104,8 @@ class Search:
         self.bound: int | None = None
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
         self.silence = Silence()
+        self.before = ""  # last block of its name, and rows of the models of that, once needed
+        self.rows: dict[Any, list[dict[str, Any]]] | None = None
 
     @property
     def training(self) -> int:
@@ -273,6 +275,7 @@ class Searches:
                 search.trials, trials.settings = trials, settings
                 search.inherited = {trial.key for trial in trials}
         self._follow(search, followed)
+        search.before, _ = self._named.get(name, ("", None))
         self._named[name] = run, settings
         self._named.move_to_end(name)
         while len(self._named) > NAMED:
@@ -325,6 +328,21 @@ class Searches:
         """Forget what a client has interrupted: it has left."""
         for known in [known for known in self._interrupted if known[0] == client]:
             del self._interrupted[known]
+
+    def find(self, name: str, ts: TaskState) -> None:
+        """Know the model of a task whose result the last search of this name left.
+
+        A cell of a notebook that is run again submits the same tasks, and nothing is computed.
+        """
+        search = self.running.get(name)
+        if search is None or ts.key in search.trials.alive or search.trials.has_ended(ts.key):
+            return
+        if search.rows is None:
+            search.rows = {}
+            for row in self.ended.get(search.before):
+                search.rows.setdefault(row["key"], []).append(row)
+        for row in search.rows.pop(ts.key, ()):
+            search.trials.restore(row)
 
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
@@ -582,7 +600,7 @@ class Searches:
         trial = search.trials.at(key, worker, number)
         trial.heard, trial.silent = monotonic(), False
         if trial.away or (first and begins):
-            search.trials.arrive(trial, begins)
+            search.trials.arrive(trial, begins, next(iter(steps), None))
         if not trial.reports:
             search.silence.heard(_name_of(key))
         if params:

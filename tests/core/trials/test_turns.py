@@ -227,6 +227,20 @@ def test_a_model_whose_result_was_lost_is_ranked_by_its_known_loss():
     assert sorted(trial.key for trial in trials) == [0, 1, 2]
 
 
+def test_a_model_whose_result_was_lost_keeps_what_it_reported_before_its_state():
+    trials = trials_at("a", reports=0)
+    trials.report(trials.alive[0], [4.0, 3.0, 2.0, 1.0], 0.1, others=[{"auc": 0.5}] * 4)
+    trials.end(0, "done")
+    trials.again(0)
+    trials.arrive(trials.at(0, "b"), 1)
+    again = trials.at(0, "a")  # lost once more
+    trials.arrive(again, 2)
+    trials.report(again, [2.0, 1.0], 0.1, others=[{"auc": 0.5}] * 2)
+    assert [*again.curve.steps] == [*again.others["auc"].steps] == [1, 2, 3, 4]
+    assert [*again.curve.losses] == [4.0, 3.0, 2.0, 1.0]
+    assert (again.first, again.usable, again.reports, again.step) == (4.0, 4, 4, 4)
+
+
 def test_a_task_that_trains_several_loses_them_all():
     trials = Trials(SearchSettings())
     for number in "ab":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 from distributed import Status, Worker
@@ -108,6 +109,63 @@ async def test_states_in_files_outlive_their_search(c, s, plugin, a, b, tmp_path
         check(plugin, await c.gather(futures))
     assert min(step for _, step in RUN[before:]) > 1  # no model began anew
     await until(lambda: not (tmp_path / "grid").exists())
+
+
+def train_and_keep_the_end(offset):
+    step = slaq.resume() or 0
+    RUN.append((offset, step))
+    while step < 6:
+        time.sleep(0.02)
+        step += 1
+        slaq.report({"loss": offset + 1 / step, "step": step}, state=step)
+    return offset
+
+
+async def train_and_check(client, search) -> list[Any]:
+    futures = client.map(train_and_keep_the_end, range(4), key=[f"model-{i}" for i in range(4)])
+    assert await client.gather(futures) == [*range(4)]
+    found = {t["params"]["offset"]: t for t in await search.trials()}
+    for offset in range(4):
+        row = found[offset]
+        assert (row["state"], row["iteration"], row["loss"]) == ("done", 6, offset + 1 / 6)
+        assert row["metrics"] == {"step": 6.0}
+    assert (await search.best())[:2] == ({"offset": 0}, 1 / 6)
+    return futures
+
+
+@pytest.fixture
+def all_are_kept(monkeypatch):
+    """Keep the state of every report, the last one included."""
+    monkeypatch.setattr("dask_slaq.worker.desk.KEEP", 0.0)
+    monkeypatch.setattr("dask_slaq.worker.desk.KEEPING", 1e9)
+    RUN.clear()
+    yield
+    assert any(step == 6 for _, step in RUN)  # one had no step to make
+
+
+@with_plugin(TWO)
+async def test_a_model_whose_result_is_lost_has_its_row(c, s, plugin, a, b, tmp_path, all_are_kept):
+    async with slaq.search("grid", client=c, states=str(tmp_path)) as search:
+        futures = await train_and_check(c, search)
+        await a.close()
+        await until(lambda: all(s.tasks[future.key].who_has for future in futures))
+        await train_and_check(c, search)
+        assert [len(row["curve"]) for row in await search.trials()] == [6] * 4
+
+
+@with_plugin(TWO)
+async def test_a_model_of_an_earlier_program_has_its_row(
+    c, s, plugin, a, b, tmp_path, all_are_kept
+):
+    settings = {"client": c, "states": str(tmp_path)}
+    with pytest.raises(KeyboardInterrupt):
+        async with slaq.search("grid", **settings) as search:
+            futures = await train_and_check(c, search)
+            raise KeyboardInterrupt
+    await c.cancel(futures)
+    await until(lambda: not s.tasks)
+    async with slaq.search("grid", **settings) as search:
+        await train_and_check(c, search)
 
 
 @with_plugin(TWO)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from pathlib import Path
 
 import dask
 import pytest
@@ -227,9 +228,15 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
         {"prune": 1},
         {"prune": {"slack": -1}},
         {"max_waiting": -1},
+        {"reattach": "yes"},
+        {"states": 3},
+        {"states": ""},
+        {"states": "s4://bucket/runs"},
     ):
         with pytest.raises(InvalidSetting, match=next(iter(wrong))):
             slaq.search("grid", **wrong)
+    for right in (Path("runs"), "simplecache::s3://bucket/runs"):
+        slaq.search("grid", states=right)
     with pytest.raises(SlaqError, match="has not begun"):
         slaq.search("other", client=c).trials()
 
