@@ -177,7 +177,8 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
     assert found.reproduced == found.decisions >= 20
     kinds = [event["event"] for event in events]
     assert kinds.count("report") == 8 + 8 + 1 + 1
-    assert {*kinds} == {*EVENTS} - {"dropped", "taken", "use", "recomputed", "after"}
+    others = {"dropped", "taken", "use", "recomputed", "after", "spare", "reserved"}
+    assert {*kinds} == {*EVENTS} - others
     assert all(event["idle"] >= 0 for event in events if event["event"] == "report")
     assert sum(event["offered"] for event in events if event["event"] == "decide") > 0
     assert sum(e["count"] for e in events if e["event"] == "tasks" and e["job"] == "a") == 8 * 4
