@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from loss_curves import without_huge_start
 
@@ -480,6 +480,7 @@ def test_history_keeps_newest_reports_and_means_of_the_whole_run(
 @settings(max_examples=25)
 def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -> None:
     (now, rows), (then, _) = stored(losses, 64), stored(losses[:-back], 64)
+    assume(now.column["first"][0] == then.column["first"][0])  # else a huge start was cut since
     one, other = (
         normalize_window(now, rows, np.array([back])),
         normalize_window(then, rows, np.array([0])),
