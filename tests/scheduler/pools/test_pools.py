@@ -81,7 +81,7 @@ async def test_a_newcomer_does_not_wait_for_what_dask_had_sent_ahead(c, s, plugi
         async with jobs(c, "b"):
             with tasks_of("b"):
                 second = c.submit(where, key="second")
-            await state_of(s, second, "processing", "no-worker")
+            await until(lambda: "second" in a.state.tasks)
             await Event(computes.replace("first", "go")).set()
             assert await second == a.address
             for n in range(4):
