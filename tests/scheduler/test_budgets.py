@@ -151,12 +151,12 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
             c, s, memory=path, owners={"ann": budget(0.5, "wait"), "bob": budget(1e6)}
         )
         waits = sum(seconds) >= 0.5
+        await until(lambda: plugin.jobs.accounts.loaded)
         async with slaq.job("a", client=c, owner="ann@desk"):
             assert ("a" in plugin.jobs.queued) or not waits
         plugin.jobs.introduce(c.id, "ann@lab")
         await c.gather(c.map(time.sleep, [0.05] * 6, pure=False))  # outside of jobs
         seconds.append(of_dask(s))
-        await until(lambda: plugin.jobs.accounts.loaded)
         assert seconds_used(plugin, "ann") == pytest.approx(sum(seconds), rel=0.01)
         assert plugin.jobs.budgets.of("bob").used == 0.0
         async with slaq.job("b", client=c, owner="ann"):
