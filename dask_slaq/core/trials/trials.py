@@ -478,6 +478,7 @@ class Trials:
         """Record that the report of a trial has said that it ends: "pruned" or "stopped"."""
         trial.verdict = verdict
         if verdict == "pruned":
+            self._tell_begin(trial)
             self._tell("pruned", trial)
 
     def follow(self, events: Events | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dask_slaq.core.trials import Events, SearchSettings, Trials
@@ -46,6 +46,7 @@ def happen(trials, what, key, worker, number):
 
 
 @given(st.lists(happens, max_size=40), st.integers(0, 40))
+@example([("report", "x", "a", 0), ("prune", "x", "a", 0)], 1)
 def test_each_model_begins_once_and_ends_once(some, followed_from):
     trials = Trials(SearchSettings())
     events = Events()
