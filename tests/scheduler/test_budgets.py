@@ -8,7 +8,7 @@ import time
 
 import dask
 import pytest
-from distributed import Client
+from distributed import Client, Event
 from distributed.utils_test import captured_logger, inc
 from driving import (
     LATE,
@@ -21,6 +21,7 @@ from driving import (
     start_plugin,
     tasks_of,
     until,
+    wait_for,
     with_plugin,
     work,
 )
@@ -204,9 +205,11 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
                 async with slaq.job("more", owner="ann", client=c):
                     assert plugin.jobs.queued == {"within", "more"}
             # Her client's tasks outside of jobs only take what bob leaves.
-            future = second.submit(inc, 1, pure=False)
-            assert await future == 2
+            future = second.submit(wait_for, "go", 2)
+            await until(lambda: f"other:{second.id}" in plugin.pools.pools)
             assert plugin.pools.pools[f"other:{second.id}"].group.spare
+            await Event("go", client=second).set()
+            assert await future == 2
         # A job with a new name and kind each time.
         for n in range(5):
             async with slaq.job(f"kind-{n}-of", owner="ann@desk", client=c):
