@@ -4,7 +4,6 @@ from dask_slaq.core.trials.ended import EndedSearches
 from dask_slaq.core.trials.events import Events
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
-from dask_slaq.core.trials.silence import Silence
 from dask_slaq.core.trials.states import STATE_COLORS
 from dask_slaq.core.trials.trials import CHANGEABLE, EXPLORE, SearchSettings, Trial, Trials
 from dask_slaq.core.trials.turns import (
@@ -18,6 +17,7 @@ from dask_slaq.core.trials.turns import (
     go_on,
     moves,
 )
+from dask_slaq.core.trials.unreported import Unreported
 
 __all__ = [
     "CHANGEABLE",
@@ -35,10 +35,10 @@ __all__ = [
     "Places",
     "Room",
     "SearchSettings",
-    "Silence",
     "Trial",
     "Trials",
     "Turns",
+    "Unreported",
     "admitted",
     "arguments",
     "as_given",

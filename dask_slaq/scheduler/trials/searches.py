@@ -38,8 +38,8 @@ from dask_slaq.core.trials import (
     Places,
     Room,
     SearchSettings,
-    Silence,
     Trials,
+    Unreported,
     admitted,
     decide,
 )
@@ -103,7 +103,7 @@ class Search:
         self.cut_off: set[Any] = set()  # trials that left their worker before they ended
         self.bound: int | None = None
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
-        self.silence = Silence()
+        self.unreported = Unreported()
         self.before = ""  # last block of its name, and rows of the models of that, once needed
         self.rows: dict[Any, list[dict[str, Any]]] | None = None
 
@@ -602,10 +602,10 @@ class Searches:
         if trial.away or (first and begins):
             search.trials.arrive(trial, begins, next(iter(steps), None))
         if not trial.reports:
-            search.silence.heard(_name_of(key))
+            search.unreported.heard(_name_of(key))
         if params:
             trial.params = params
-            if search.silence.is_twin(key, number, params):
+            if search.unreported.is_twin(key, number, params):
                 told = ", ".join(f"{name}={shown(value)}" for name, value in params.items())
                 self._tell_client(pool.name, SILENT, job=pool.name, why="equal", tasks=told[:300])
         if moves is not None:
@@ -691,7 +691,7 @@ class Searches:
     def _warn_of_silence(self, name: str, search: Search, least: int) -> None:
         """Tell the client which tasks ended without any report, if `least` of a name have."""
         tasks: Mapping[Any, TaskState] = self._scheduler.tasks
-        for kind, n in search.silence.of(least, lambda key: _is_input(tasks.get(key))):
+        for kind, n in search.unreported.of(least, lambda key: _is_input(tasks.get(key))):
             self._tell_client(name, SILENT, job=name, why="silent", tasks=kind, n=n)
 
     def forget_worker(self, worker: str) -> None:
@@ -743,7 +743,7 @@ class Searches:
                 search.trials.at(key, worker or "")
                 search.trials.end(key, outcome, error)
             elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
-                search.silence.ended(_name_of(key), key)
+                search.unreported.ended(_name_of(key), key)
                 self._warn_of_silence(pool.name, search, least=FEW)
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)

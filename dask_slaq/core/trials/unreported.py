@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["Silence"]
+__all__ = ["Unreported"]
 
 #: Maximum number of tasks that are remembered by name, and of names.
 MOST_TASKS, MOST_NAMES = 1000, 100
 
 
-class Silence:
-    """What is odd about the tasks of a search. Each kind of oddity is found once.
+class Unreported:
+    """Tasks of a search that are odd, each kind of oddity once.
 
-    >>> silence = Silence()
+    >>> tasks = Unreported()
     >>> for key in ("optimize-1", "optimize-2"):
-    ...     silence.ended("optimize", key)
-    >>> list(silence.of(2, lambda key: False))
+    ...     tasks.ended("optimize", key)
+    >>> list(tasks.of(2, lambda key: False))
     [('optimize', 2)]
     """
 
