@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dask_slaq.cli.connection import Where, ask
+from dask_slaq.cli.lazy_group import LazyGroup
 from dask_slaq.cli.memory import file_to_read
 from dask_slaq.cli.options import json_flag, scheduler_options
 from dask_slaq.cli.text import as_json as to_json
@@ -48,7 +49,9 @@ def jobs(where: Where, ended: bool, as_json: bool) -> None:
     click.echo(to_json(found) if as_json else jobs_table(found, width=_width()))
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    cls=LazyGroup, members={"set": "change_commands:set_owner"}, invoke_without_command=True
+)
 @scheduler_options
 @json_flag
 @click.pass_context
@@ -70,7 +73,9 @@ def owners(context: click.Context, where: Where, as_json: bool) -> None:
     click.echo(to_json(found) if as_json else owners_table(found))
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    cls=LazyGroup, members={"set": "change_commands:set_limit"}, invoke_without_command=True
+)
 @scheduler_options
 @json_flag
 @click.pass_context

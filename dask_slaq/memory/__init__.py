@@ -1,32 +1,32 @@
 """Memory of past runs: the file that a scheduler writes and anything may read, and its jobs."""
 
-from dask_slaq.memory.following import MEMORY_TOPIC, Memory, safely
-from dask_slaq.memory.reading import (
-    KindSummary,
-    StoreError,
-    prune,
-    read_audit,
-    read_kinds,
-    read_runs,
-    read_usage,
-)
-from dask_slaq.memory.rows import Unfinished
-from dask_slaq.memory.store import LAPSE, RunStore
-from dask_slaq.memory.usage_rows import usage_as_dicts
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LAPSE",
-    "MEMORY_TOPIC",
-    "KindSummary",
-    "Memory",
-    "RunStore",
-    "StoreError",
-    "Unfinished",
-    "prune",
-    "read_audit",
-    "read_kinds",
-    "read_runs",
-    "read_usage",
-    "safely",
-    "usage_as_dicts",
-]
+from dask_slaq.core.later import later
+from dask_slaq.memory.following import MEMORY_TOPIC, Memory
+from dask_slaq.memory.safely import safely
+from dask_slaq.memory.unfinished import LAPSE, Unfinished
+
+if TYPE_CHECKING:
+    from dask_slaq.memory.reading import KindSummary as KindSummary
+    from dask_slaq.memory.reading import StoreError as StoreError
+    from dask_slaq.memory.reading import prune as prune
+    from dask_slaq.memory.reading import read_audit as read_audit
+    from dask_slaq.memory.reading import read_kinds as read_kinds
+    from dask_slaq.memory.reading import read_runs as read_runs
+    from dask_slaq.memory.reading import read_usage as read_usage
+    from dask_slaq.memory.store import RunStore as RunStore
+    from dask_slaq.memory.usage_rows import usage_as_dicts as usage_as_dicts
+
+__all__ = ["LAPSE", "MEMORY_TOPIC", "Memory", "Unfinished", "safely"]
+
+_READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "read_usage")
+# The rows of the file, which a scheduler loads that keeps one.
+__getattr__ = later(
+    __name__,
+    {
+        "reading": ("KindSummary", *_READING),
+        "store": ("RunStore",),
+        "usage_rows": ("usage_as_dicts",),
+    },
+)

@@ -32,14 +32,15 @@ from dask_slaq.core.memory import (
     kind_of_name,
 )
 from dask_slaq.core.reports import is_usable
-from dask_slaq.memory.rows import Unfinished
-from dask_slaq.memory.store import LAPSE, RunStore
+from dask_slaq.memory.safely import safely
+from dask_slaq.memory.unfinished import LAPSE, Unfinished
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
+    from dask_slaq.memory.store import RunStore
 
-__all__ = ["MEMORY_TOPIC", "Memory", "safely"]
+__all__ = ["MEMORY_TOPIC", "Memory"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,25 +62,6 @@ RECENT, GROWTH = 64, 1.15
 MOST_UNFINISHED, MOST_AT_ONCE = 1000, 100
 #: Maximum number of iterations that a job gets back, and of those in one step of the event loop.
 MOST_ITERATIONS, STEP = 100_000, 500
-
-
-def safely(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method so that it never raises: its object fails, and does nothing from then on.
-
-    Without memory, jobs are scheduled as well as without past runs. The object has an attribute
-    ``broken``, None or the error that ended it, and a method ``fail``, which sets it.
-    """
-
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.broken is None:
-            try:
-                return method(self, *args, **kwargs)
-            except Exception as error:
-                self.fail(error)
-        return None
-
-    return call
 
 
 @dataclass
@@ -183,7 +165,7 @@ class Memory:
         self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.checkpoint, PERIOD * 1000)
-        self.store = None if path is None else RunStore(path, self._acknowledge)
+        self.store = None if path is None else _open(path, self._acknowledge)
         self._left: asyncio.Future[list[Unfinished]] | None = None
         self._ends = 0  # number of ends that were stored
         if self.store is not None:
@@ -522,6 +504,12 @@ class Memory:
         self.stop()
         if self.store is not None:
             await self._loop.run_in_executor(None, self.store.close)
+
+
+def _open(path: str, acknowledge: Callable[[str, str], object]) -> RunStore:
+    from dask_slaq.memory.store import RunStore  # not loaded where nothing is kept
+
+    return RunStore(path, acknowledge)
 
 
 def _read(store: RunStore, kind: str) -> _Loaded:

@@ -6,15 +6,15 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dask_slaq.core.memory import MOST_POINTS, Kind, PastRun, thinned
+from dask_slaq.memory.unfinished import Unfinished
 
 __all__ = [
-    "Unfinished",
     "insert",
     "let_lapse",
     "prune_to",
@@ -36,15 +36,6 @@ ITERATION, LOSS = np.dtype("<u4"), np.dtype("<f8")
 MOST = np.iinfo(ITERATION).max
 #: Fraction of the maximum that is left after the oldest runs were deleted.
 LEFT = 0.95
-
-
-@dataclass(frozen=True)
-class Unfinished:
-    """A run of which the end is not known, as it was when it was last written: at ``run.ended``."""
-
-    key: str
-    owner: str
-    run: PastRun
 
 
 def row_of(key: str, run: PastRun, most: int = MOST_POINTS) -> tuple[Any, ...]:

@@ -25,7 +25,6 @@ from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_as
 from dask_slaq.memory.host_rows import insert_hosts, select_hosts
 from dask_slaq.memory.reservation_rows import replace_reservations, select_reservations
 from dask_slaq.memory.rows import (
-    Unfinished,
     insert,
     let_lapse,
     prune_to,
@@ -34,6 +33,7 @@ from dask_slaq.memory.rows import (
     select_unfinished,
 )
 from dask_slaq.memory.stage_rows import insert_stages, select_stages
+from dask_slaq.memory.unfinished import LAPSE, Unfinished
 from dask_slaq.memory.usage_rows import (
     add_audit,
     add_usage,
@@ -42,7 +42,7 @@ from dask_slaq.memory.usage_rows import (
     select_usage,
 )
 
-__all__ = ["LAPSE", "RunStore"]
+__all__ = ["RunStore"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +56,6 @@ Request = tuple[Write, Callable[[], object]]
 MOST_RUNS, MOST_BYTES = 100_000, 190_000_000
 #: Number of runs written between two looks at the size of the file.
 LOOK_EVERY = 500
-#: Seconds after which an unfinished run that nobody took up again has failed.
-LAPSE = 600.0
 #: Maximum number of requests that wait to be written, and that are written at once.
 MOST_WAITING, MOST_TOGETHER = 10_000, 500
 #: Maximum number of points of the curve of an unfinished run.

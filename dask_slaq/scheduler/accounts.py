@@ -28,7 +28,7 @@ from dask_slaq.core.usage import (
     decayed,
     sum_by,
 )
-from dask_slaq.memory import safely, usage_as_dicts
+from dask_slaq.memory import safely
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -375,6 +375,8 @@ class Accounts:
         It has ``rows`` (see `usage_as_dicts`), ``file``, ``since`` (Unix seconds from which usage
         was counted, None if from the file's beginning) and ``note`` (what is missing, or None).
         """
+        from dask_slaq.memory import usage_as_dicts
+
         since = EARLIER if seconds is None else int((time() - seconds) // DAY)
         self.tick()
         left = [(key, usage) for key, usage in self._ledger.rows.items() if key.day >= since]

@@ -24,23 +24,18 @@ from tornado.ioloop import PeriodicCallback
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.recording import Recorder
 from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, OUTSIDE
 from dask_slaq.memory import MEMORY_TOPIC, Memory
-from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
-from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
 from dask_slaq.scheduler.host_speeds import HostSpeeds
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.job_states import JobStates
 from dask_slaq.scheduler.jobs import ScheduledJobs
-from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import LABEL, Pools, TaskOwners, drop_stale_counts
-from dask_slaq.scheduler.recomputed import Recomputed
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -55,6 +50,12 @@ from dask_slaq.scheduler.views import Shown, add_metrics, add_web_pages
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+
+    from dask_slaq.core.recording import Recorder
+    from dask_slaq.scheduler.activity import Activity
+    from dask_slaq.scheduler.event_log import Journal
+    from dask_slaq.scheduler.notices import Notices
+    from dask_slaq.scheduler.recomputed import Recomputed
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class SlaqPlugin(SchedulerPlugin):
     jobs: ScheduledJobs
     pools: Pools
     audited: deque[dict[str, Any]]
+    notices: Notices | None
 
     def __init__(
         self,
@@ -150,13 +152,21 @@ class SlaqPlugin(SchedulerPlugin):
         chosen, earlier = self.settings, current_plugin(scheduler)
         before = None if earlier is None else earlier.identity
         identity = Identity(scheduler, chosen.identity == "tls", before)
-        log = chosen.log and Journal(chosen.log, chosen.log_size, chosen.log_files)
+        log = None
+        if chosen.log:
+            from dask_slaq.scheduler.event_log import Journal
+
+            log = Journal(chosen.log, chosen.log_size, chosen.log_files)
         for other in others:
             other.stop()
-        self.journal = log or None
+        self.journal = log
         # Who changed what, also under earlier plugins of this scheduler.
         self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
-        self.notices = Notices(chosen.notify)
+        self.notices = None
+        if chosen.notify:
+            from dask_slaq.scheduler.notices import Notices
+
+            self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
         self.memory = Memory(
             chosen.memory,
@@ -252,6 +262,10 @@ class SlaqPlugin(SchedulerPlugin):
         self.activity = self.recomputed = None
         if self.journal is None:
             return engine
+        from dask_slaq.core.recording import Recorder
+        from dask_slaq.scheduler.activity import Activity
+        from dask_slaq.scheduler.recomputed import Recomputed
+
         self.recomputed = Recomputed(self.scheduler, self.journal.write)
         now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
         self.activity = Activity(now)
@@ -319,7 +333,8 @@ class SlaqPlugin(SchedulerPlugin):
         self.jobs.accounts.stop()
         self.host_speeds.write(now=True)
         await self.memory.close()
-        await self.notices.close()
+        if self.notices is not None:
+            await self.notices.close()
         self._close_journal()
 
     def _rest(self) -> None:
@@ -368,7 +383,8 @@ class SlaqPlugin(SchedulerPlugin):
 
         Nothing is read back from the topic, under which tasks may publish as well.
         """
-        self.notices.tell(event)
+        if self.notices is not None:
+            self.notices.tell(event)
         self.scheduler.log_event(ALERT_TOPIC, event)
 
     def began(self, name: str) -> None:

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dask_slaq.client import introduce
 from dask_slaq.config import ROWS, Settings, convert, is_strict, meanings, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.core.text import printable
-from dask_slaq.scheduler.event_log import Journal
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler, Worker
@@ -44,6 +42,8 @@ class CheckedCommand(click.Command):
             if ctx.params["log"]:
                 chosen = _settings_or_none(ctx.params)
                 if chosen is not None and chosen.log is not None:
+                    from dask_slaq.scheduler.event_log import Journal
+
                     Journal(chosen.log, chosen.log_size, chosen.log_files).close()
         except SlaqError as error:
             raise click.UsageError(str(error), ctx) from error
@@ -97,15 +97,17 @@ async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> 
     """Register SlaqPlugin. Options default to the Dask configuration under slaq:."""
     from distributed import Client, Scheduler
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
-    from dask_slaq.scheduler.registration import NotStarted, forget_failure
-
     if isinstance(scheduler, Client):
+        from dask_slaq.client import introduce
+
         await introduce(scheduler)
         return
     if not isinstance(scheduler, Scheduler):
         logger.warning("--preload dask_slaq does nothing on %s", type(scheduler).__name__)
         return
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.registration import NotStarted, forget_failure
+
     _log_as_distributed()
     try:
         if (wrong := options.pop("wrong", None)) is not None:

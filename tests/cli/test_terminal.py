@@ -17,6 +17,7 @@ from distributed import LocalCluster
 from scheduler_process import end, free_port, start_scheduler
 
 import dask_slaq as slaq
+from dask_slaq.cli.main import COMMANDS
 from dask_slaq.cli.main import slaq as command
 from dask_slaq.cli.status_tables import COLUMNS, cell
 
@@ -193,7 +194,7 @@ def test_no_plugin(run):
             refused(run(*arguments, where=()), "does not run SlaqPlugin")
 
 
-@pytest.mark.parametrize("name", sorted(command.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_help_has_a_sentence(name):
     result = CliRunner().invoke(command, [name, "--help"])
     assert result.exit_code == 0

@@ -1,8 +1,23 @@
 """Recordings of all events and decisions of an engine, and their exact replay."""
 
-from dask_slaq.core.recording.events import VERSION, Event
-from dask_slaq.core.recording.recalled import kind_from_dict
-from dask_slaq.core.recording.recorder import Recorder
-from dask_slaq.core.recording.replay import Replay
+from typing import TYPE_CHECKING
 
-__all__ = ["VERSION", "Event", "Recorder", "Replay", "kind_from_dict"]
+from dask_slaq.core.later import later
+
+if TYPE_CHECKING:
+    from dask_slaq.core.recording.events import VERSION as VERSION
+    from dask_slaq.core.recording.events import Event as Event
+    from dask_slaq.core.recording.recalled import kind_from_dict as kind_from_dict
+    from dask_slaq.core.recording.recorder import Recorder as Recorder
+    from dask_slaq.core.recording.replay import Replay as Replay
+
+# A scheduler without an event log loads none of this, and one with it no replay.
+__getattr__ = later(
+    __name__,
+    {
+        "events": ("VERSION", "Event"),
+        "recalled": ("kind_from_dict",),
+        "recorder": ("Recorder",),
+        "replay": ("Replay",),
+    },
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
 from types import FunctionType, MethodType, SimpleNamespace
@@ -30,13 +29,14 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
 
 from dask_slaq.scheduler.board.data import COLUMNS, GREY, BoardData, Plain, data_of
+from dask_slaq.scheduler.board.routes import PLOTS, SEARCH
 from dask_slaq.scheduler.board.task_stream import JobTaskStream
 
 if TYPE_CHECKING:
     from bokeh.document import Document
     from distributed import Scheduler
 
-__all__ = ["board", "close_in_little_time", "draw_again", "single_plots"]
+__all__ = ["board", "close_in_little_time", "draw_again", "single_plot"]
 
 #: Milliseconds between two updates of a page.
 INTERVAL = 1000
@@ -46,8 +46,6 @@ HELD = (
     "Tasks that are held until a slot of their job is free appear as "
     "<i>no-worker</i>, hatched, on Dask's own pages."
 )
-#: Page of the models of a search, from this one.
-SEARCH = "slaq-search"
 #: Styles of the legend, and maximum number of characters of a name in it.
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
 FLOW, LONGEST = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px", 40
@@ -319,34 +317,22 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     doc.theme = BOKEH_THEME
 
 
-def single_plots() -> Iterator[tuple[str, str, Callable[..., None]]]:
-    """Yield the path, title and document function of every single plot."""
-    kinds = {
-        "loss": Losses,
-        "threads": Threads,
-        "shares": Shares,
-        "usage": Usage,
-        "jobs": Jobs,
-        "task-stream": JobTaskStream,
-    }
-    for name, kind in kinds.items():
-        title = f"Slaq {name.replace('-', ' ').title()}"
-        yield f"individual-slaq-{name}", title, _single(kind, title)
-
-
-def _single(kind: Callable[..., Any], title: str) -> Callable[..., None]:
-    def document(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
-        close_in_little_time(doc)
-        component = kind(scheduler, sizing_mode="stretch_both")
-        component.update()
-        legend = Legend(scheduler, sizing_mode="stretch_width")
-        for each in (component, legend):
-            add_periodic_callback(doc, each, INTERVAL)
-        doc.add_root(column(legend.root, component.root, sizing_mode="stretch_both"))
-        doc.title = f"Dask: {title}"
-        doc.theme = BOKEH_THEME
-
-    return document
+def single_plot(
+    scheduler: Scheduler, extra: dict[str, Any], plot: str, title: str, doc: Document
+) -> None:
+    """Draw one of `PLOTS` as a page of its own."""
+    kinds = (Losses, Threads, Shares, Usage, Jobs, JobTaskStream)
+    close_in_little_time(doc)
+    component: Any = dict(zip(PLOTS, kinds, strict=True))[plot](
+        scheduler, sizing_mode="stretch_both"
+    )
+    component.update()
+    legend = Legend(scheduler, sizing_mode="stretch_width")
+    for each in (component, legend):
+        add_periodic_callback(doc, each, INTERVAL)
+    doc.add_root(column(legend.root, component.root, sizing_mode="stretch_both"))
+    doc.title = f"Dask: {title}"
+    doc.theme = BOKEH_THEME
 
 
 def close_in_little_time(doc: Document) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["PAGE", "PATH", "add_pages"]
+__all__ = ["PAGE", "PATH", "PLOTS", "SEARCH", "add_pages"]
 
 logger = logging.getLogger(__name__)
 
 #: Address of the board on the dashboard, and name of its tab.
 PATH, PAGE = "/slaq", "slaq"
+#: Page of the models of a search.
+SEARCH = "slaq-search"
+#: Plots of the board that have a page each.
+PLOTS = ("loss", "threads", "shares", "usage", "jobs", "task-stream")
 
 
 def add_pages(scheduler: Scheduler) -> bool:
@@ -38,21 +43,26 @@ def add_pages(scheduler: Scheduler) -> bool:
         return True
     from distributed.dashboard.scheduler import template_variables
 
-    from dask_slaq.scheduler.board.pages import SEARCH, board, single_plots
-    from dask_slaq.scheduler.board.search_page import search_page
-
     # Dask caches these lists, so that a tab or plot added here appears on all of its pages.
     variables = template_variables(scheduler)
     extra = {"prefix": app.prefix + "/", **variables}
-    _add(app, PATH, partial(board, scheduler, extra))
-    _add(app, f"/{SEARCH}", partial(search_page, scheduler, extra))
-    for url, title, document in single_plots():
-        _add(app, f"/{url}", partial(document, scheduler, extra))
+    # A scheduler whose pages nobody opens does not load them.
+    _add(app, PATH, partial(_draw, "pages", "board", (scheduler, extra)))
+    _add(app, f"/{SEARCH}", partial(_draw, "search_page", "search_page", (scheduler, extra)))
+    for plot in PLOTS:
+        title, url = f"Slaq {plot.replace('-', ' ').title()}", f"individual-slaq-{plot}"
+        given = (scheduler, extra, plot, title)
+        _add(app, f"/{url}", partial(_draw, "pages", "single_plot", given))
         variables["plots"].append({"url": url, "name": title})
     variables["plots"].sort(key=lambda plot: plot["name"])
     if PAGE not in variables["pages"]:
         variables["pages"].insert(min(3, len(variables["pages"])), PAGE)
     return True
+
+
+def _draw(module: str, name: str, given: tuple[Any, ...], doc: Any) -> None:
+    """Draw a page by what is `given` for it."""
+    getattr(import_module(f"dask_slaq.scheduler.board.{module}"), name)(*given, doc)
 
 
 def _is_dashboard(application: object) -> bool:

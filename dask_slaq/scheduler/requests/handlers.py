@@ -29,21 +29,13 @@ from dask_slaq.core.settings import (
 )
 from dask_slaq.core.usage import check_by
 from dask_slaq.memory import MEMORY_TOPIC
+from dask_slaq.scheduler import views
 from dask_slaq.scheduler.hooks import replace
 from dask_slaq.scheduler.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
 from dask_slaq.scheduler.requests.waiting import Waiting
-from dask_slaq.scheduler.views import (
-    curves_to_come,
-    explain,
-    owners_of_jobs,
-    positions,
-    reason,
-    speeds_in_words,
-    workers_of,
-)
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -308,7 +300,7 @@ class Messages:
 
     def status(self) -> dict[str, Any]:
         """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
-        plugin, places = self.plugin, positions(self.plugin.pools)
+        plugin, places = self.plugin, views.positions(self.plugin.pools)
         trials, failed = plugin.searches.describe, plugin.failed is not None
         return {
             "policy": plugin.settings.policy,
@@ -319,22 +311,22 @@ class Messages:
             "jobs": {
                 name: {
                     **job,
-                    "reason": reason(plugin.jobs, name, places, trials, failed),
+                    "reason": views.reason(plugin.jobs, name, places, trials, failed),
                     "position": places.get(name),
                 }
                 for name, job in plugin.jobs.status().items()
             },
-            "owners": owners_of_jobs(plugin.jobs),
+            "owners": views.owners_of_jobs(plugin.jobs),
             "foretold": plugin.engine.jobs.ends.hits._asdict(),
             "limits": plugin.pools.limits.as_dict(),
-            "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
+            "speeds": views.speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
             "memory": plugin.memory.about(),
             "searches": plugin.searches.names(),
         }
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return how fast each worker is, by address; see `workers_of`."""
-        return workers_of(self.plugin.scheduler, self.plugin.speeds)
+        return views.workers_of(self.plugin.scheduler, self.plugin.speeds)
 
     def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
         """Return the jobs that ended in the last `seconds`, oldest first."""
@@ -356,7 +348,7 @@ class Messages:
     def explain(self, job: Any) -> dict[str, Any]:
         """Return why a job has what it has, or waits. See `explain`."""
         plugin = self.plugin
-        return explain(plugin.jobs, job, plugin.searches.describe, plugin.failed is not None)
+        return views.explain(plugin.jobs, job, plugin.searches.describe, plugin.failed is not None)
 
     def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
         """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""
@@ -365,7 +357,7 @@ class Messages:
     def curve(self, job: Any) -> dict[str, Any] | None:
         """Return the predicted curve of a job, None if there is none; see `CurveToCome`."""
         known = isinstance(job, str) and job in self.plugin.jobs.reports
-        curve = curves_to_come(self.plugin.jobs, [job]).get(job) if known else None
+        curve = views.curves_to_come(self.plugin.jobs, [job]).get(job) if known else None
         return None if curve is None else curve.as_dict()
 
     def bindings(self) -> list[list[Any]]:

@@ -1,6 +1,8 @@
 """What people and programs read of running jobs: status, reasons, usage, metrics, pages."""
 
-from dask_slaq.scheduler.views.explain import explain, positions, reason
+from typing import TYPE_CHECKING
+
+from dask_slaq.core.later import later
 from dask_slaq.scheduler.views.forecasts import curves_to_come, in_words
 from dask_slaq.scheduler.views.metrics import add_metrics
 from dask_slaq.scheduler.views.shown import Shown
@@ -12,7 +14,13 @@ from dask_slaq.scheduler.views.status import (
     values_of_jobs,
 )
 from dask_slaq.scheduler.views.web import add_web_pages
-from dask_slaq.scheduler.views.workers import speeds_in_words, workers_of
+
+if TYPE_CHECKING:
+    from dask_slaq.scheduler.views.reasons import explain as explain
+    from dask_slaq.scheduler.views.reasons import positions as positions
+    from dask_slaq.scheduler.views.reasons import reason as reason
+    from dask_slaq.scheduler.views.workers import speeds_in_words as speeds_in_words
+    from dask_slaq.scheduler.views.workers import workers_of as workers_of
 
 __all__ = [
     "Shown",
@@ -20,14 +28,18 @@ __all__ = [
     "add_web_pages",
     "curves_to_come",
     "etas",
-    "explain",
     "in_words",
     "owners_of_jobs",
-    "positions",
-    "reason",
-    "speeds_in_words",
     "stage_of",
     "status_of_jobs",
     "values_of_jobs",
-    "workers_of",
 ]
+
+# Loaded when somebody asks.
+__getattr__ = later(
+    __name__,
+    {
+        "reasons": ("explain", "positions", "reason"),
+        "workers": ("speeds_in_words", "workers_of"),
+    },
+)

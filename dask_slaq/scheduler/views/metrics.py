@@ -122,7 +122,8 @@ def add_metrics(scheduler: Scheduler) -> None:
                 name, text = f"label_{key}", f"{text}, by label with a limit"
                 yield self._series(GaugeMetricFamily, name, text, ("label",), values)
             name, text = "notices_dropped", "Notices dropped because too many waited"
-            dropped: dict[Any, float] = {(): plugin.notices.dropped}
+            notices = plugin.notices
+            dropped: dict[Any, float] = {(): 0 if notices is None else notices.dropped}
             yield self._series(CounterMetricFamily, name, text, (), dropped)
             factors = {(a,): plugin.speeds.factor(a) for a in self.server.workers}
             text = "How much longer tasks take on a worker than on a median one; 1 unless sure"

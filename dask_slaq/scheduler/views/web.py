@@ -17,7 +17,6 @@ from distributed.http.utils import RequestHandler, get_handlers
 
 from dask_slaq.core.text import without_nan
 from dask_slaq.scheduler.current import registered_plugin
-from dask_slaq.scheduler.views.explain import positions, reason
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -77,6 +76,8 @@ def why_it_waits(plugin: SlaqPlugin, key: Any) -> str:
 
     Empty for a task that the plugin does not know.
     """
+    from dask_slaq.scheduler.views.reasons import positions, reason
+
     pools = plugin.pools
     pool, ts = pools.tracker.owner.get(key), plugin.scheduler.tasks.get(key)
     if pool is None or ts is None or pools.pools.get(pool.name) is not pool:

@@ -1,0 +1,153 @@
+"""Weight benchmark: lines of this package that are loaded in the process of a scheduler.
+
+It is measured as it starts, with jobs, with a search, and in a second process with an event log and
+a memory whose pages are looked at.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import click
+
+from benchmarks.common.results import give, json_option
+
+__all__ = ["STAGES", "main", "measure"]
+
+#: What happens, one after the other; what is loaded is counted after each.
+STAGES = ("started", "jobs", "search", "everything")
+PAGES = ("slaq", "slaq-search", "individual-slaq-loss", "json/slaq.json", "metrics")
+
+
+def measure() -> list[dict[str, Any]]:
+    """Return a row per part of the package: its lines, and those loaded at each stage."""
+    import dask_slaq
+
+    folder = Path(dask_slaq.__file__).parent
+    loaded: dict[str, set[str]] = {}
+    with _scheduler([]) as client:
+        loaded["started"] = client.run_on_scheduler(_loaded)
+        _train(client)
+        loaded["jobs"] = client.run_on_scheduler(_loaded)
+        _search(client)
+        loaded["search"] = client.run_on_scheduler(_loaded)
+    with tempfile.TemporaryDirectory() as kept:
+        options = ["--memory", f"{kept}/memory", "--log", f"{kept}/log"]
+        with _scheduler(options) as client:
+            _train(client)
+            _search(client)
+            _look(client)
+            loaded["everything"] = client.run_on_scheduler(_loaded) | loaded["search"]
+    found = {stage: Counter[str]() for stage in ("package", *STAGES)}
+    for path in folder.rglob("*.py"):
+        part = path.relative_to(folder).parts[0].removesuffix(".py").strip("_")
+        lines = len(path.read_text().splitlines())
+        found["package"][part] += lines
+        for stage in STAGES:
+            found[stage][part] += lines if str(path) in loaded[stage] else 0
+    parts = sorted(found["package"], key=lambda part: -found["package"][part])
+    rows: list[dict[str, Any]] = [
+        {"part": part, **{stage: counts[part] for stage, counts in found.items()}} for part in parts
+    ]
+    return [*rows, {"part": "all", **{stage: counts.total() for stage, counts in found.items()}}]
+
+
+@contextmanager
+def _scheduler(options: list[str]) -> Iterator[Any]:
+    """Run a scheduler and a worker in processes of their own; yield a client."""
+    from distributed import Client
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/scheduler.json"
+        dask = [sys.executable, "-m", "dask"]
+        at, slaq = ["--scheduler-file", file], ["--preload", "dask_slaq", *options]
+        commands = (
+            ["scheduler", *at, "--port", "0", "--dashboard-address", ":0", *slaq],
+            ["worker", *at, "--no-nanny", "--no-dashboard", "--nthreads", "2"],
+        )
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        running = [subprocess.Popen([*dask, *command], **quiet) for command in commands]
+        try:
+            with Client(scheduler_file=file, timeout=60, set_as_default=False) as client:
+                client.wait_for_workers(1, timeout=60)
+                yield client
+                client.shutdown()
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+
+
+def _loaded() -> set[str]:
+    """Return the files of this package that the process has loaded."""
+    import sys
+
+    ours = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "dask_slaq"]
+    return {m.__file__ for m in ours if getattr(m, "__file__", None)}
+
+
+def _train(client: Any) -> None:
+    """Train in a job, beside another."""
+    import dask_slaq as slaq
+
+    with slaq.job("first", client=client), slaq.job("second", client=client) as job:
+        for step in range(5):
+            client.submit(abs, step, pure=False).result()
+            job.report(1 / (step + 1))
+        slaq.status(client)
+
+
+def _fit(first: float) -> float:
+    import dask_slaq as slaq
+
+    for step in range(5):
+        slaq.report(first / (step + 1))
+    return first
+
+
+def _search(client: Any) -> None:
+    """Train four models in a search."""
+    import dask_slaq as slaq
+
+    with slaq.search("search", client=client, steps=5) as search:
+        client.gather(client.map(_fit, range(1, 5), pure=False))
+        search.trials()
+
+
+def _look(client: Any) -> None:
+    """Ask for all that people look at."""
+    import dask_slaq as slaq
+
+    with slaq.job("seen", client=client):
+        client.submit(abs, 1, pure=False).result()
+        slaq.explain("seen", client=client)
+        slaq.usage(client=client)
+        root = client.dashboard_link.removesuffix("/status")
+        for page in PAGES:
+            with suppress(HTTPError):  # a scheduler may have no dashboard, or no metrics
+                urlopen(f"{root}/{page}").read()
+
+
+@click.command()
+@json_option
+def main(output: str | None) -> None:
+    """Count the lines of this package that the process of a scheduler has loaded."""
+    rows = measure()
+    table = [f"{'part':<12}" + "".join(f"{key:>12}" for key in rows[0] if key != "part")]
+    for row in rows:
+        counts = [value for key, value in row.items() if key != "part"]
+        table.append(f"{row['part']:<12}" + "".join(f"{count:>12,}" for count in counts))
+    give(rows, output, "\n".join(table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Names of a package that are imported when they are first used, so that few lines are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["later"]
+
+
+def later(package: str, modules: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package: names by the module in it that defines them."""
+    module_of = {name: module for module, names in modules.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{module_of[name]}"), name)
+
+    return find
