@@ -21,7 +21,7 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.owners import OwnerTerms, check_owners
-from dask_slaq.core.policies import policy
+from dask_slaq.core.policies import POLICIES
 from dask_slaq.core.settings import NORMALIZERS, NoticeTerms, check_limits, check_notify
 
 FILE = Path(__file__).with_name("slaq.yaml")
@@ -39,8 +39,27 @@ REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca", "text-hashing")
 
 
 def _policy(value: Any) -> str:
-    policy(str(value))
-    return str(value)
+    if value in POLICIES:
+        return str(value)
+    from dask_slaq.plug_ins import check_policy_name
+
+    return check_policy_name(value)
+
+
+def _added(kind: str) -> Callable[[Any], str]:
+    """Return a reader of class paths and of names that other packages add."""
+
+    def read(value: Any) -> str:
+        from dask_slaq.plug_ins import canonical
+
+        try:
+            return canonical(kind, value)
+        except InvalidSetting:
+            if isinstance(value, str) and value.isidentifier():
+                raise ValueError from None  # what is allowed helps more
+            raise
+
+    return read
 
 
 def _flag(value: Any) -> bool:
@@ -110,6 +129,18 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _notify(value: Any) -> dict[str, NoticeTerms]:
+    read, found = _added("sink"), check_notify(value)
+    return {
+        owner: terms if terms.call is None else terms._replace(call=read(terms.call))
+        for owner, terms in found.items()
+    }
+
+
+def _identity(value: Any) -> str:
+    return "tls" if value == "tls" else _added("owner")(value)
+
+
 def _or_null(read: Callable[[Any], Any], null: Callable[[], Any] = lambda: None) -> Any:
     """Return a reader that takes null, too, which gives ``null()``."""
     return lambda value: null() if value is None else read(value)
@@ -143,7 +174,10 @@ _PATH = "the name of a file, or null"
 class Settings:
     """Validated settings of the plugin, one row per setting in ``slaq.yaml``; times in seconds."""
 
-    policy: str = _setting(_policy, "the name of a policy", str)
+    policy: str = _setting(_policy, "the name or the class path of a policy", str)
+    predictor: str | None = _setting(
+        _or_null(_added("predictor")), "the class path of a predictor, or null"
+    )
     epoch: float = _setting(
         _time(0.001, _DAY), "a time from 1ms to 1 day, such as 1s or 500ms", str
     )
@@ -167,7 +201,9 @@ class Settings:
     log_files: int = _setting(_whole(2, 10_000), "a whole number from 2 to 10000", int)
     owner: str | None = _setting(_or_null(_text), "a string of 1 to 256 characters, or null")
     identity: str | None = _setting(
-        _or_null(_one_of("tls")), "tls, or null to believe what clients say", of_machine=True
+        _or_null(_identity),
+        "tls, the class path of a function that says who a client is, or null to believe clients",
+        of_machine=True,
     )
     owners: dict[str, OwnerTerms] | None = _setting(
         _or_null(check_owners),
@@ -181,8 +217,8 @@ class Settings:
         of_machine=True,
     )
     notify: dict[str, NoticeTerms] = _setting(
-        _or_null(check_notify, dict),
-        "a mapping of owner to a webhook or a command, or null",
+        _or_null(_notify, dict),
+        "a mapping of owner to a webhook, a command or what to call, or null",
         of_machine=True,
         shown=False,
     )

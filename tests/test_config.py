@@ -135,9 +135,8 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
         ),
         (
             {"notify": {"ann": {"hook": "http://a/secret"}}},
-            "slaq.notify: notify of 'ann' must be a mapping with a webhook, a command or "
-            "both, and events if "
-            "not all but audit are told",
+            "slaq.notify: notify of 'ann' must be a mapping with a webhook, a command, the class "
+            "path of what to call or several of these, and events if not all but audit are told",
         ),
         (
             {"notify": {"ann": {"command": "mail 'secret"}}},
@@ -152,7 +151,8 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
         ),
         (
             {"identity": "ssl"},
-            "slaq.identity must be tls, or null to believe what clients say, not 'ssl'",
+            "slaq.identity must be tls, the class path of a function that says who a client is, or "
+            "null to believe clients, not 'ssl'",
         ),
         ({"limits": 3}, "slaq.limits: limits must be a mapping like {'database': 8}, not 3"),
         ({"lend": 1}, "slaq.lend must be true or false, not 1"),
@@ -222,13 +222,13 @@ def test_an_unknown_key_is_refused_with_the_allowed():
         with pytest.raises(InvalidSetting, match="epochs is not a setting: did you mean ") as e:
             make(epochs=1)
         assert "slaq.epoch? allowed are: " in str(e.value)
-        assert "policy, epoch, lend" in str(e.value)
+        assert "policy, predictor, epoch, lend" in str(e.value)
     with dask.config.set({"slaq.epok": "1s"}), pytest.raises(InvalidSetting, match="epok is not"):
         settings()
 
 
 def test_a_setting_of_an_earlier_release_is_an_unknown_key():
-    removed = "slaq.short-task is not a setting; allowed are: policy, epoch, lend"
+    removed = "slaq.short-task is not a setting; allowed are: policy, predictor, epoch, lend"
     with dask.config.set({"slaq.short-task": "10ms"}), pytest.raises(InvalidSetting, match=removed):
         settings()
 

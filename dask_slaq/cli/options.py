@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,17 @@ json_option = click.option(
 )
 
 
+#: Comma between names, and not between the arguments of one.
+_BETWEEN = re.compile(r",(?![^(]*\))")
+
+
 def policies_or_oracles(
     context: click.Context, parameter: click.Parameter, names: str
 ) -> list[str]:
     """Parse names separated by commas; reject unknown policies, and drop duplicates."""
     from dask_slaq.simulation.study import check_policy
 
-    found = [name.strip() for name in names.split(",") if name.strip()]
+    found = [name.strip() for name in _BETWEEN.split(names) if name.strip()]
     if not found:
         raise click.BadParameter("give at least one name")
     return _known(found, check_policy)
@@ -59,8 +64,10 @@ def known_policies(
 
 def _known(names: Iterable[str], check: Callable[[str], object]) -> list[str]:
     from dask_slaq.core.errors import UnknownPolicy
+    from dask_slaq.plug_ins import add_policies
 
     found = list(dict.fromkeys(names))
+    add_policies(found)
     try:
         for name in found:
             check(name)

@@ -230,6 +230,7 @@ class NoticeTerms(NamedTuple):
     webhook: str | None
     command: tuple[str, ...] | None
     events: frozenset[str]
+    call: str | None = None  # class path of a function of somebody else
 
     def __repr__(self) -> str:
         return f"NoticeTerms(..., events={sorted(self.events)})"
@@ -248,19 +249,19 @@ def check_notify(value: object) -> dict[str, NoticeTerms]:
 def _terms(owner: object, given: Any) -> NoticeTerms:
     if not isinstance(owner, str) or not owner:
         raise InvalidSetting(f"notify must name owners, or default, not {shown(owner)}")
-    known = ("webhook", "command", "events")
+    known = ("webhook", "command", "events", "call")
     wrong = not isinstance(given, Mapping) or [key for key in given if key not in known]
-    if wrong or not (given.get("webhook") or given.get("command")):
+    if wrong or not (given.get("webhook") or given.get("command") or given.get("call")):
         raise InvalidSetting(
-            f"notify of {shown(owner)} must be a mapping with a webhook, a command or both, and "
-            "events if not all but audit are told"
+            f"notify of {shown(owner)} must be a mapping with a webhook, a command, the class path "
+            "of what to call or several of these, and events if not all but audit are told"
         )
-    webhook, command, events = (given.get(name) for name in known)
+    webhook, command, events, call = (given.get(name) for name in known)
     if webhook is not None and not _is_web(webhook):
         raise InvalidSetting(
             f"the webhook of {shown(owner)} must be an address that starts with http:// or https://"
         )
-    return NoticeTerms(webhook, _words(owner, command), _events(owner, events))
+    return NoticeTerms(webhook, _words(owner, command), _events(owner, events), call)
 
 
 def _is_web(webhook: object) -> bool:

@@ -1,7 +1,7 @@
 """Who a client is: the connection that it registered, whatever its messages say.
 
-To whom a client belongs is what it says, or the common name of its TLS certificate
-(``slaq.identity``).
+To whom a client belongs is what it says, or the common name of its TLS certificate, or what a
+function of whoever runs the scheduler says of its connection (``slaq.identity``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from distributed.core import Server
 
@@ -95,17 +96,55 @@ def name_in_certificate(comm: Comm | None) -> str | None:
     return name if name and len(name) <= LONGEST_NAME else None
 
 
+def asked_of(path: str) -> Callable[[Comm | None], str | None]:
+    """Return who is at the other end of a connection, by the function at a class path.
+
+    It gets a dict with ``address`` and ``certificate`` (see `ssl.SSLSocket.getpeercert`), and
+    returns a name, or None for nobody, which it says of everybody if it raises. `InvalidSetting` is
+    raised if there is none: then it would be unknown who is who.
+    """
+    from dask_slaq.plug_ins import load
+
+    ask = load("owner", path)
+    if not callable(ask):
+        raise InvalidSetting(f"slaq.identity: {path} cannot be called")
+
+    known: WeakKeyDictionary[Comm, str] = WeakKeyDictionary()
+
+    def who(comm: Comm | None) -> str | None:
+        if comm is None or comm in known:
+            return None if comm is None else known[comm]
+        certificate = getattr(comm, "extra_info", {}).get("peercert") or {}
+        try:
+            name = ask({"address": comm.peer_address, "certificate": certificate})
+        except Exception:
+            logger.exception("%s failed; its client is nobody", path)
+            return None
+        if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME):
+            return None
+        known[comm] = name  # asked for each task outside of jobs
+        return name
+
+    return who
+
+
 class Identity:
-    """Identity of the clients of a scheduler. With `tls` their certificates count.
+    """Identity of the clients of a scheduler. By ``"tls"`` their certificates count.
+
+    `by` may also be the class path of a function, and None to believe clients.
 
     A request comes on a connection that says nothing of its client. So a client tells the scheduler
     a secret on its stream, and repeats it in requests. `before` is the identity of an earlier
-    plugin on this scheduler, whose secrets stay valid. With `tls`, `InvalidSetting` is raised if
+    plugin on this scheduler, whose secrets stay valid. By ``"tls"``, `InvalidSetting` is raised if
     the scheduler can be reached without a certificate.
     """
 
-    def __init__(self, scheduler: Scheduler, tls: bool, before: Identity | None = None) -> None:
-        self.scheduler, self.tls = scheduler, tls
+    def __init__(
+        self, scheduler: Scheduler, by: str | None, before: Identity | None = None
+    ) -> None:
+        tls = by == "tls"
+        self.scheduler, self._by = scheduler, by
+        self._who = None if by is None else name_in_certificate if tls else asked_of(by)
         self._secrets: dict[str, Sender] = {} if before is None else before._secrets
         self._logged: set[tuple[str, str]] = set()
         addresses = [listener.contact_address for listener in scheduler.listeners]
@@ -154,18 +193,18 @@ class Identity:
     def check(
         self, operation: str, comm: Comm, message: dict[str, Any], sender: Sender | None
     ) -> dict[str, Any]:
-        """Return the arguments of a request, with whom its sender's certificate names.
+        """Return the arguments of a request, with who its sender is.
 
-        Raises `NotAllowed` if that names nobody, or somebody else than that of the client.
+        Raises `NotAllowed` if that is nobody, or somebody else than the client.
         """
-        if not self.tls:
+        if self._who is None:
             return message
-        who = name_in_certificate(comm)
+        who = self._who(comm)
         if who is None:
-            raise NotAllowed(
-                f"the certificate of {comm.peer_address} has no common name: slaq.identity is tls"
-            )
-        if sender is not None and name_in_certificate(sender.comm) != who:
+            has_no_name = f"the certificate of {comm.peer_address} has no common name"
+            known = has_no_name if self._by == "tls" else f"nobody is at {comm.peer_address}"
+            raise NotAllowed(f"{known}: slaq.identity is {self._by}")
+        if sender is not None and self._who(sender.comm) != who:
             raise NotAllowed(
                 f"the client {shown(sender.client)} is not one of {who}, who asks for it"
             )
@@ -175,9 +214,9 @@ class Identity:
         return {**message, _SAID[operation]: who}
 
     def of_client(self, client: str) -> str | None:
-        """Return whom the certificate of a connected client names; None unless it is `tls`."""
+        """Return who a connected client is; None if it is believed."""
         comm = getattr(self.scheduler.client_comms.get(client), "comm", None)
-        return name_in_certificate(comm) if self.tls else None
+        return None if self._who is None else self._who(comm)
 
     def _compare(self, said: object, who: str) -> None:
         """Log, once, that a client says to be somebody else; ``ann@desk`` is ann."""
@@ -187,5 +226,5 @@ class Identity:
         if claim not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(claim)
             logger.warning(
-                "a client says that it is %s; its certificate names %s, which counts", *claim
+                "a client says that it is %s; its connection is of %s, which counts", *claim
             )

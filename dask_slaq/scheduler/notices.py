@@ -1,4 +1,4 @@
-"""Notices: alerts that the scheduler posts to a webhook or passes to a command, by owner.
+"""Notices: alerts that the scheduler posts to a webhook, or passes to a command or a function.
 
 No client needs to be connected. Each way has a thread of its own while it has something to tell, so
 that one that hangs keeps neither the event loop nor others waiting. A failure is logged once.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic, time
 from typing import Any
 
+from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owners import DEFAULT
 from dask_slaq.core.settings import NoticeTerms
 
@@ -36,6 +37,11 @@ class Notices:
 
     def __init__(self, terms: Mapping[str, NoticeTerms]) -> None:
         self._terms = terms
+        self._calls = {
+            name: call
+            for name, one in terms.items()
+            if one.call and (call := _sink(name, one.call))
+        }
         self._ways: dict[tuple[str, str], _Way] = {}
 
     @property
@@ -62,6 +68,8 @@ class Notices:
             self._way(name, "webhook", lambda notice: _post(url, notice)).put(notice)
         if (command := terms.command) is not None:
             self._way(name, "command", lambda notice: _run(command, notice)).put(notice)
+        if (call := self._calls.get(name)) is not None:
+            self._way(name, "sink", call).put(notice)
 
     def _way(self, name: str, kind: str, deliver: Callable[[dict[str, Any]], object]) -> _Way:
         way = self._ways.get((name, kind))
@@ -116,6 +124,21 @@ class _Way:
         if not self._failed:
             self._failed = True
             logger.warning("%s failed, not logged again until it works: %s", self._name, why)
+
+
+def _sink(name: str, text: str) -> Callable[[dict[str, Any]], object] | None:
+    """Return what is called with the notices of `name`; None, and a line in the log, if broken."""
+    from dask_slaq.plug_ins import load
+
+    try:
+        found = load("sink", text)
+        if not callable(found):
+            raise InvalidSetting(f"{text} cannot be called")
+    except InvalidSetting as error:
+        logger.error("slaq.notify of %s: %s; nothing is called", name, error)
+        return None
+    call: Callable[[dict[str, Any]], object] = found
+    return call
 
 
 def _post(url: str, notice: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import functools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
-from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.errors import NoPlugin, NotAllowed
+from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, OUTSIDE
 from dask_slaq.memory import MEMORY_TOPIC, Memory
@@ -73,6 +74,15 @@ def received_at(stimulus: str) -> float:
         return -math.inf
 
 
+def _policy_of(text: str) -> str | Policy:
+    """Return a policy by its class path or added name; of ours, the name."""
+    if text in POLICIES:
+        return text
+    from dask_slaq.plug_ins import policy_of
+
+    return policy_of(text)
+
+
 class SlaqPlugin(SchedulerPlugin):
     """Quality-driven scheduling on a Dask scheduler.
 
@@ -82,11 +92,11 @@ class SlaqPlugin(SchedulerPlugin):
     Parameters
     ----------
     policy : str
-        Name of a policy, see `dask_slaq.core.policies.POLICIES`.
+        Name of a policy, see `dask_slaq.core.policies.POLICIES`, or class path of one.
     epoch : str or float
         Time between two reallocations, as ``"1s"`` or in seconds.
-    predictor : Predictor, optional
-        Used instead of the built-in loss predictor.
+    predictor : Predictor or str, optional
+        Used instead of the built-in loss predictor: an object, or its class path.
     **other
         Other settings in ``slaq.yaml``, with underscores: ``lend=False``.
 
@@ -112,13 +122,14 @@ class SlaqPlugin(SchedulerPlugin):
         policy: str | None = None,
         epoch: str | float | None = None,
         *,
-        predictor: Predictor | None = None,
+        predictor: Predictor | str | Mapping[str, Any] | None = None,
         **other: Any,
     ) -> None:
-        self.settings = settings(policy=policy, epoch=epoch, **other)
+        path = predictor if isinstance(predictor, str | Mapping) else None
+        self.settings = settings(policy=policy, epoch=epoch, predictor=path, **other)
         self.machine = self.settings  # those of the machine on which the scheduler runs
         self.from_client = False
-        self.predictor = predictor
+        self.predictor: Any = None if path is not None else predictor
         self.failed: str | None = None
         self.journal: Journal | None = None
         self.activity: Activity | None = None
@@ -151,7 +162,7 @@ class SlaqPlugin(SchedulerPlugin):
         watch(scheduler, SlaqPlugin)
         chosen, earlier = self.settings, current_plugin(scheduler)
         before = None if earlier is None else earlier.identity
-        identity = Identity(scheduler, chosen.identity == "tls", before)
+        identity = Identity(scheduler, chosen.identity, before)
         log = None
         if chosen.log:
             from dask_slaq.scheduler.event_log import Journal
@@ -248,13 +259,18 @@ class SlaqPlugin(SchedulerPlugin):
     def _make_engine(self) -> Engine | Recorder:
         """Return a new engine, recorded if there is an event log."""
         chosen = self.settings
+        predictor = self.predictor
+        if predictor is None and chosen.predictor is not None:
+            from dask_slaq.plug_ins import predictor_of
+
+            predictor = predictor_of(chosen.predictor, self.memory.runs)
         engine = Engine(
-            chosen.policy,
+            _policy_of(chosen.policy),
             epoch=chosen.epoch,
             normalizer=chosen.normalizer,
             latest=chosen.latest,
             floor=chosen.floor,
-            predictor=self.predictor,
+            predictor=predictor,
             strict=not chosen.lend,
             owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             memory=self.memory.runs,
@@ -283,8 +299,15 @@ class SlaqPlugin(SchedulerPlugin):
         Raises
         ------
         UnknownPolicy
+        NotAllowed
+            If it is a class path that the settings of the plugin do not name.
         """
-        self.engine.set_policy(policy)
+        if policy not in (*POLICIES, self.settings.policy, self.machine.policy):
+            from dask_slaq.plug_ins import check_policy_name, is_class_path
+
+            if is_class_path("policy", check_policy_name(policy)):
+                raise NotAllowed("a class path of a policy is taken from the settings alone")
+        self.engine.set_policy(_policy_of(policy))
         self.settings = replace(self.settings, policy=policy)
         self._announce()
         self.changed()

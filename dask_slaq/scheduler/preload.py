@@ -15,7 +15,6 @@ import click
 
 from dask_slaq.config import ROWS, Settings, convert, is_strict, meanings, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.policies import POLICIES
 from dask_slaq.core.text import printable
 
 if TYPE_CHECKING:
@@ -80,9 +79,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         if kind is None:
             continue
         names, more = f"--{key}", {"type": kind}
-        if name == "policy":
-            more = {"type": click.Choice(list(POLICIES))}
-        elif kind is bool:
+        if kind is bool:
             names, more = f"--{key}/--no-{key}", {"default": None}
         elif kind is Path:
             more = {"metavar": "FILE"}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any
+
+from dask_slaq.core.policies import Policy, add_policy, added_policies
 
 _counter: Any = None
 
@@ -16,7 +19,8 @@ def process_pool(processes: int, counter: Any = None) -> ProcessPoolExecutor:
 
     Processes are spawned: a fork of a program with threads, such as Dask's, may hang.
     """
-    return ProcessPoolExecutor(processes, get_context("spawn"), _begin, (counter,))
+    given = (counter, added_policies())
+    return ProcessPoolExecutor(processes, get_context("spawn"), _begin, given)
 
 
 def counter() -> Any:
@@ -31,10 +35,12 @@ def count(more: int) -> None:
             _counter.value += more
 
 
-def _begin(counter: Any) -> None:
+def _begin(counter: Any, policies: Mapping[str, Callable[[], Policy]]) -> None:
     """Exit this process when its parent ends, even if the parent is killed."""
     global _counter
     _counter = counter
+    for name, make in policies.items():
+        add_policy(name, make)
     parent = parent_process()
 
     def wait() -> None:

@@ -71,7 +71,7 @@ def test_the_certificate_says_who_a_client_is(security):
                 for _ in range(2):
                     async with slaq.job("b", owner="carol", client=bob):
                         assert plugin.jobs.owner["b"] == "bob"
-                told = "a client says that it is 'carol'; its certificate names bob, which counts\n"
+                told = "a client says that it is 'carol'; its connection is of bob, which counts\n"
                 assert log.getvalue() == told
                 # Another name gives bob no other budget.
                 await slaq.set_owner("bob", core_hours=1e-9, over="wait", client=carol)

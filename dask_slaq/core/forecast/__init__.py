@@ -8,6 +8,7 @@ from dask_slaq.core.forecast.corrections import (
     first_at,
     unreported,
 )
+from dask_slaq.core.forecast.guarded import GuardedPredictor
 from dask_slaq.core.forecast.hull import concave_hull
 from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.forecast.quality import NOISE_FLOOR, iterations_to_losses, predicted_range
@@ -17,6 +18,7 @@ __all__ = [
     "NOISE_FLOOR",
     "USUAL",
     "Forecast",
+    "GuardedPredictor",
     "LossPredictor",
     "Predictor",
     "Status",

@@ -1,21 +1,27 @@
 """Scheduling policies, which turn a `Snapshot` of the jobs into an `Allocation` of threads."""
 
+from dask_slaq.core.policies.guarded import GuardedPolicy, broken_rule
 from dask_slaq.core.policies.quality_driven import (
     Policy,
     Traits,
     traits_of,
     with_efficiency_cap,
 )
-from dask_slaq.core.policies.registry import POLICIES, policy
-from dask_slaq.core.policies.snapshot import Allocation, Snapshot
+from dask_slaq.core.policies.registry import POLICIES, add_policy, added_policies, policy
+from dask_slaq.core.policies.snapshot import ARRAYS, Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
 
 __all__ = [
+    "ARRAYS",
     "POLICIES",
     "Allocation",
+    "GuardedPolicy",
     "Policy",
     "Snapshot",
     "Traits",
+    "add_policy",
+    "added_policies",
+    "broken_rule",
     "fair_fill",
     "fit_floors",
     "policy",

@@ -10,6 +10,7 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.memory import Kind
 from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.policies import Policy
 from dask_slaq.core.recording.events import VERSION, Event
 from dask_slaq.core.recording.recalled import RunNumbers, kind_to_dict
 from dask_slaq.core.reports import as_loss, is_usable
@@ -212,10 +213,10 @@ class Recorder:
         self.engine.pause(job, paused)
         self._say("pause", job=job, paused=bool(paused))
 
-    def set_policy(self, policy: str) -> None:
+    def set_policy(self, policy: str | Policy) -> None:
         """Change the policy and record it. See `Engine.set_policy`."""
         self.engine.set_policy(policy)
-        self._say("policy", policy=policy)
+        self._say("policy", policy=self.engine.policy.name)
 
     def set_owner(self, owner: str, terms: OwnerTerms) -> None:
         """Set the terms of an owner and record them. See `Engine.set_owner`."""

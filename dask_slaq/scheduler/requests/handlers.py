@@ -303,7 +303,7 @@ class Messages:
         plugin, places = self.plugin, views.positions(self.plugin.pools)
         trials, failed = plugin.searches.describe, plugin.failed is not None
         return {
-            "policy": plugin.settings.policy,
+            "policy": plugin.engine.policy.name,
             "epoch": plugin.settings.epoch,
             "capacity": plugin.scheduler.total_nthreads,
             "holding": plugin.pools.tracker.holding,

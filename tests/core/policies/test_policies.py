@@ -17,67 +17,22 @@ from dask_slaq.core.policies import (
     Traits,
     policy,
     traits_of,
-    with_efficiency_cap,
 )
 from dask_slaq.core.policies import themis as finish_time
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
 from dask_slaq.core.policies.snapshot import ARRAYS
 from dask_slaq.core.policies.water_filling import fair_fill
+from dask_slaq.testing import POLICY_RULES, Curves, draw_snapshot
 
 CLOSE = 1e-7
 every_policy = pytest.mark.parametrize("name", POLICIES)
 seeds = st.integers(0, 2**32 - 1)
 
 
-class Curves:
-    """Gains of jobs; a class, so that jobs can be permuted and left out."""
-
-    def __init__(self, kind, size, rate):
-        self.kind, self.size, self.rate = kind, size, rate
-
-    def __call__(self, threads):
-        with np.errstate(invalid="ignore"):  # some sizes are not finite
-            return self.at(threads)
-
-    def at(self, threads):
-        if self.kind == "straight":
-            return self.size * np.minimum(threads * self.rate, 1)
-        return self.size * -np.expm1(-threads * self.rate)
-
-    def of(self, order):
-        return Curves(self.kind, self.size[order], self.rate[order])
-
-
-def draw(seed, n_jobs=None, capacity=None, **fixed):
-    """A snapshot of anything that a policy may meet."""
-    rng = np.random.default_rng(seed)
-    n_jobs = int(rng.integers(0, 9)) if n_jobs is None else n_jobs
-    kind = rng.choice(["curved", "straight"])
-    normalized = rng.choice([1.0, 0.5, 0.25, rng.uniform()], n_jobs)
-    size = normalized * rng.choice([0.0, 0.1, 0.5, rng.uniform()], n_jobs)
-    values = {
-        "jobs": tuple(f"job-{i}" for i in rng.permutation(n_jobs)),
-        "capacity": int(rng.integers(0, 40)) if capacity is None else capacity,
-        "weight": rng.choice([0.5, 1.0, 2.0, 3.7], n_jobs),
-        "floor": rng.choice([0.0, 0.0, 0.4, 2.0, 5.0], n_jobs),
-        "cap": rng.choice([0.5, 2.0, 7.0, 7.5, np.inf], n_jobs),
-        "known": rng.random(n_jobs) < 0.8,
-        "normalized": normalized,
-        "gain": Curves(kind, size, rng.choice([0.01, 0.125, rng.uniform()], n_jobs)),
-        "reporting": rng.random(n_jobs) < 0.9,
-        "to_target": rng.choice([0.0, 3.0, rng.uniform(0, 99), np.inf, np.nan], n_jobs),
-        "age": rng.choice([0.0, 3.0, rng.uniform(0, 99)], n_jobs),
-        "attained": rng.choice([0.0, 3.0, rng.uniform(0, 999)], n_jobs),
-        "to_end": rng.choice([0.0, 3.0, rng.uniform(0, 999), np.inf, np.nan], n_jobs),
-        "efficient": rng.choice([1.0, 3.0, 20.0, np.inf], n_jobs),
-    }
-    return Snapshot(**{**values, **fixed})
-
-
 @given(seeds)
 def test_a_part_of_a_part_has_the_fields_of_its_jobs(seed):
     rng = np.random.default_rng(seed)
-    whole = draw(seed, n_jobs=6)
+    whole = draw_snapshot(seed, n_jobs=6)
     some, fewer = rng.integers(0, 6, 5), rng.integers(0, 5, 3)
     part, rows = whole.of(some).of(fewer), some[fewer]
     assert part.jobs == tuple(whole.jobs[i] for i in rows)
@@ -123,7 +78,7 @@ def test_a_policy_need_not_have_traits():
 @pytest.mark.parametrize("name", [n for n in POLICIES if isinstance(policy(n), GreedyPolicy)])
 @given(seed=seeds)
 def test_a_thread_is_worth_the_same_whoever_else_is_asked(name, seed):
-    snapshot = draw(seed, n_jobs=6)
+    snapshot = draw_snapshot(seed, n_jobs=6)
     rng = np.random.default_rng(seed)
     start, rows = rng.integers(0, 20, 6).astype(float), rng.integers(0, 6, 9)
     all_of_them = MarginalValues(policy(name).worth, snapshot)
@@ -131,82 +86,12 @@ def test_a_thread_is_worth_the_same_whoever_else_is_asked(name, seed):
     assert alone.tolist() == all_of_them(start, start + 1)[rows].tolist()
 
 
+@pytest.mark.parametrize("rule", POLICY_RULES)
 @every_policy
-class TestEvery:
-    """The check-list; a new policy is in it as soon as it is in POLICIES."""
-
-    @given(seed=seeds)
-    def test_keeps_capacity_floors_and_caps_and_leaves_nothing_over(self, name, seed):
-        snapshot = draw(seed)
-        check(snapshot, policy(name)(snapshot))
-
-    @given(seed=seeds)
-    def test_threads_of_little_use_go_only_where_none_is_of_more(self, name, seed):
-        snapshot = draw(seed)
-        found = with_efficiency_cap(policy(name), snapshot)
-        check(snapshot, found)
-        well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
-        if (found.share > well + CLOSE).any():
-            assert (found.share >= np.minimum(well, snapshot.capacity) - CLOSE).all()
-
-    @given(seed=seeds)
-    def test_order_of_jobs_does_not_matter(self, name, seed):
-        snapshot = draw(seed)
-        order = np.random.default_rng(seed + 1).permutation(len(snapshot.jobs))
-        here, there = policy(name)(snapshot), policy(name)(snapshot.of(order))
-        assert there.share == pytest.approx(here.share[order], abs=CLOSE)
-        assert there.index == pytest.approx(here.index[order])
-
-    @given(seed=seeds)
-    @settings(max_examples=25)
-    def test_more_weight_never_gets_less(self, name, seed):
-        snapshot = draw(seed)
-        for i in range(len(snapshot.jobs)):
-            weight = snapshot.weight.copy()
-            weight[i] *= 1.7
-            before, after = policy(name)(snapshot), policy(name)(replace(snapshot, weight=weight))
-            assert after.share[i] >= before.share[i] - CLOSE
-
-    @given(seed=seeds)
-    @settings(max_examples=20)
-    def test_same_snapshot_same_answer(self, name, seed):
-        snapshot = draw(seed)
-        before = {array: getattr(snapshot, array).copy() for array in ARRAYS}
-        first, second = policy(name)(snapshot), policy(name)(snapshot)
-        assert first.share.tolist() == second.share.tolist()
-        assert first.index.tolist() == second.index.tolist()
-        for array, values in before.items():
-            np.testing.assert_array_equal(getattr(snapshot, array), values)
-
-    @given(seed=seeds)
-    @settings(max_examples=40)
-    def test_gains_that_cannot_be_asked_of_some_jobs_give_the_same(self, name, seed):
-        snapshot = draw(seed, n_jobs=30, capacity=90)
-        here, there = (
-            policy(name)(replace(snapshot, gain=gain))
-            for gain in (snapshot.gain, lambda threads: snapshot.gain(threads))
-        )
-        assert here.share.tolist() == there.share.tolist()
-        assert here.index.tolist() == there.index.tolist()
-
-    def test_one_job_gets_all_it_can_use(self, name):
-        snapshot = draw(2, n_jobs=1, capacity=6, cap=np.array([4.0]))
-        assert policy(name)(snapshot).share.tolist() == [4]
-
-    @given(seed=seeds, junk=st.sampled_from([np.nan, np.inf, -np.inf]))
-    @settings(max_examples=40)
-    def test_a_gain_that_is_not_finite_gets_a_fair_share(self, name, seed, junk):
-        snapshot = draw(seed, n_jobs=5, capacity=20)
-        size = snapshot.gain.size.copy()
-        size[2] = junk
-        sick = replace(snapshot, gain=Curves(snapshot.gain.kind, size, snapshot.gain.rate))
-        unknown = snapshot.known.copy()
-        unknown[2] = False
-        allocation = policy(name)(sick)
-        check(sick, allocation)
-        want = policy(name)(replace(snapshot, known=unknown))
-        assert allocation.share == pytest.approx(want.share, abs=CLOSE)
-        assert allocation.index == pytest.approx(want.index)
+@given(seed=seeds)
+@settings(max_examples=40)
+def test_every_policy_keeps_the_rules(name, rule, seed):
+    POLICY_RULES[rule](lambda: policy(name), seed)
 
 
 def small(seed):
@@ -216,7 +101,7 @@ def small(seed):
     floor = rng.choice([0.0, 0.0, 1.0, 2.0], n_jobs)
     normalized = rng.uniform(0.2, 1, n_jobs)
     size = normalized * rng.uniform(0, 1, n_jobs)
-    return draw(
+    return draw_snapshot(
         seed,
         n_jobs=n_jobs,
         capacity=int(rng.integers(floor.sum(), floor.sum() + 9)),
@@ -279,7 +164,7 @@ def test_first_to_target_no_split_serves_the_nearest_better(seed):
 
 @given(seed=seeds)
 def test_first_to_target_serves_in_the_order_in_which_it_shares(seed):
-    snapshot = draw(seed, n_jobs=8)
+    snapshot = draw_snapshot(seed, n_jobs=8)
     index = policy("first-to-target")(snapshot).index
     has_forecast = snapshot.known & snapshot.reporting
     left = left_over_weight(snapshot)
@@ -295,13 +180,13 @@ def test_first_to_target_serves_in_the_order_in_which_it_shares(seed):
 
 
 def test_first_to_target_without_targets_is_max_total():
-    snapshot = draw(18, n_jobs=8, capacity=20, to_target=np.full(8, np.nan))
+    snapshot = draw_snapshot(18, n_jobs=8, capacity=20, to_target=np.full(8, np.nan))
     here, there = (policy(name)(snapshot).share for name in ("first-to-target", "max-total"))
     assert here.tolist() == there.tolist()
 
 
 def test_first_to_target_fills_jobs_to_their_useful_cap_one_after_the_other():
-    snapshot = draw(
+    snapshot = draw_snapshot(
         19,
         n_jobs=4,
         capacity=16,
@@ -321,7 +206,7 @@ def test_first_to_target_fills_jobs_to_their_useful_cap_one_after_the_other():
 class TestByForecast:
     def test_jobs_without_forecast_get_their_fair_share_first(self, name):
         known = np.array([True, False, True, True])
-        snapshot = draw(
+        snapshot = draw_snapshot(
             11,
             n_jobs=4,
             capacity=12,
@@ -335,7 +220,7 @@ class TestByForecast:
 
     def test_new_jobs_come_first_and_silent_ones_last(self, name):
         gain = Curves("curved", np.array([0.9, 0.2, 0.3, 0.0, 0.0]), np.full(5, 0.5))
-        snapshot = draw(
+        snapshot = draw_snapshot(
             12,
             n_jobs=5,
             capacity=10,
@@ -350,14 +235,14 @@ class TestByForecast:
 
     def test_jobs_that_nobody_can_judge_share_fairly(self, name):
         none = np.zeros(3, dtype=bool)
-        snapshot = draw(13, n_jobs=3, capacity=10, known=none, reporting=none)
+        snapshot = draw_snapshot(13, n_jobs=3, capacity=10, known=none, reporting=none)
         want = fair_fill(snapshot.weight, snapshot.floor, snapshot.cap, 10)
         allocation = policy(name)(snapshot)
         assert allocation.share == pytest.approx(want)
         assert len(set(allocation.index)) == 1
 
     def test_converged_jobs_share_what_is_left_fairly(self, name):
-        snapshot = draw(
+        snapshot = draw_snapshot(
             14,
             n_jobs=4,
             capacity=3,
@@ -372,7 +257,7 @@ class TestByForecast:
 
 
 def test_fair_is_blind_to_loss():
-    snapshot = draw(16, n_jobs=6, capacity=9)
+    snapshot = draw_snapshot(16, n_jobs=6, capacity=9)
     other = replace(snapshot, normalized=np.zeros(6), gain=snapshot.gain.of([5, 4, 3, 2, 1, 0]))
     assert policy("fair")(snapshot).share.tolist() == policy("fair")(other).share.tolist()
 
@@ -395,7 +280,7 @@ def test_unknown_policy_names_it_and_the_others():
 )
 def test_snapshots_are_checked(field, value, told):
     with pytest.raises(InvalidSetting, match=told):
-        draw(17, n_jobs=2, **{field: value})
+        draw_snapshot(17, n_jobs=2, **{field: value})
 
 
 def some(**fields):

@@ -1,0 +1,98 @@
+"""Predictor of somebody else, with the default in its place as soon as it raises."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_slaq.core.forecast.types import Forecast, Predictor
+
+__all__ = ["GuardedPredictor"]
+
+#: Losses kept of each job, for the predictor that may have to take over.
+KEPT = 1000
+
+
+class GuardedPredictor:
+    """A predictor: `made`, until it raises or its forecast has wrong shapes, and then `instead`.
+
+    `instead` is then told of all jobs and their last `KEPT` losses. `tell` gets the reason, once.
+    """
+
+    def __init__(self, made: Predictor, instead: Predictor, tell: Callable[[str], object]) -> None:
+        self._used, self._instead, self._tell = made, instead, tell
+        self._jobs: dict[str, tuple[dict[str, Any], deque[float]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_used"], name)
+
+    def add(self, job: str, **known: Any) -> None:
+        """Start to follow a job. See `Predictor`."""
+        self._jobs[job] = known, deque(maxlen=KEPT)
+        self._call("add", job, **self._accepted(known))
+
+    def remove(self, job: str) -> None:
+        """Forget a job."""
+        self._call("remove", job)
+        del self._jobs[job]
+
+    def report(self, job: str, loss: float) -> None:
+        """Store the loss after the next iteration of a job."""
+        self._call("report", job, loss)
+        self._jobs[job][1].append(loss)
+
+    def fit(self) -> int:
+        """Update the forecasts."""
+        found: int = self._call("fit")
+        return found
+
+    def forecast(self, jobs: Sequence[str]) -> Forecast:
+        """Return the forecasts of some jobs as of the last fit."""
+        found: Forecast = self._call("forecast", jobs)
+        if self._used is not self._instead and (wrong := _broken_rule(found, len(jobs))):
+            self._replace(wrong)
+            return self._instead.forecast(jobs)
+        return found
+
+    def _call(self, method: str, *given: Any, **known: Any) -> Any:
+        if self._used is not self._instead:
+            try:
+                return getattr(self._used, method)(*given, **known)
+            except Exception as error:
+                self._replace(f"{type(error).__name__}: {error}", but=given[:1] * (method == "add"))
+        return getattr(self._instead, method)(*given, **known)
+
+    def _replace(self, why: str, but: tuple[Any, ...] = ()) -> None:
+        """Use the default from now on; a job that is `but` being added is added after this."""
+        self._used = self._instead
+        for job, (known, losses) in self._jobs.items():
+            if job not in but:
+                self._instead.add(job, **known)
+                for loss in losses:
+                    self._instead.report(job, loss)
+        self._instead.fit()
+        self._tell(why)
+
+    def _accepted(self, known: dict[str, Any]) -> dict[str, Any]:
+        """Return what the predictor in use has parameters for, as not all take a ``kind``."""
+        parameters = inspect.signature(self._used.add).parameters
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            return known
+        return {name: value for name, value in known.items() if name in parameters}
+
+
+def _broken_rule(forecast: Forecast, n_jobs: int) -> str | None:
+    """Return which rule a forecast breaks, in words; None if it keeps all that are checked."""
+    shape = (n_jobs, len(forecast.horizons))
+    if np.shape(forecast.reduction) != shape:
+        return f"reduction has shape {np.shape(forecast.reduction)}, not {shape}"
+    if not np.isfinite(forecast.reduction).all():
+        return "a reduction is not finite"
+    for name in ("start", "level", "remaining", "largest_change", "noise", "n_reports", "status"):
+        if np.shape(getattr(forecast, name)) != (n_jobs,):
+            return f"{name} does not have one value per job"
+    return None

@@ -1,0 +1,197 @@
+"""Parts that others add: named in a setting by class path, or by an entry point of their package.
+
+``slaq.policy: my_package.policies:Lottery`` and ``{class: my_package.policies.Lottery, seed: 3}``
+are the same as on a command line ``my_package.policies:Lottery(seed=3)``. A package that declares
+``[project.entry-points."dask_slaq.policies"] lottery = "my_package.policies:Lottery"`` adds a name.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache, partial
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.forecast import GuardedPredictor, LossPredictor
+from dask_slaq.core.policies import POLICIES, GuardedPolicy, Policy, add_policy
+from dask_slaq.core.policies import policy as own_policy
+
+if TYPE_CHECKING:
+    from dask_slaq.core.forecast import Predictor
+    from dask_slaq.core.memory import PastRuns
+
+__all__ = [
+    "GROUPS",
+    "add_policies",
+    "added_names",
+    "canonical",
+    "check_policy_name",
+    "is_class_path",
+    "load",
+    "policy_of",
+    "predictor_of",
+]
+
+logger = logging.getLogger(__name__)
+
+#: Groups of entry points, by what they add.
+GROUPS = {
+    "policy": "dask_slaq.policies",
+    "predictor": "dask_slaq.predictors",
+    "sink": "dask_slaq.sinks",
+    "owner": "dask_slaq.owners",
+}
+#: Policy in the place of one that cannot be loaded, or breaks a rule.
+INSTEAD = "first-to-target"
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*[:.][^\W\d]\w*")
+
+
+class Reference(NamedTuple):
+    """Class path, or name of an entry point, and the arguments for what is there."""
+
+    where: str
+    arguments: dict[str, Any]
+
+
+def canonical(kind: str, value: object) -> str:
+    """Return what a setting names as one text, without loading it.
+
+    Raises `InvalidSetting` if it is no class path, and no name of an entry point for this `kind`.
+    """
+    if isinstance(value, Mapping):
+        given = {str(key): argument for key, argument in value.items()}
+        where = given.pop("class", None)
+        text = f"{where}({', '.join(f'{key}={item!r}' for key, item in given.items())})"
+        value = text.removesuffix("()")
+    if not isinstance(value, str):
+        raise InvalidSetting(f"{value!r} is no class path, such as package.module:Name")
+    where = _parse(value).where
+    if where not in _entries(kind) and not _PATH.fullmatch(where):
+        raise InvalidSetting(f"{where!r} is no class path, such as package.module:Name")
+    return value
+
+
+def is_class_path(kind: str, text: str) -> bool:
+    """Return whether a text names code by its path, and not by a name that a package gave it."""
+    return _parse(text).where not in _entries(kind)
+
+
+def load(kind: str, text: str) -> Any:
+    """Return what `canonical` text names: an object of a class, or a function.
+
+    Raises `InvalidSetting` with what went wrong, whatever it was.
+    """
+    try:
+        where, arguments = _parse(text)
+        if (entry := _entries(kind).get(where)) is not None:
+            found = entry.load()
+        else:
+            module, _, name = where.replace(":", ".").rpartition(".")
+            found = getattr(import_module(module), name)
+        if inspect.isclass(found):
+            return found(**arguments)
+        return partial(found, **arguments) if arguments else found
+    except Exception as error:
+        raise InvalidSetting(
+            f"{text} cannot be used: {type(error).__name__}: {str(error) or 'no reason given'}"
+        ) from error
+
+
+def added_names(kind: str) -> list[str]:
+    """Return the names that installed packages add."""
+    return sorted(_entries(kind))
+
+
+def add_policies(names: Iterable[str] = ()) -> None:
+    """Let names that installed packages add, and class paths, be used where a policy is named."""
+    paths = [name for name in names if _PATH.match(name) and name not in POLICIES]
+    for name in (*added_names("policy"), *paths):
+        add_policy(name, partial(policy_of, name))
+
+
+def check_policy_name(value: object) -> str:
+    """Return the name or class path of a policy as one text, without loading it.
+
+    Raises `UnknownPolicy` for what is neither.
+    """
+    if value in POLICIES:
+        return str(value)
+    try:
+        return canonical("policy", value)
+    except InvalidSetting as error:
+        known = ", ".join([*POLICIES, *added_names("policy")])
+        looks_like_one = isinstance(value, Mapping) or any(c in str(value) for c in ".:(")
+        raise UnknownPolicy(
+            str(error)
+            if looks_like_one
+            else f"no policy is called {value!r}; choose from {known}, or name a class as "
+            "package.module:Name"
+        ) from None
+
+
+def policy_of(text: str) -> Policy:
+    """Return a new policy by its name or class path. One that is broken is told, and replaced.
+
+    Raises `UnknownPolicy` for what is neither.
+    """
+    text = check_policy_name(text)
+    instead = own_policy(INSTEAD)
+    if text in POLICIES:
+        return own_policy(text)
+    try:
+        made = load("policy", text)
+        if not callable(made):
+            raise InvalidSetting(f"{text} is no policy: it cannot be called with a snapshot")
+    except InvalidSetting as error:
+        logger.error("slaq.policy: %s; %s is used instead", error, INSTEAD)
+        return instead
+    return GuardedPolicy(text, made, instead, partial(_tell_broken, "policy", text, INSTEAD))
+
+
+def predictor_of(text: str, memory: PastRuns | None) -> Predictor:
+    """Return a new predictor by its name or class path. One that is broken is told, and replaced.
+
+    The default has the `memory`.
+    """
+    instead, default = LossPredictor(memory), "the default"
+    try:
+        made = load("predictor", text)
+        for method in ("add", "remove", "report", "fit", "forecast"):
+            if not callable(getattr(made, method, None)):
+                raise InvalidSetting(f"{text} is no predictor: it has no method {method}")
+    except InvalidSetting as error:
+        logger.error("slaq.predictor: %s; %s is used instead", error, default)
+        return instead
+    return GuardedPredictor(made, instead, partial(_tell_broken, "predictor", text, default))
+
+
+def _tell_broken(setting: str, text: str, instead: str, why: str) -> None:
+    logger.error("slaq.%s: %s broke: %s; %s is used instead", setting, text, why, instead)
+
+
+@lru_cache
+def _entries(kind: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUPS[kind])}
+
+
+def _parse(text: str) -> Reference:
+    """Return a class path or name, and its arguments: literals by keyword."""
+    where, bracket, rest = text.partition("(")
+    arguments: dict[str, Any] = {}
+    if bracket:
+        try:
+            call = ast.parse(f"f({rest}", mode="eval").body
+            if not isinstance(call, ast.Call) or call.args:
+                raise ValueError
+            arguments = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        except (SyntaxError, ValueError) as error:
+            raise InvalidSetting(
+                f"{text!r} must have arguments by keyword, such as package.module:Name(seed=3)"
+            ) from error
+    return Reference(where.strip(), arguments)

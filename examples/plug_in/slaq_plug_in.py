@@ -1,0 +1,86 @@
+"""What a package can add to dask_slaq: a policy, a predictor, a sink of alerts, and owners."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from dask_slaq.core.forecast import Forecast, Status
+from dask_slaq.core.policies.base import GreedyPolicy
+
+
+class HighLoss(GreedyPolicy):
+    """Threads by how fast the loss falls, times a power of the loss that is left."""
+
+    name = "high-loss"
+
+    def __init__(self, power=1.0):
+        self.power = power
+
+    def worth(self, snapshot, start, stop):
+        """Return the value of one thread to each job. See `GreedyPolicy.worth`."""
+        rise = snapshot.gain(stop) - snapshot.gain(start)
+        return snapshot.weight * snapshot.normalized**self.power * rise / (stop - start)
+
+
+class Halving:
+    """Predicts that each drop of the loss is half of the drop before. See `Predictor`."""
+
+    HORIZONS = np.array([0.0, 1.0, 2.0, 5.0, 10.0, 100.0])
+
+    def __init__(self):
+        self.runs = {}
+
+    def add(self, job, *, target=None):
+        """Follow a job."""
+        self.runs[job] = (0, np.nan, np.nan, 0.0, 0.0)
+
+    def remove(self, job):
+        """Forget a job."""
+        del self.runs[job]
+
+    def report(self, job, loss):
+        """Store a loss."""
+        n, first, last, largest, _ = self.runs[job]
+        if n == 0:
+            self.runs[job] = (1, loss, loss, 0.0, abs(loss))
+        else:
+            largest = max(largest, abs(last - loss))
+            self.runs[job] = (n + 1, first, loss, largest, max(last - loss, 0.0))
+
+    def fit(self):
+        """Do nothing: a forecast is made when it is asked for."""
+        return 0
+
+    def forecast(self, jobs):
+        """Return the forecasts of some jobs."""
+        runs = np.array([self.runs[job] for job in jobs], dtype=float).reshape(-1, 5)
+        n, first, last, largest, drop = runs.T
+        return Forecast(
+            horizons=self.HORIZONS,
+            reduction=drop[:, None] * (1.0 - 0.5**self.HORIZONS),
+            start=first,
+            level=last,
+            remaining=drop,
+            largest_change=largest,
+            noise=np.zeros(len(runs)),
+            n_reports=n.astype(np.int64),
+            status=np.where(n > 1, Status.OK, Status.TOO_FEW_REPORTS),
+        )
+
+
+class JsonLines:
+    """Appends alerts to a file, as lines of JSON."""
+
+    def __init__(self, path="alerts.jsonl"):
+        self.path = path
+
+    def __call__(self, notice):
+        with open(self.path, "a") as file:
+            file.write(json.dumps(notice, default=str) + "\n")
+
+
+def owner_by_host(connection):
+    """Say that all clients of a machine are of one owner."""
+    return "host-" + connection["address"].rpartition("://")[2].rpartition(":")[0]

@@ -1,0 +1,300 @@
+"""What packages outside of this one add: policies, predictors, sinks and owners."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import pytest
+import tomllib
+from distributed.utils_test import captured_logger, gen_cluster
+
+import dask_slaq as slaq
+from dask_slaq import plug_ins
+from dask_slaq.config import settings
+from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownPolicy
+from dask_slaq.core.policies import POLICIES, add_policy, policy
+from dask_slaq.testing import check_policy, check_predictor
+from tests.driving import start_plugin, until
+
+PLUG_IN = Path(__file__).parents[1] / "examples" / "plug_in"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The package of the examples, installed beside ours."""
+    project = tomllib.loads((PLUG_IN / "pyproject.toml").read_text())["project"]
+    about = tmp_path / f"slaq_plug_in-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = []
+    for group, names in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {where}" for name, where in names.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "slaq_plug_in.py").write_text((PLUG_IN / "slaq_plug_in.py").read_text())
+    (tmp_path / "broken_plug_in.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    plug_ins._entries.cache_clear()
+    yield tmp_path
+    plug_ins._entries.cache_clear()
+    for name in ("slaq_plug_in", "broken_plug_in"):
+        sys.modules.pop(name, None)
+
+
+BROKEN = """
+class Greedy:
+    name = "greedy"
+    def __call__(self, snapshot):
+        from dask_slaq.core.policies import Allocation
+        return Allocation(snapshot.weight * 1000, snapshot.weight)
+
+class Raises(Greedy):
+    def __call__(self, snapshot):
+        raise RuntimeError("no idea")
+
+class Forgetful:
+    def add(self, job, *, target=None): pass
+    def remove(self, job): pass
+    def report(self, job, loss):
+        raise KeyError(job)
+    def fit(self): return 0
+    def forecast(self, jobs):
+        raise RuntimeError("no idea")
+
+class NoPolicy:
+    pass
+
+def fails():
+    raise ValueError("on purpose")
+
+def nobody(connection):
+    raise OSError("the directory of people does not answer")
+"""
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_check_lists_pass_what_keeps_the_rules_and_no_other():
+    import broken_plug_in
+    import slaq_plug_in
+
+    check_policy(slaq_plug_in.HighLoss)
+    check_policy(lambda: slaq_plug_in.HighLoss(power=2.0), examples=20, seed=7)
+    check_predictor(slaq_plug_in.Halving)
+    for broken in (broken_plug_in.Greedy, broken_plug_in.Raises, broken_plug_in.NoPolicy):
+        with pytest.raises(AssertionError):
+            check_policy(broken)
+    with pytest.raises(AssertionError):
+        check_predictor(broken_plug_in.Forgetful)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("given", "power"),
+    [
+        ("high-loss", 1.0),
+        ("high-loss(power=2)", 2),
+        ("slaq_plug_in:HighLoss", 1.0),
+        ("slaq_plug_in.HighLoss", 1.0),
+        ("slaq_plug_in:HighLoss(power=0.5)", 0.5),
+        ({"class": "slaq_plug_in.HighLoss", "power": 3}, 3),
+        ({"class": "high-loss"}, 1.0),
+    ],
+)
+def test_a_policy_is_named_by_path_or_entry_point(given, power):
+    with dask.config.set({"slaq.policy": given}):
+        text = settings().policy
+    made = plug_ins.policy_of(text)
+    assert (made.name, made.power) == (text, power)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("quickest", "no policy is called 'quickest'; choose from none, fair"),
+        ("a.b:c(1)", "arguments by keyword"),
+        ("a.b:c(x=open('f'))", "arguments by keyword"),
+        ("a.b:c(x=1", "arguments by keyword"),
+        ("a b.c", "is no class path"),
+        ({"power": 1}, "is no class path"),
+        (3, "no policy is called 3"),
+        ("os;print:x", "is no class path"),
+    ],
+)
+def test_what_is_no_policy_is_refused(given, told):
+    with dask.config.set({"slaq.policy": given}), pytest.raises(UnknownPolicy) as caught:
+        settings()
+    assert str(caught.value).startswith("slaq.policy: ") and told in str(caught.value)
+
+
+def test_names_of_ours_stay_ours():
+    kinds = [type(policy(name)) for name in POLICIES]
+    for name in POLICIES:
+        add_policy(name, lambda: None)
+    assert [type(policy(name)) for name in POLICIES] == kinds
+
+
+@gen_cluster(client=True)
+async def test_clients_name_no_code_for_the_scheduler(c, s, a, b):
+    plugin = await start_plugin(c, s, policy="fair")
+    for name in ("dask_slaq.core.policies.quality_driven:Fair", "os:system"):
+        with pytest.raises(NotAllowed, match="class path"):
+            await slaq.set_policy(name, client=c)
+    with pytest.raises(UnknownPolicy):
+        await slaq.set_policy("quickest", client=c)
+    assert plugin.engine.policy.name == "fair"
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True)
+async def test_names_that_packages_add_may_be_set_by_clients(c, s, a, b):
+    plugin = await start_plugin(c, s, policy="fair")
+    await slaq.set_policy("high-loss", client=c)
+    assert (await slaq.status(client=c))["policy"] == "high-loss"
+    async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
+        first.report(1.0)
+        assert await c.submit(abs, -1) == 1
+        plugin.run_once()
+        assert sum(plugin.engine.grants[n].share for n in ("first", "second")) == 3
+    assert plugin.failed is None
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("broken_plug_in:Greedy", "above the cap"),
+        ("broken_plug_in:Raises", "RuntimeError: no idea"),
+    ],
+)
+def test_a_policy_that_breaks_a_rule_is_replaced_and_told_once(text, why):
+    @gen_cluster(client=True)
+    async def run(c, s, a, b):
+        plugin = await start_plugin(c, s, policy=text)
+        with captured_logger("dask_slaq.plug_ins") as log:
+            async with slaq.job("first", client=c), slaq.job("second", client=c):
+                for _ in range(3):
+                    plugin.run_once()
+                assert (await slaq.status(client=c))["policy"] == (
+                    f"first-to-target (instead of {text})"
+                )
+                assert sorted(await c.gather(c.map(abs, [-1, -2]))) == [1, 2]
+        assert log.getvalue().count("\n") == 1
+        assert text in log.getvalue() and why in log.getvalue()
+        assert plugin.failed is None
+
+    run()
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nowhere:Policy", "ModuleNotFoundError"),
+        ("slaq_plug_in:Lottery", "AttributeError"),
+        ("slaq_plug_in:HighLoss(seed=3)", "TypeError"),
+        ("broken_plug_in:NoPolicy", "cannot be called"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line_and_the_default(text, why):
+    with captured_logger("dask_slaq.plug_ins") as log:
+        assert plug_ins.policy_of(text).name == "first-to-target"
+    assert log.getvalue().count("\n") == 1
+    assert text in log.getvalue() and why in log.getvalue()
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True)
+async def test_a_predictor_of_somebody_else(c, s, a, b):
+    plugin = await start_plugin(c, s, predictor="halving")
+    async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
+        for loss in (4.0, 2.0, 1.0):
+            first.report(loss)
+        await until(lambda: plugin.jobs.reports.get("first") == 3)
+        plugin.run_once()
+        assert plugin.engine._predictor.forecast(["first"]).reduction[0, 1] == 0.5
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True)
+async def test_a_predictor_that_raises_is_replaced_by_the_default(c, s, a, b):
+    plugin = await start_plugin(c, s, predictor="broken_plug_in:Forgetful")
+    with captured_logger("dask_slaq.plug_ins") as log:
+        async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
+            for loss in (4.0, 2.0, 1.0):
+                first.report(loss)
+            await until(lambda: plugin.jobs.reports.get("first") == 3)
+            plugin.run_once()
+            assert plugin.engine._predictor.forecast(["first"]).n_reports.tolist() == [3]
+    assert "broken_plug_in:Forgetful broke: " in log.getvalue()
+    assert log.getvalue().count("\n") == 1 and plugin.failed is None
+
+
+def test_alerts_go_to_a_sink(installed):
+    path = installed / "alerts.jsonl"
+    sinks = {
+        "default": {"call": {"class": "json-lines", "path": str(path)}, "events": ["done"]},
+        "ann": {"call": "nowhere:sink"},
+        "bob": {"call": "broken_plug_in:fails"},
+    }
+
+    @gen_cluster(client=True)
+    async def run(c, s, a, b):
+        with captured_logger("dask_slaq.scheduler.notices") as log:
+            await start_plugin(c, s, notify=sinks)
+            for owner in ("ann", "bob", "carol"):
+                async with slaq.job("first", owner=owner, client=c) as first:
+                    first.report(1.0)
+            await until(lambda: path.exists() and path.read_text().endswith("\n"))
+            await until(lambda: "the sink of bob failed" in log.getvalue())
+        assert "slaq.notify of ann: nowhere:sink cannot be used" in log.getvalue()
+
+    run()
+    (notice,) = map(json.loads, path.read_text().splitlines())
+    assert (notice["event"], notice["job"], notice["owner"]) == ("done", "first", "carol")
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True)
+async def test_who_a_client_is_may_be_asked_of_a_function(c, s, a, b):
+    await start_plugin(c, s, identity="by-host")
+    async with slaq.job("first", owner="somebody else", client=c):
+        (row,) = (await slaq.status(client=c))["jobs"].values()
+        assert row["owner"] == "host-127.0.0.1"
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True)
+async def test_of_whom_nothing_is_known_may_do_nothing(c, s, a, b):
+    await start_plugin(c, s, identity="broken_plug_in:nobody")
+    with captured_logger("dask_slaq.scheduler.identity"), pytest.raises(NotAllowed, match="nobody"):
+        async with slaq.job("first", client=c):
+            pass
+    assert await c.submit(abs, -1) == 1
+
+
+@gen_cluster(client=True)
+async def test_without_the_function_that_says_who_is_who_nothing_starts(c, s, a, b):
+    with pytest.raises(InvalidSetting, match="nowhere:who cannot be used"):
+        await start_plugin(c, s, identity="nowhere:who")
+
+
+@pytest.mark.slow
+def test_the_simulator_knows_them_in_its_processes(installed):
+    names = "fair,high-loss,slaq_plug_in:HighLoss(power=2)"
+    command = [sys.executable, "-m", "dask_slaq", "simulate", "--policies", names, "--jobs", "2"]
+    more = ["--cores", "4", "--seeds", "2", "--processes", "2", "--json", "-"]
+    done = subprocess.run(
+        [*command, *more],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+    )
+    found = json.loads(done.stdout)["policies"]
+    assert list(found) == ["fair", "high-loss", "slaq_plug_in:HighLoss(power=2)"]
