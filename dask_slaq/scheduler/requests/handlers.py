@@ -214,7 +214,8 @@ class Messages:
             return {"keys": list(kept.keys)}
         await memory.prepare(name, checked["kind"])
         self._check_connected(sender)  # the client may have left meanwhile
-        self.plugin.jobs.open(name, sender.client, comm=sender.comm, **checked)
+        rank = name if search is not None else searches.around(checked["within"], checked["owner"])
+        self.plugin.jobs.open(name, sender.client, comm=sender.comm, search=rank, **checked)
         if search is not None:
             about = {"owner": checked["owner"], "kept": kept, "followed": followed}
             searches.begin(name, checked["run"], search, **about)

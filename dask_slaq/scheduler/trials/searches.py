@@ -291,6 +291,17 @@ class Searches:
             elif (state := self._scheduler.tasks[key].state) != "processing":
                 trials.end(key, _OUTCOMES.get(state, ""))
 
+    def around(self, name: str | None, owner: str) -> str:
+        """Return the search in whose block a job of an `owner` is opened, if it ranks its models.
+
+        It is empty for a job in the block `name` of another job, or in none.
+        """
+        search = None if name is None else self.running.get(name)
+        if search is None or search.pool.owner != owner:
+            return ""
+        settings = search.trials.settings
+        return search.pool.name if settings.goal == "best" and not settings.maximize else ""
+
     def goes_on(self, name: str) -> bool:
         """Return whether a search whose client has left goes on; it ends with its last task."""
         search = self.running.get(name)
