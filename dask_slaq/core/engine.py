@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_slaq.core.assessment import build_snapshot
 from dask_slaq.core.ends import Ends
-from dask_slaq.core.forecast import LossPredictor, Predictor
+from dask_slaq.core.forecast import LossPredictor, Predictor, diverging
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import Jobs, Order
@@ -145,7 +145,7 @@ class Engine:
         self.jobs.add(
             job,
             owner,
-            search,
+            search if reports else "",
             weight=weight,
             floor=min_share or 0.0,
             most=math.inf if max_share is None else max_share,
@@ -420,7 +420,7 @@ class Engine:
             needs=self.traits.needs,
         )
         allocation = self._allocate(snapshot)
-        rivals = self._rank(order, snapshot) if order.searches else []
+        rivals = self._rank(order, snapshot, speeds.work) if order.searches else []
         allocation = yield_to_first(allocation, snapshot, rivals) if rivals else allocation
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
@@ -460,15 +460,15 @@ class Engine:
         self._gain, self._sets = snapshot.gain, sets
         return Grants(decision, order.position)
 
-    def _rank(self, order: Order, snapshot: Snapshot) -> list[IntArray]:
+    def _rank(self, order: Order, snapshot: Snapshot, work: FloatArray) -> list[IntArray]:
         """Return the positions of the jobs of each search, in the order of their claims."""
-        rows, jobs = order.rows, self.jobs
-        forecast = self._predictor.forecast(order.reported)
-        place = {position: i for i, position in enumerate(order.reporting.tolist())}
-        begun = (snapshot.attained > 0) | (jobs.table.column["demand"][rows] > 0)
-        at = order.reporting
+        at, jobs = order.reporting, self.jobs
+        rows, attained = order.rows[at], snapshot.attained[at]
+        forecast = diverging(self._predictor.forecast(order.reported), jobs.diverge(rows))
+        begun = (attained > 0) | (jobs.table.column["demand"][rows] > 0)
+        place = {position: i for i, position in enumerate(at.tolist())}
         groups = [np.array([place[i] for i in some.tolist()]) for some in order.searches]
-        ranked = in_order(forecast, jobs.ahead(rows[at]), begun[at], groups)
+        ranked = in_order(forecast, jobs.ahead(rows), attained, work[at], begun, groups)
         return [at[some] for some in ranked]
 
     def _allocate(self, snapshot: Snapshot) -> Allocation:

@@ -15,6 +15,8 @@ __all__ = ["EXPLORED", "in_order", "spread", "yield_to_first"]
 
 #: Reports that a model makes before it is compared with others.
 EXPLORED = 4
+#: Times what others need for these reports, after which one that has not made them is not first.
+PATIENCE = 4
 #: Factor by which the index of a model is at least below that of the one before.
 STEP = 0.999
 #: Index that counts as nothing.
@@ -22,19 +24,32 @@ NOTHING = 1e-12
 
 
 def in_order(
-    forecast: Forecast, ahead: FloatArray, begun: BoolArray, groups: Sequence[IntArray]
+    forecast: Forecast,
+    ahead: FloatArray,
+    attained: FloatArray,
+    work: FloatArray,
+    begun: BoolArray,
+    groups: Sequence[IntArray],
 ) -> list[IntArray]:
     """Return the jobs of each search in `groups`, by position, in the order of their claims.
 
     Those with few reports come first, so that all are soon known, then those with the lowest
     predicted final loss, and at last those that diverge, or have no tasks so far (`begun`).
-    All arrays are (n_jobs,); `ahead` is the reports to come of each, inf if unknown.
+    All arrays are (n_jobs,): `ahead` is the reports to come of each, inf if unknown, `attained` its
+    core-seconds so far, and `work` those of a report, 0 if unknown.
     """
     final = forecast.level - at_horizon(ahead, forecast.reduction, forecast.horizons)
-    final = np.where(forecast.status == Status.DIVERGING, math.inf, final)
-    final = np.where(np.isnan(final), math.inf, final)
-    final = np.where(forecast.n_reports < EXPLORED, -math.inf, final)
-    return [at[np.lexsort((at, final[at], ~begun[at]))] for at in groups]
+    diverges = forecast.status == Status.DIVERGING
+    final = np.where(diverges | np.isnan(final), math.inf, final)
+    few = (forecast.n_reports < EXPLORED) & ~(diverges & (forecast.n_reports == 0))
+    found = []
+    for at in groups:
+        # One that does not report would come first for as long as it runs.
+        most = PATIENCE * EXPLORED * work[at].max()
+        young = few[at] & ((attained[at] <= most) | (most == 0))
+        rank = np.where(young, -math.inf, final[at])
+        found.append(at[np.lexsort((at, rank, ~begun[at]))])
+    return found
 
 
 def yield_to_first(

@@ -76,11 +76,26 @@ def test_the_order_is_by_reports_then_by_the_predicted_final_loss():
         status=np.array([Status.OK, Status.OK, Status.DIVERGING, Status.OK, Status.OK]),
     )
     begun = np.array([True, True, True, True, False])
-    ahead = np.full(5, np.inf)
-    (found,) = in_order(forecast, ahead, begun, [np.arange(5)])
+    ahead, attained, work = np.full(5, np.inf), np.full(5, 6.0), np.full(5, 1.0)
+    (found,) = in_order(forecast, ahead, attained, work, begun, [np.arange(5)])
     assert found.tolist() == [3, 0, 1, 2, 4]  # 1.0 is below 2.0; what has no task comes last
-    (soon,) = in_order(forecast, np.full(5, 1.0), begun, [np.arange(2)])
+    (soon,) = in_order(forecast, np.full(5, 1.0), attained, work, begun, [np.arange(2)])
     assert soon.tolist() == [1, 0]  # in one more step, 2.9 is below 3.7
+    # One that has used far more than the reports of others take is known by what it has reported.
+    (silent,) = in_order(forecast, ahead, 6.0 * attained, work, begun, [np.arange(5)])
+    assert silent.tolist() == [0, 1, 3, 2, 4]
+
+
+def test_a_model_whose_losses_are_all_lost_comes_last():
+    engine = engine_of("grid")
+    engine.add_job("lost", now=0.0, search="grid")
+    for step in range(9):
+        engine.observe_demand("lost", 8)
+        engine.observe_task("lost", seconds=1.0, at_once=8)
+        engine.report("lost", float("nan"), now=float(step))
+    found = engine.reallocate({"tcp://a": 4, "tcp://b": 4}, now=9.0)
+    assert found["lost"].share == 0
+    assert found["lost"].index == min(found[name].index for name in engine.jobs)
 
 
 def engine_of(search: str) -> Engine:

@@ -313,7 +313,8 @@ class Searches:
 
     def job_reported(self, name: str, loss: float, step: int) -> None:
         """Follow the report of a job, which was for the iteration `step`."""
-        if (search := self._with_job.get(name)) is None or search.pool.name not in self.running:
+        search = self._with_job.get(name)
+        if search is None or self.running.get(search.pool.name) is not search:
             return
         trials, trial = search.trials, search.jobs[name]
         sign = -1.0 if trials.settings.maximize else 1.0
