@@ -197,3 +197,27 @@ def test_real_models_are_ranked_by_what_their_libraries_report(client, plugin):
     rows = {row["params"]["C"]: row for row in search.trials()}
     assert all(rows[C]["iteration"] > 1 and rows[C]["state"] == "done" for C in names)
     assert models[0].coef_.shape == (5,)
+
+
+def test_boosting_on_dask_is_a_model_of_a_search(client, plugin):
+    dask_xgboost = pytest.importorskip("xgboost.dask")
+    import dask.array as da
+
+    rng = np.random.default_rng(0)
+    X = da.from_array(rng.normal(size=(400, 5)), chunks=(100, 5)).persist()
+    y = (X[:, 0] > 0).astype(int).persist()
+
+    def fit_one(depth):
+        settings = {"objective": "binary:logistic", "max_depth": depth, "nthread": 1}
+        data = dask_xgboost.DaskDMatrix(client, X, y)
+        return dask_xgboost.train(client, settings, data, num_boost_round=6)
+
+    with slaq.search("boosting", steps=6) as search:
+        futures = [slaq.submit(fit_one, k, name=f"depth-{k}") for k in (1, 2, 3)]
+        found = [future.result(100)["booster"].num_boosted_rounds() for future in futures]
+    assert found == [6, 6, 6]
+    rows = {row["params"]["depth"]: row for row in search.trials()}
+    assert {k: (row["iteration"], row["state"]) for k, row in rows.items()} == {
+        k: (6, "done") for k in (1, 2, 3)
+    }
+    assert search.best_params == {"depth": min(rows, key=lambda k: rows[k]["loss"])}
