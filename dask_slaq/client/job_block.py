@@ -38,7 +38,7 @@ from dask_slaq.core.errors import (
     UnknownJob,
 )
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.reports import Iterations, as_metrics, as_step, is_usable
+from dask_slaq.core.reports import Iterations, as_loss, as_metrics, as_step, is_usable
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -51,6 +51,8 @@ from dask_slaq.worker import Reporter, job_of_task, report_trial
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from dask_slaq.client.submit import TrainingFuture
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +78,8 @@ class Job:
 
     #: Whether fits of supported libraries in its block report to it.
     _observes = True
+    #: Whether what is reported to it is a score, minus which is its loss.
+    _negates = False
 
     def __init__(
         self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
@@ -111,7 +115,9 @@ class Job:
         return self._iterations.last
 
     def report(self, loss: float | Mapping[str, float], step: int | None = None) -> None:
-        """Report the loss of an iteration without blocking; lower is better.
+        """Report the loss of an iteration without blocking.
+
+        Lower is better, unless it is a model of a search that maximizes.
 
         Parameters
         ----------
@@ -134,7 +140,12 @@ class Job:
         StopTraining
             The job was stopped. The loss was reported.
         """
-        loss, step = next(iter(as_metrics(loss).values())), as_step(step)
+        value = next(iter(as_metrics(loss).values()))
+        self._report_loss(-value if self._negates else value, step)
+
+    def _report_loss(self, loss: float, step: int | None = None) -> None:
+        """Report a loss, which is lower for better models; see `report`."""
+        loss, step = as_loss(loss), as_step(step)
         iterations = replace(self._iterations)
         iteration = iterations.count(step)
         if self._say("slaq-report", loss=loss, **({} if step is None else {"step": iteration})):
@@ -476,9 +487,17 @@ class Job:
             self._opened = await request(
                 client, "slaq_open", **known, **self._settings, owner=owner
             )
+            # Of which search it is a model. Other releases of the plugin answer nothing.
+            answer = self._opened if isinstance(self._opened, dict) else {}
+            self._negates = bool(answer.get("maximizes"))
         except NoPlugin as error:
             go_without(client, error)
             self._plain = True
+
+    def know_model(
+        self, future: TrainingFuture, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        """Know a training that was submitted in the block, and what it is called with."""
 
     def _outcome(self, error: object) -> str:
         """Return how the training ended that left its block with an exception of this class."""
@@ -510,7 +529,7 @@ class Job:
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if self._observes and dask.config.get("slaq.instrument", True):
-            session = observe_fits(self.report, self._expect, self._describe, self._step)
+            session = observe_fits(self._report_loss, self._expect, self._describe, self._step)
             self._block = self._stack.enter_context(session)
             if self._asked_to_stop:  # already
                 self.ask_to_stop()

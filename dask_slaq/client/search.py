@@ -38,9 +38,14 @@ from dask_slaq.worker import report_trial
 if TYPE_CHECKING:
     from distributed import Client
 
+    from dask_slaq.client.submit import TrainingFuture
+
 __all__ = ["Search", "search"]
 
 logger = logging.getLogger(__name__)
+
+#: Seconds for which the end of a block waits for each training to have begun.
+LONGEST = 10.0
 
 
 class Search(Job):
@@ -66,7 +71,8 @@ class Search(Job):
     ) -> None:
         super().__init__(name, settings, owner, client)
         self._maximizes = bool(settings["search"]["maximize"])
-        self._given: dict[Any, dict[str, Any]] = {}  # parameters by key of the task
+        self._given: dict[Any, dict[str, Any]] = {}  # parameters by key of the task, or job
+        self._trainings: dict[str, TrainingFuture] = {}  # models that are jobs, by their names
 
     def map(
         self, function: Callable[..., Any], *iterables: Iterable[Any], **kwargs: Any
@@ -316,8 +322,9 @@ class Search(Job):
         if row is None:
             raise SlaqError(f"no model of search {self.name!r} is done that has reported a loss")
         client, key = self._entered_with, row["key"]
+        training = self._trainings.get(key)
         held = client is not None and key in client.futures
-        future = Future(key, client=client) if held else None
+        future = training or (Future(key, client=client) if held else None)
         return Best(self._given.get(key) or row["params"], row["loss"], future)
 
     def report(
@@ -350,6 +357,7 @@ class Search(Job):
         super()._enter(client)
         self._entered_with = client
         self._given.clear()
+        self._trainings.clear()
         if dask.config.get("slaq.instrument", True):
             # A grid search whose fits were stopped half-way would return the best of these.
             self._block = self._stack.enter_context(end_calls())
@@ -370,7 +378,16 @@ class Search(Job):
                 )
         return self
 
+    def know_model(
+        self, future: TrainingFuture, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        """Know a training that was submitted in the block, and what it is called with."""
+        self._trainings[future.job.name] = future
+        self._given[future.job.name] = as_given(arguments(function, args, kwargs))
+
     def __exit__(self, error: object = None, *rest: object) -> None:
+        for training in self._trainings.values():  # afterwards they would be jobs of no search
+            training.begun.wait(LONGEST)
         super().__exit__(error, *rest)
         if self._follower is not None:
             self._follower.catch_up()

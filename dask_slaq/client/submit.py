@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.client.connection import current_client
-from dask_slaq.client.job_block import Job, job
+from dask_slaq.client.job_block import Job, job, running_job
 from dask_slaq.core.errors import StopTraining
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class TrainingFuture(Future[Any]):
     def __init__(self, job: Job) -> None:
         super().__init__()
         self.job = job
+        self.begun = threading.Event()  # its job was opened, or could not be
         self._lock = threading.Lock()
         self._cancel_asked = False
         self._ended = False
@@ -110,6 +111,8 @@ def submit(
 ) -> TrainingFuture:
     """Run a function as a job in a background thread, and return its future at once.
 
+    In the block of a `search` it is one of the search's models.
+
     Parameters
     ----------
     function : callable
@@ -148,6 +151,8 @@ def submit(
     block = job(name, client=client, **mine, **(settings or {}))
     block.in_background = True
     future = TrainingFuture(block)
+    if (around := running_job.get()) is not None:
+        around.know_model(future, function, args, kwargs)
     thread = threading.Thread(
         target=_run, args=(future, client, function, args, kwargs), name=f"slaq-{name}", daemon=True
     )
@@ -168,6 +173,7 @@ def _run(
 ) -> None:
     try:
         with client.as_current(), future.job:
+            future.begun.set()
             if future._cancel_asked:
                 raise StopTraining(f"job {future.job.name!r} was stopped before it began")
             result = function(*args, **kwargs)
@@ -175,3 +181,5 @@ def _run(
         future._end(error=error)
     else:
         future._end(result)
+    finally:
+        future.begun.set()

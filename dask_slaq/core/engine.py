@@ -14,10 +14,10 @@ import numpy as np
 
 from dask_slaq.core.assessment import build_snapshot
 from dask_slaq.core.ends import Ends
-from dask_slaq.core.forecast import LossPredictor, Predictor
+from dask_slaq.core.forecast import LossPredictor, Predictor, diverging
 from dask_slaq.core.grants import Decision, Grants
-from dask_slaq.core.job_arrays import FloatArray
-from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Placement, Workers, place_all
@@ -33,6 +33,7 @@ from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.reports import as_loss, is_usable
+from dask_slaq.core.rivals import in_order, spread, yield_to_first
 from dask_slaq.core.settings import check_engine_settings, check_job_settings
 
 __all__ = ["Engine", "Predictor"]
@@ -126,13 +127,15 @@ class Engine:
         reports: bool = True,
         owner: str = "",
         kind: Kind | None = None,
+        search: str = "",
     ) -> None:
         """Add a job, or raise `DuplicateJob`, `InvalidSetting` or, for its target, `NonFiniteLoss`.
 
         `weight` is from 1e-6 to 1e6. `min_share` and `max_share` are floor and cap, in threads.
         `latest` is the factor of the job's own fair time at which it ends at the latest; that of
         all by default. `target` is a loss in raw units. `reports` is False for work without a loss,
-        which goes by the tasks that it has left. By its `kind`, like past runs are found.
+        which goes by the tasks that it has left. By its `kind`, like past runs are found. Jobs of
+        one `search` share what they get together: those with the lowest predicted final loss first.
         """
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter, latest)
@@ -142,6 +145,7 @@ class Engine:
         self.jobs.add(
             job,
             owner,
+            search if reports else "",
             weight=weight,
             floor=min_share or 0.0,
             most=math.inf if max_share is None else max_share,
@@ -416,6 +420,8 @@ class Engine:
             needs=self.traits.needs,
         )
         allocation = self._allocate(snapshot)
+        rivals = self._rank(order, snapshot, speeds.work) if order.searches else []
+        allocation = yield_to_first(allocation, snapshot, rivals) if rivals else allocation
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by stages alone
@@ -424,8 +430,9 @@ class Engine:
         sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
         blind = not self.traits.follows_losses  # such a policy keeps every promise by itself
         latest, credit = (math.inf, 0.0) if blind else (self.latest, self.floor)
+        pooled = partial(spread, share=allocation.share, groups=rivals)
         tokens, rate = refill_tokens(
-            jobs, latest, credit, self.epoch, elapsed, fair, snapshot.age, total
+            jobs, latest, credit, self.epoch, elapsed, fair, snapshot.age, total, pooled
         )
         owners = {}
         if self.owners is not None:
@@ -452,6 +459,17 @@ class Engine:
         jobs.runtimes.grant(rows, share, tokens)
         self._gain, self._sets = snapshot.gain, sets
         return Grants(decision, order.position)
+
+    def _rank(self, order: Order, snapshot: Snapshot, work: FloatArray) -> list[IntArray]:
+        """Return the positions of the jobs of each search, in the order of their claims."""
+        at, jobs = order.reporting, self.jobs
+        rows, attained = order.rows[at], snapshot.attained[at]
+        forecast = diverging(self._predictor.forecast(order.reported), jobs.diverge(rows))
+        begun = (attained > 0) | (jobs.table.column["demand"][rows] > 0)
+        place = {position: i for i, position in enumerate(at.tolist())}
+        groups = [np.array([place[i] for i in some.tolist()]) for some in order.searches]
+        ranked = in_order(forecast, jobs.ahead(rows), attained, work[at], begun, groups)
+        return [at[some] for some in ranked]
 
     def _allocate(self, snapshot: Snapshot) -> Allocation:
         """Return the allocation of the policy, within the shares of owners if there are any."""

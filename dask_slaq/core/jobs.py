@@ -28,6 +28,7 @@ class Order(NamedTuple):
     reporting: IntArray  # (n_reported,) positions of the jobs in `reported`
     owners: tuple[str, ...]  # owners of the jobs
     owner: IntArray  # (n_jobs,) position of each job's owner in `owners`
+    searches: tuple[IntArray, ...]  # positions of the jobs of each search with several
 
     def room(self, workers: Workers, eligible: Mapping[str, Collection[str]]) -> FloatArray:
         """Return the threads (n_jobs,) that each job may use. See `Engine.reallocate`."""
@@ -76,6 +77,7 @@ class Jobs(Mapping[str, "Job"]):
         self.fair_clock = fair_clock.FairClock(self.table)
         self.ends = ends.EndForecasts(self.table)
         self.owner: dict[str, str] = {}
+        self.search: dict[str, str] = {}  # of the jobs that are models of a search, or are one
         self._row: dict[str, int] = {}
         self._sorted: list[str] = []
         self._order: Order | None = None
@@ -111,14 +113,19 @@ class Jobs(Mapping[str, "Job"]):
                 f"a job named {name!r} is running already; names are unique on one scheduler"
             )
 
-    def add(self, name: str, owner: str = "", **settings: float) -> None:
-        """Add the job `name` of an `owner`, with values for some columns of `table`."""
+    def add(self, name: str, owner: str = "", search: str = "", **settings: float) -> None:
+        """Add the job `name` of an `owner`, with values for some columns of `table`.
+
+        It is a model of a `search`, unless that is empty.
+        """
         row = self.table.acquire()
         self.runtimes.acquire()  # both tables acquire and release together, so rows agree
         for column, value in settings.items():
             self.table.column[column][row] = value
         self._row[name] = row
         self.owner[name] = owner
+        if search:
+            self.search[name] = search
         self._sorted.append(name)
         self._order = None
 
@@ -127,6 +134,7 @@ class Jobs(Mapping[str, "Job"]):
         row = self._row.pop(name)
         self.fair_clock.leave(row, self.runtimes.column["attained"].item(row))
         del self.owner[name]
+        self.search.pop(name, None)
         self.table.release(row)
         self.runtimes.forget(row)
         self._order = None
@@ -147,7 +155,11 @@ class Jobs(Mapping[str, "Job"]):
             owners = tuple(sorted(set(self.owner.values())))
             number = dict(zip(owners, range(len(owners)), strict=True))
             owner = np.fromiter((number[self.owner[name]] for name in names), np.int64, len(names))
-            self._order = Order(names, rows, position, reported, reporting, owners, owner)
+            of: dict[str, list[int]] = {}
+            for name, search in self.search.items():
+                of.setdefault(search, []).append(position[name])
+            searches = tuple(np.array(sorted(at)) for at in of.values() if len(at) > 1)
+            self._order = Order(names, rows, position, reported, reporting, owners, owner, searches)
         return self._order
 
     def age(self, rows: IntArray, now: float) -> FloatArray:

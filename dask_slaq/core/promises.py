@@ -104,6 +104,7 @@ def refill_tokens(
     fair: FloatArray,
     age: FloatArray,
     total: FloatArray,
+    pooled: Callable[[FloatArray], FloatArray] = lambda owed: owed,
 ) -> tuple[FloatArray, FloatArray]:
     """Refill the tokens of all jobs. Returns core-seconds and the threads at which they accrue.
 
@@ -111,7 +112,7 @@ def refill_tokens(
     or what is left of its floor if that is more: tokens for `elapsed` seconds are added to what was
     left before, up to `epoch` seconds' worth. All arrays are (n_jobs,): `fair` in threads, `age` in
     seconds, `total` in core-seconds from arrival to end, inf if unknown. A job of unknown length
-    gets the part `credit` of its entitlement.
+    gets the part `credit` of its entitlement. What jobs of one search are due is `pooled` by them.
     """
     rows, column, clock = jobs.order().rows, jobs.table.column, jobs.fair_clock
     attained, floor = jobs.runtimes.column["attained"][rows], column["floor"][rows]
@@ -134,6 +135,7 @@ def refill_tokens(
     entitled = credit * column["entitled"][rows]
     due = np.where(known, due, entitled) - attained
     soon = np.where(known, soon, entitled + credit * fair * epoch) - attained
+    due, soon = pooled(due), pooled(soon)
     promised = soon > bucket + floor * epoch
     tokens: FloatArray = np.maximum(np.where(promised, due, bucket), 0.0)
     rate: FloatArray = np.where(promised, (soon - tokens) / epoch, floor)

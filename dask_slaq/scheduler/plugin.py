@@ -218,6 +218,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.tracker,
             report=self.jobs.report,
             stopping=self.jobs.stopping,
+            stop=self.jobs.stop,
             end_job=self.end_job,
             is_active=lambda: self.is_active,
             let_move=self.pools.let_models_move,
@@ -450,6 +451,7 @@ class SlaqPlugin(SchedulerPlugin):
 
         The `outcome` is ``"done"``, ``"stopped"`` or ``"failed"``, and None if its client was lost.
         """
+        self.searches.end_model(name, outcome)
         self.searches.end(name)
         self._remember(name)
         if self.recomputed is not None:

@@ -212,6 +212,7 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
     # `like`: numbers of the past runs that the job's forecast draws on, nearest first.
     "arrive": {
         "owner": _TEXT, "kind": _KIND, "like": _LIKE, "latest": _LATEST,
+        "search": _TEXT,  # of which the job is a model, or its own name
     },
     "set": {"latest": _LATEST},
     "left": {"more": _FLAG},  # whether more tasks may come

@@ -101,6 +101,7 @@ class Recorder:
         if self._measurements is not None:
             self._measurements.add(job, now)
         added, owner = self.engine.jobs[job], self.engine.jobs.owner[job]
+        search = self.engine.jobs.search.get(job)
         self._say(
             "arrive",
             time=now,
@@ -108,6 +109,7 @@ class Recorder:
             reports=added.reports,
             **self._settings(job),
             **({"owner": owner} if owner else {}),
+            **({"search": search} if search else {}),
             **remembered,
         )
         if added.max_iter is not None:

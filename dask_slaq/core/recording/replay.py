@@ -171,7 +171,8 @@ def _apply(engine: Engine, kind: str, event: Event) -> None:
             given["latest"] = _infinite(event["latest"])
         if "kind" in event:
             given["kind"] = kind_from_dict(event["kind"])
-        engine.add_job(job, event["time"], owner=event.get("owner", ""), **given)
+        whose = {name: event.get(name, "") for name in ("owner", "search")}
+        engine.add_job(job, event["time"], **whose, **given)
     elif kind == "tasks":
         engine.observe_task(job, event["seconds"], event["at_once"])
     elif kind == "report":

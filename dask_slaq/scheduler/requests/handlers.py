@@ -191,7 +191,8 @@ class Messages:
     async def open(self, sender: Sender, /, name: str, **given: Any) -> dict[str, Any]:
         """Begin a job of a client; see `check_opening` for its settings.
 
-        Returns the ``keys`` of the tasks of a search that was kept, if it reattaches to one.
+        Returns the ``keys`` of the tasks of a search that was kept, if it reattaches to one, and
+        for a job in the block of a search, whether that ``maximizes``.
         """
         self._check_connected(sender)
         checked, memory = check_opening(name, given), self.plugin.memory
@@ -206,17 +207,26 @@ class Messages:
             return {"keys": list(kept.keys)}
         await memory.prepare(name, checked["kind"])
         self._check_connected(sender)  # the client may have left meanwhile
-        self.plugin.jobs.open(name, sender.client, comm=sender.comm, **checked)
+        around = searches.around(checked["within"], checked["owner"]) if search is None else None
+        rivals, answer = name if search is not None else "", {}
+        if around is not None:
+            settings = around.trials.settings
+            rivals = around.pool.name if settings.goal == "best" else ""
+            answer["maximizes"] = settings.maximize
+            checked["max_iter"] = checked.get("max_iter") or settings.steps
+        self.plugin.jobs.open(name, sender.client, comm=sender.comm, search=rivals, **checked)
         if search is not None:
             about = {"owner": checked["owner"], "kept": kept, "followed": followed}
             searches.begin(name, checked["run"], search, **about)
+        if around is not None:
+            searches.begin_job(name, around)
         memory.begin(name, checked["owner"], checked["kind"])
         self.plugin.began(name)
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
             self.plugin.changed()
             # Until it is judged by what it had done, it would look as if nothing was done.
             await self.waiting.until(lambda: not self._is_undecided(name, resumed))
-        return {} if kept is None else {"keys": list(kept.keys)}
+        return answer if kept is None else {"keys": list(kept.keys)}
 
     def _check_connected(self, sender: Sender) -> None:
         """Raise `NotAllowed` if a client has left, or has connected again."""
@@ -436,6 +446,7 @@ class Messages:
         """Record the loss of one iteration, which a worker may report as well."""
         self.plugin.jobs.owned(job, None if sender.worker else sender.comm, run)
         self.plugin.jobs.report(job, loss, step)
+        self.plugin.searches.job_reported(job, loss, self.plugin.engine.jobs[job].iteration)
 
     def expect(
         self, sender: Sender, /, job: Any = None, iterations: Any = None, run: Any = None, **_: Any

@@ -98,10 +98,12 @@ def steer(
         raise InvalidSetting(f"settings are for 'set' alone, not {shown(what)}")
     if what == "set":
         _set(jobs, searches, name, settings)
-    elif what == "stop":
-        jobs.stop(name)
-    else:
-        jobs.pause(name, what == "pause")
+        return
+    for each in (name, *searches.jobs_of(name)):
+        if what == "stop":
+            jobs.stop(each)
+        else:
+            jobs.pause(each, what == "pause")
 
 
 def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ from dask_slaq.core.trials import (
     Places,
     Room,
     SearchSettings,
+    Trial,
     Trials,
     Unreported,
     admitted,
@@ -104,8 +105,14 @@ class Search:
         self.bound: int | None = None
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
         self.unreported = Unreported()
+        self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
         self.before = ""  # last block of its name, and rows of the models of that, once needed
         self.rows: dict[Any, list[dict[str, Any]]] | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether any of its models is not done."""
+        return bool(self.pool.unfinished or self.jobs)
 
     @property
     def training(self) -> int:
@@ -181,9 +188,9 @@ class Claims(NamedTuple):
 class Searches:
     """Searches of one scheduler.
 
-    `report` records the loss of a job, `stopping` has the jobs that were asked to stop, `tell`
-    sends an alert of a job, once per kind, and `fail` is called with an error, after which nothing
-    is active.
+    `report` records the loss of a job, `stop` asks one to stop, `stopping` has those that were,
+    `tell` sends an alert of a job, once per kind, and `fail` is called with an error, after which
+    nothing is active.
     """
 
     def __init__(
@@ -195,6 +202,7 @@ class Searches:
         *,
         report: Callable[..., None],
         stopping: Collection[str],
+        stop: Callable[[str], None],
         end_job: Callable[[str, str | None], None],
         is_active: Callable[[], bool],
         let_move: Callable[[bool], None],
@@ -204,9 +212,11 @@ class Searches:
     ) -> None:
         self._scheduler, self._engine = scheduler, engine
         self._pools, self._tracker = pools, tracker
-        self._report, self._stopping, self._end_job = report, stopping, end_job
+        self._report, self._stopping, self._stop = report, stopping, stop
+        self._end_job = end_job
         self._is_active, self._fail = is_active, fail
         self.running: dict[str, Search] = {}
+        self._with_job: dict[str, Search] = {}  # searches whose models are jobs, by these
         self.ended = EndedSearches()
         self._let_move, self._tell_client = let_move, tell_client
         self.kept = KeptSearches(scheduler, self._end_kept)
@@ -291,6 +301,42 @@ class Searches:
             elif (state := self._scheduler.tasks[key].state) != "processing":
                 trials.end(key, _OUTCOMES.get(state, ""))
 
+    def around(self, name: str | None, owner: str) -> Search | None:
+        """Return the search of an `owner` in whose block, that of `name`, a job is opened."""
+        search = None if name is None else self.running.get(name)
+        return search if search is not None and search.pool.owner == owner else None
+
+    def begin_job(self, name: str, search: Search) -> None:
+        """Follow a job that is a model of a search: one that computes with many tasks."""
+        self._with_job[name] = search
+        search.jobs[name] = search.trials.at(name, "")
+
+    def job_reported(self, name: str, loss: float, step: int) -> None:
+        """Follow the report of a job, which was for the iteration `step`."""
+        search = self._with_job.get(name)
+        if search is None or self.running.get(search.pool.name) is not search:
+            return
+        trials, trial = search.trials, search.jobs[name]
+        sign = -1.0 if trials.settings.maximize else 1.0
+        seconds = self._engine.jobs[name].runtime.attained - trial.computed
+        (more,) = trials.report(trial, [sign * loss], max(seconds, 0.0), [step])
+        iteration = self._engine.jobs[search.pool.name].iteration + more
+        self._report(search.pool.name, trials.best, step=iteration)
+
+    def end_model(self, name: str, outcome: str | None) -> None:
+        """Follow the end of a job. The search ends with the last of its models."""
+        if (search := self._with_job.pop(name, None)) is None:
+            return
+        del search.jobs[name]
+        search.trials.end(name, outcome or "")
+        if search.outcome is not None:
+            asyncio.get_running_loop().call_soon(self._end_if_over, search)
+
+    def jobs_of(self, name: str) -> list[str]:
+        """Return the jobs that are models of a search, and run; none of another job."""
+        search = self.running.get(name)
+        return [] if search is None else list(search.jobs)
+
     def goes_on(self, name: str) -> bool:
         """Return whether a search whose client has left goes on; it ends with its last task."""
         search = self.running.get(name)
@@ -300,7 +346,7 @@ class Searches:
         if kept.gone is None:
             return False
         search.outcome = search.outcome or "done"
-        return bool(search.pool.unfinished)
+        return search.goes_on
 
     def is_left(self, kept: Kept) -> bool:
         """Return whether a search runs that is kept, and nobody is in its block."""
@@ -366,9 +412,10 @@ class Searches:
             outcome = "done"
         if search is not None:
             search.outcome = outcome
-            if outcome == "done" and not (search.pool.tasks or search.pool.ended):
+            none = not (search.pool.tasks or search.pool.ended or any(search.trials))
+            if outcome == "done" and none:
                 self._tell_client(name, SILENT, job=name, why="empty")
-        if search is None or outcome == "failed" or not search.pool.unfinished:
+        if search is None or outcome == "failed" or not search.goes_on:
             self._end_job(name, outcome)
 
     def is_open(self, run: str) -> bool:
@@ -424,6 +471,7 @@ class Searches:
             if search.outcome is not None:  # nobody else will end its job
                 loop.call_soon(self._end_job, name, search.outcome)
         self.running.clear()
+        self._with_job.clear()
         self._interrupted.clear()
         self.kept.forget_all()
 
@@ -775,7 +823,7 @@ class Searches:
 
     def _end_if_over(self, search: Search) -> None:
         name = search.pool.name
-        if self.running.get(name) is search and not search.pool.unfinished:
+        if self.running.get(name) is search and not search.goes_on:
             self._end_job(name, search.outcome)
 
     # Choices
@@ -820,6 +868,10 @@ class Searches:
         for name, search in self.running.items():
             unstarted = 0 if search.pool.paused else self._unstarted(search)
             rooms = rooms_of[name]
+            for job, trial in search.jobs.items():
+                if not trial.verdict and search.trials.gives_up(trial):
+                    search.trials.judge(trial, "pruned")
+                    self._stop(job)
             freed = name in self._stopping or (plain and not search.pool.paused)
             places = None
             if self._tracker.models_move and not freed:

@@ -45,6 +45,8 @@ def drive(engine, seed=0, epochs=25, switch=False):
             owner = "bob@x" if epoch == 8 else "ann"
             if epoch == 12:
                 settings["latest"] = float("inf")
+            if epoch in (4, 12, 16):
+                settings["search"] = "grid"
             if epoch not in (4, 8):
                 settings["kind"] = Kind("sgd", (("C", epoch / 8),))
             engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, owner=owner, **settings)

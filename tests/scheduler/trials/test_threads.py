@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from distributed import Event, worker_client
 from distributed.threadpoolexecutor import secede as leave_pool
-from distributed.utils_test import slowinc
+from distributed.utils_test import inc, slowinc
 from driving import ONE, TWO, Fixed, assert_nothing_left, tasks_of, until, wait_for, with_plugin
 
 import dask_slaq as slaq
@@ -202,3 +202,40 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
         assert not desk_of(a).seats["a"].away
         await Event("go").set()
         await future
+
+
+def compute_in_a_task(k: int) -> int:
+    slaq.report(k + 1.0)
+    with worker_client() as client:
+        futures = client.map(slowinc, range(6), delay=0.05, pure=False)
+        client.gather(futures)
+        slaq.report(k + 0.5)
+    return k
+
+
+@with_plugin(TWO)
+async def test_what_a_trial_submits_by_a_worker_client_is_charged_to_its_search(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, owner="ann"), slaq.job("other", client=c):
+        with tasks_of("grid"):
+            futures = c.map(compute_in_a_task, range(2), pure=False)
+        await c.gather(futures)
+        await until(lambda: not plugin.pools.pools["grid"].unfinished)
+        assert plugin.engine.jobs["grid"].runtime.attained >= 2 * 6 * 0.05
+        assert plugin.engine.jobs["other"].runtime.attained == 0
+        assert not any("worker" in name for name in plugin.pools.pools)  # a pool of their clients
+
+
+def job_in_a_task(k: int) -> int:
+    with worker_client() as client, slaq.job(f"in-{k}", client=client) as job:
+        for step in range(5):
+            client.submit(inc, step, pure=False).result()
+            job.report(k + 0.7**step)
+    return k
+
+
+@with_plugin(TWO)
+async def test_a_job_in_a_task_of_a_search_is_a_model_of_it(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c) as search:
+        await c.gather(c.map(job_in_a_task, range(2), pure=False))
+        rows = await search.trials()
+    assert {row["key"]: row["iteration"] for row in rows if row["curve"]} == {"in-0": 5, "in-1": 5}

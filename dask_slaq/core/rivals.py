@@ -1,0 +1,96 @@
+"""Models of one search that are jobs: they share what the search gets, the best ones first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_slaq.core.forecast import Forecast, Status, at_horizon
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.policies import Allocation, Snapshot
+
+__all__ = ["EXPLORED", "in_order", "spread", "yield_to_first"]
+
+#: Reports that a model makes before it is compared with others.
+EXPLORED = 4
+#: Times what others need for these reports, after which one that has not made them is not first.
+PATIENCE = 4
+#: Factor by which the index of a model is at least below that of the one before.
+STEP = 0.999
+#: Index that counts as nothing.
+NOTHING = 1e-12
+
+
+def in_order(
+    forecast: Forecast,
+    ahead: FloatArray,
+    attained: FloatArray,
+    work: FloatArray,
+    begun: BoolArray,
+    groups: Sequence[IntArray],
+) -> list[IntArray]:
+    """Return the jobs of each search in `groups`, by position, in the order of their claims.
+
+    Those with few reports come first, so that all are soon known, then those with the lowest
+    predicted final loss, and at last those that diverge, or have no tasks so far (`begun`).
+    All arrays are (n_jobs,): `ahead` is the reports to come of each, inf if unknown, `attained` its
+    core-seconds so far, and `work` those of a report, 0 if unknown.
+    """
+    final = forecast.level - at_horizon(ahead, forecast.reduction, forecast.horizons)
+    diverges = forecast.status == Status.DIVERGING
+    final = np.where(diverges | np.isnan(final), math.inf, final)
+    few = (forecast.n_reports < EXPLORED) & ~(diverges & (forecast.n_reports == 0))
+    found = []
+    for at in groups:
+        # One that does not report would come first for as long as it runs.
+        most = PATIENCE * EXPLORED * work[at].max()
+        young = few[at] & ((attained[at] <= most) | (most == 0))
+        rank = np.where(young, -math.inf, final[at])
+        found.append(at[np.lexsort((at, rank, ~begun[at]))])
+    return found
+
+
+def yield_to_first(
+    allocation: Allocation, snapshot: Snapshot, groups: Sequence[IntArray]
+) -> Allocation:
+    """Return an allocation in which the first of each group have as much of its share as they use.
+
+    The sum of the shares of a group stays, and so do its indices, which go to its jobs in their
+    order.
+
+    >>> two = np.array([1.0, 1.0])
+    >>> alike = Allocation(2 * two, np.array([0.5, 0.25]))
+    >>> snapshot = Snapshot(("a", "b"), 4, two, 0 * two, 3 * two, two > 0, two)
+    >>> yield_to_first(alike, snapshot, [np.array([1, 0])])
+    Allocation(share=array([1., 3.]), index=array([0.25, 0.5 ]))
+    """
+    share, index = allocation.share.copy(), allocation.index.copy()
+    for at in groups:
+        floor, cap = np.minimum(snapshot.floor[at], share[at]), snapshot.cap[at]
+        left = share[at].sum() - floor.sum()
+        mine = floor.copy()
+        for most in (np.minimum(snapshot.efficient[at], cap), cap):  # well used, then at all
+            room = np.maximum(most - mine, 0.0)
+            before = np.concatenate(([0.0], np.cumsum(room)[:-1]))
+            more = np.clip(left - before, 0.0, room)
+            mine, left = mine + more, max(left - more.sum(), 0.0)
+        share[at] = mine
+        ranked = np.sort(index[at])[::-1]
+        for i in range(1, len(at)):  # equal ones would be served by turns
+            most = ranked[i - 1]
+            most = most * STEP if most > NOTHING else most - NOTHING
+            ranked[i] = min(ranked[i], most)
+        index[at] = ranked
+    return Allocation(share, index)
+
+
+def spread(values: FloatArray, share: FloatArray, groups: Sequence[IntArray]) -> FloatArray:
+    """Return values (n_jobs,) whose sum over each group is spread over it like its shares."""
+    values = values.copy()
+    for at in groups:
+        total = share[at].sum()
+        part = share[at] / total if total > 0 else np.full(len(at), 1 / len(at))
+        values[at] = values[at].sum() * part
+    return values

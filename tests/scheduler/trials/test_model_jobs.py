@@ -1,0 +1,223 @@
+"""Models that are Dask computations: jobs in the block of a search."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+from distributed import Client, Event, get_client
+from distributed.utils_test import captured_logger, inc
+from driving import on_virtual_clock, tasks_of, work
+
+import dask_slaq as slaq
+
+STEPS = 10
+
+
+def loss_of(final: float, step: int) -> float:
+    return final + 0.7**step
+
+
+async def train(client: Client, final: float, ends: list[float], reported=None) -> None:
+    """A model whose every step is a graph of eight tasks."""
+    async with slaq.job(f"model-{final:g}", client=client) as job:
+        for step in range(STEPS):
+            names = [f"{final}-{step}-{part}" for part in range(8)]
+            await client.gather([client.submit(work, 0.25, key=name) for name in names])
+            if reported is not None:
+                reported.append(final)
+            job.report(loss_of(final, step))
+    ends.append(final)
+
+
+def test_the_best_models_of_a_search_are_ready_first():
+    async def scenario(client, cluster, plugin):
+        ends, reported = [], []
+        async with slaq.search("grid", steps=STEPS, client=client):
+            finals = [3.0, 1.0, 4.0, 0.0, 2.0, 5.0]  # in the order of their submission
+            await asyncio.gather(*(train(client, each, ends, reported) for each in finals))
+        return ends, reported
+
+    ends, reported = on_virtual_clock(scenario, [2] * 4)
+    assert ends[:3] == [0.0, 1.0, 2.0]
+    first = reported.index(0.0, max(i for i, r in enumerate(reported) if r == 0.0))
+    assert first < 0.7 * len(reported)
+    # All others had begun by then: none is left for later unseen.
+    assert set(reported[:first]) == set(ends)
+
+
+def test_other_work_does_not_pay_for_it():
+    async def scenario(client, cluster, plugin):
+        begin, ends, ready = time.monotonic(), [], {}
+
+        async def other():
+            async with slaq.job("other", client=client) as job:
+                for step in range(STEPS):
+                    names = [f"other-{step}-{part}" for part in range(8)]
+                    with tasks_of("other"):
+                        some = [client.submit(work, 0.25, key=name) for name in names]
+                    await client.gather(some)
+                    job.report(loss_of(9.0, step))
+            ready["other"] = time.monotonic() - begin
+
+        task = asyncio.create_task(other())
+        async with slaq.search("grid", steps=STEPS, client=client):
+            await asyncio.gather(*(train(client, each, ends) for each in range(5)))
+        ready["all"] = time.monotonic() - begin
+        await task
+        return ready
+
+    ready = on_virtual_clock(scenario, [2] * 4)
+    assert ready["other"] <= 1.1 * ready["all"]  # under plain Dask all six end together
+
+
+def fit(params: dict[str, float], data, go: str = "", steps: int = STEPS) -> float:
+    for step in range(steps):
+        if go and step == 2:
+            Event(go, client=get_client()).wait()
+        total = get_client().submit(inc, step, pure=False).result()
+        slaq.report(loss_of(params["lr"], total))
+    return params["lr"]
+
+
+@pytest.fixture
+def plugin(client):
+    client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
+
+
+def test_they_are_rows_of_its_table(client, plugin):
+    events = []
+    with (
+        captured_logger("dask_slaq") as log,
+        slaq.search("grid", steps=STEPS, callbacks=events.append) as search,
+    ):
+        futures = [
+            slaq.submit(fit, {"lr": lr}, np.ones(3), name=f"lr-{lr}", go="two")
+            for lr in (0.2, 0.1, 0.3)
+        ]
+        while len(search.trials()) < 3 or min(t["iteration"] for t in search.trials()) < 2:
+            time.sleep(0.02)
+        assert {t["state"] for t in search.trials()} == {"training"}
+        assert "3 train" in slaq.explain("grid")["text"]
+        assert slaq.status(client)["jobs"]["grid"]["iteration"] == 6
+        Event("two", client=client).set()
+        assert [future.result(60) for future in futures] == [0.2, 0.1, 0.3]
+    found = search.results()
+    assert found["params_lr"].tolist() == [0.1, 0.2, 0.3]
+    assert found["key"].tolist() == ["lr-0.1", "lr-0.2", "lr-0.3"]
+    assert found["iteration"].tolist() == [STEPS] * 3
+    assert set(found["state"]) == {"done"}
+    params, loss, future = search.best()
+    assert params == {"lr": 0.1, "go": "two"}
+    assert loss == pytest.approx(loss_of(0.1, STEPS))
+    assert future.result() == 0.1
+    assert search.curves().shape == (3, STEPS)
+    assert "no task was submitted" not in log.getvalue()
+    assert [sum(e["event"] == kind for e in events) for kind in ("begin", "report", "end")] == [
+        3, 3 * STEPS, 3,
+    ]  # fmt: skip
+
+
+def test_scores_are_higher_for_better_models(client, plugin):
+    with slaq.search("grid", steps=STEPS, maximize=True) as search:
+        futures = [slaq.submit(fit, {"lr": lr}, None, name=f"lr-{lr}") for lr in (1, 2, 3)]
+        assert [future.result(60) for future in futures] == [1, 2, 3]
+    assert search.best_params["lr"] == 3
+    assert search.results()["loss"].iloc[0] == pytest.approx(loss_of(3, STEPS))
+
+
+def test_models_without_hope_are_pruned(client, plugin):
+    with slaq.search("grid", steps=200, prune=True) as search:
+        futures = [
+            slaq.submit(fit, {"lr": lr}, None, name=f"lr-{lr}", steps=200) for lr in (0, 5, 9)
+        ]
+        assert futures[0].result(100) == 0
+        for future in futures[1:]:
+            with pytest.raises(Exception, match="was stopped"):
+                future.result(100)
+    states = {row["params"]["lr"]: row["state"] for row in search.trials()}
+    assert states == {0: "done", 5: "pruned", 9: "pruned"}
+
+
+def test_what_is_asked_of_a_search_is_asked_of_its_models(client, plugin):
+    with slaq.search("grid") as search:
+        futures = [slaq.submit(fit, {"lr": k}, None, name=f"m{k}", steps=10**6) for k in range(2)]
+        while min([future.job.iteration for future in futures]) < 2:
+            time.sleep(0.02)
+        search.pause()
+        assert {j["state"] for j in slaq.status(client)["jobs"].values()} == {"paused"}
+        search.resume()
+        search.stop()
+        for future in futures:
+            with pytest.raises(Exception, match="was stopped"):
+                future.result(60)
+    assert {row["state"] for row in search.trials()} == {"stopped"}
+
+
+def test_a_search_ends_with_its_last_model(client, plugin):
+    with slaq.search("grid") as search:
+        futures = [slaq.submit(fit, {"lr": k}, None, name=f"m{k}", go="end") for k in range(2)]
+    assert "grid" in slaq.status(client)["jobs"]
+    Event("end", client=client).set()
+    assert [future.result(60) for future in futures] == [0, 1]
+    while "grid" in slaq.status(client)["jobs"]:
+        time.sleep(0.02)
+    assert {row["state"] for row in search.trials()} == {"done"}
+
+
+def test_a_model_that_fails_is_a_row(client, plugin):
+    def fail():
+        slaq.report(1.0)
+        raise ZeroDivisionError
+
+    with slaq.search("grid") as search:
+        future = slaq.submit(fail, name="bad")
+        assert isinstance(future.exception(60), ZeroDivisionError)
+    assert [row["state"] for row in search.trials()] == ["failed"]
+
+
+def test_real_models_are_ranked_by_what_their_libraries_report(client, plugin):
+    pytest.importorskip("dask_ml")
+    import dask.array as da
+    from dask_ml.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    X = da.from_array(rng.normal(size=(400, 5)), chunks=(100, 5)).persist()
+    y = (X[:, 0] > 0).astype(int).persist()
+
+    def fit_one(C):
+        return LogisticRegression(C=C, solver="gradient_descent", max_iter=15).fit(X, y)
+
+    with slaq.search("grid") as search:
+        names = {C: f"C-{C}" for C in (0.01, 1.0, 100.0)}
+        futures = [slaq.submit(fit_one, C, name=name) for C, name in names.items()]
+        models = [future.result(100) for future in futures]
+    rows = {row["params"]["C"]: row for row in search.trials()}
+    assert all(rows[C]["iteration"] > 1 and rows[C]["state"] == "done" for C in names)
+    assert models[0].coef_.shape == (5,)
+
+
+def test_boosting_on_dask_is_a_model_of_a_search(client, plugin):
+    dask_xgboost = pytest.importorskip("xgboost.dask")
+    import dask.array as da
+
+    rng = np.random.default_rng(0)
+    X = da.from_array(rng.normal(size=(400, 5)), chunks=(100, 5)).persist()
+    y = (X[:, 0] > 0).astype(int).persist()
+
+    def fit_one(depth):
+        settings = {"objective": "binary:logistic", "max_depth": depth, "nthread": 1}
+        data = dask_xgboost.DaskDMatrix(client, X, y)
+        return dask_xgboost.train(client, settings, data, num_boost_round=6)
+
+    with slaq.search("boosting", steps=6) as search:
+        futures = [slaq.submit(fit_one, k, name=f"depth-{k}") for k in (1, 2, 3)]
+        found = [future.result(100)["booster"].num_boosted_rounds() for future in futures]
+    assert found == [6, 6, 6]
+    rows = {row["params"]["depth"]: row for row in search.trials()}
+    assert {k: (row["iteration"], row["state"]) for k, row in rows.items()} == {
+        k: (6, "done") for k in (1, 2, 3)
+    }
+    assert search.best_params == {"depth": min(rows, key=lambda k: rows[k]["loss"])}
