@@ -3,8 +3,6 @@
 from dask_slaq.core.scaling.demand import work_left as work_left
 from dask_slaq.core.scaling.keeping import Levels as Levels
 from dask_slaq.core.scaling.keeping import seconds_to_keep as seconds_to_keep
-from dask_slaq.core.scaling.terms import ScalingTerms as ScalingTerms
-from dask_slaq.core.scaling.terms import check_scaling as check_scaling
-from dask_slaq.core.scaling.terms import check_worth as check_worth
+from dask_slaq.core.scaling.words import in_words as in_words
 from dask_slaq.core.scaling.worth import Demand as Demand
 from dask_slaq.core.scaling.worth import Worth as Worth

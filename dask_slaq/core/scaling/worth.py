@@ -65,8 +65,8 @@ class Worth:
 
     >>> two = Demand(work=[600.0, 600.0], width=[8.0, 8.0], weight=[1.0, 1.0], worth=[1.0, 1.0])
     >>> worth = Worth(two, arrive=np.zeros(20), stays=np.zeros(20), threads=1, price=0.1 / 3600)
-    >>> worth.end[8], worth.end[16]  # seconds
-    (array([150., 150.]), array([75., 75.]))
+    >>> worth.end[[8, 16]].tolist()  # seconds
+    [[150.0, 150.0], [75.0, 75.0]]
     >>> worth.best()
     16
     """

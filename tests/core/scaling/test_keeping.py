@@ -38,9 +38,7 @@ def test_a_level_stays_for_its_time_and_none_is_missing(wanted, keep, stay):
                 begun.setdefault(k, now)
             elif k in begun:
                 begun.pop(k)
-        assert [levels.asked(k) is not None for k in range(1, 9)] == list(
-            np.arange(1, 9) <= target
-        )
+        assert [levels.asked(k) is not None for k in range(1, 9)] == list(np.arange(1, 9) <= target)
         top = [k for k in begun if now - last[k] < keep or now - begun[k] < stay]
         assert target == max([count, *top])
 

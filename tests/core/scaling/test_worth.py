@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import fair_fill
-from dask_slaq.core.scaling import Demand, Worth, check_scaling, check_worth
+from dask_slaq.core.scaling import Demand, Worth
+from dask_slaq.core.scaling_terms import check_scaling, check_worth
 
 number = st.floats(0.5, 500.0)
 job = st.tuples(number, st.integers(1, 40), st.sampled_from([1.0, 2.0, 0.5]))
@@ -90,9 +91,9 @@ def test_a_job_gets_no_more_workers_than_it_has_tasks_for():
     assert worth_of([(4000.0, 6.0, 1.0)]).best() == 3
 
 
-def test_without_workers_any_work_asks_for_one_unless_its_time_is_worth_nothing():
+def test_without_workers_any_work_asks_for_one():
     assert worth_of([(1.0, 1.0, 1.0)], here=0).best() == 1
-    assert worth_of([(1.0, 1.0, 1.0)], here=0, worth=0.0).best() == 0
+    assert worth_of([(1.0, 1.0, 1.0)], here=0, worth=1e-9).best() == 1
 
 
 def test_a_comparison_tells_what_is_saved_and_what_it_costs():
@@ -124,7 +125,7 @@ def test_wrong_terms_are_refused(wrong):
 
 def test_terms_are_read():
     found = check_scaling({"price": 0.1, "maximum": 8, "start-up": 60})
-    assert found == (0.1, 0, 8, 120.0, 60.0)
+    assert found == (0.1, 0, 8, 60.0, 60.0)
     assert math.isnan(check_worth(None)) and check_worth(3) == 3.0
     with pytest.raises(InvalidSetting, match="worth_per_hour"):
-        check_worth(-1)
+        check_worth(0)

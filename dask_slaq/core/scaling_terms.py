@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number, is_whole, shown
 
-__all__ = ["ScalingTerms", "check_scaling", "check_worth"]
+__all__ = ["ScalingTerms", "as_worth", "check_scaling", "check_worth"]
 
 #: Largest number of workers that is compared, and largest price and worth of an hour.
 MOST_WORKERS, MOST_PRICE = 1000, 1e9
@@ -21,7 +21,7 @@ class ScalingTerms(NamedTuple):
     price: float  # of one worker for an hour, in the unit in which people say what time is worth
     minimum: int = 0  # workers
     maximum: int = 64  # workers
-    stay: float = 120.0  # seconds for which a worker stays at least
+    stay: float = 60.0  # seconds for which a worker stays at least
     start_up: float = 30.0  # seconds from the request to the first task, until some have come
 
     @property
@@ -38,8 +38,10 @@ def check_scaling(value: object) -> ScalingTerms:
     for key in given:
         if key not in ScalingTerms._fields:
             allowed = ", ".join(name.replace("_", "-") for name in ScalingTerms._fields)
-            raise InvalidSetting(f"{shown(key)} is not a setting of scaling; allowed are: {allowed}")
-    price = given.get("price")
+            raise InvalidSetting(
+                f"{shown(key)} is not a setting of scaling; allowed are: {allowed}"
+            )
+    price: Any = given.get("price")
     if not (is_number(price) and 0 < price <= MOST_PRICE):
         raise InvalidSetting(
             f"price must be what a worker costs for an hour, a number > 0, not {shown(price)}"
@@ -70,12 +72,18 @@ def check_scaling(value: object) -> ScalingTerms:
     )
 
 
-def check_worth(value: object) -> float:
+def check_worth(value: Any) -> float:
     """Return what an hour of a job's time is worth, nan for None, or raise `InvalidSetting`."""
     if value is None:
         return math.nan
-    if not (is_number(value) and 0 <= value <= MOST_PRICE):  # type: ignore[operator]
+    if not (is_number(value) and 0 < value <= MOST_PRICE):
         raise InvalidSetting(
-            f"worth_per_hour must be a number >= 0 and at most {MOST_PRICE:g}, not {shown(value)}"
+            f"worth_per_hour must be a number > 0 and at most {MOST_PRICE:g}, not {shown(value)}"
         )
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
+
+
+def as_worth(worth_per_hour: Any) -> dict[str, float]:
+    """Return the setting of a job that says what its time is worth, none if it says nothing."""
+    check_worth(worth_per_hour)
+    return {} if worth_per_hour is None else {"worth_per_hour": float(worth_per_hour)}
