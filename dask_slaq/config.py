@@ -22,6 +22,7 @@ from dask.utils import parse_bytes, parse_timedelta
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.owners import OwnerTerms, check_owners
 from dask_slaq.core.policies import POLICIES
+from dask_slaq.core.scaling_terms import ScalingTerms, check_scaling
 from dask_slaq.core.settings import NORMALIZERS, NoticeTerms, check_limits, check_notify
 
 FILE = Path(__file__).with_name("slaq.yaml")
@@ -123,6 +124,13 @@ def _text(value: Any) -> str:
     return value
 
 
+def _scaling(value: Any) -> ScalingTerms:
+    times = ("stay", "start-up", "start_up")
+    if isinstance(value, Mapping):
+        value = {k: parse_timedelta(v) if k in times else v for k, v in value.items()}
+    return check_scaling(value)
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
         raise ValueError
@@ -189,6 +197,11 @@ class Settings:
     reserve: float = _setting(_number(0, math.nextafter(1, 0)), "a fraction in [0, 1)", float)
     ahead: float = _setting(_time(0, _HOUR), "a time from 0 to 1 hour, such as 25ms", str)
     keep_workers: float = _setting(_time(0, _HOUR), "a time from 0 to 1 hour, such as 5m")
+    scaling: ScalingTerms | None = _setting(
+        _or_null(_scaling),
+        "a mapping of price, minimum, maximum, stay and start-up, or null",
+        of_machine=True,
+    )
     instrument: bool = _setting(_flag, _FLAG)
     repairs: frozenset[str] = _setting(_repairs, f"true, false or a list of {', '.join(REPAIRS)}")
     history: int = _setting(_whole(1, 1_000_000), "a whole number from 1 to 1000000", int)

@@ -109,11 +109,10 @@ class Cluster:
             self.scheduler.address,
             nthreads=threads,
             resources=resources,
-            name=f"worker-{self._names}",
             memory_limit=0,
             dashboard=False,
             dashboard_address=":0",
-            **options,
+            **{"name": f"worker-{self._names}", **options},
         )
         _own_memory(worker)
         _take_time_to_send(worker, self._bandwidth)

@@ -39,6 +39,7 @@ from dask_slaq.core.errors import (
 )
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.reports import Iterations, as_loss, as_metrics, as_step, is_usable
+from dask_slaq.core.scaling_terms import as_worth
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -598,6 +599,7 @@ def job(
     kind: str | Mapping[str, Any] | None = None,
     owner: str | None = None,
     spare: bool = False,
+    worth_per_hour: float | None = None,
     client: Client | None = None,
 ) -> Job:
     """Create a job: a block of code whose Dask tasks and losses belong to one training run.
@@ -642,6 +644,10 @@ def job(
     spare : bool
         Whether a task that runs late gets a second copy on an idle thread; the first result counts.
         Only for tasks that may run twice.
+    worth_per_hour : float, optional
+        What it is worth that the job ends an hour sooner, in the unit of the price in the setting
+        ``slaq.scaling`` of the scheduler, which asks for workers by it. By default the job's time
+        is worth what its workers cost: to end 1 % sooner may cost 1 % more.
     client : distributed.Client, optional
         Client of the job. Defaults to the current client.
 
@@ -679,6 +685,7 @@ def job(
     check_job_settings(**settings)
     settings |= {"kind": check_kind(kind), "resources": check_resources(resources)}
     settings["spare"] = bool(spare)
+    settings |= as_worth(worth_per_hour)
     return Job(name, settings, check_owner(owner), client)
 
 

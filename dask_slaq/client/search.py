@@ -25,6 +25,7 @@ from dask_slaq.client.plotting import draw_search
 from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import InvalidSetting, SlaqError
+from dask_slaq.core.scaling_terms import as_worth
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -433,6 +434,7 @@ def search(
     latest: float | None = None,
     resources: Mapping[str, float] | None = None,
     owner: str | None = None,
+    worth_per_hour: float | None = None,
     client: Client | None = None,
 ) -> Search:
     """Create a search: a block in which many models are submitted, one task each.
@@ -491,7 +493,7 @@ def search(
         ``failed``, or ``dropped`` if the model begins again or is followed no more) and ``error``.
         They are called in a thread of this program, one event after the other. What they raise is
         logged once. At the end of the block they have had all events so far.
-    weight, min_share, max_share, latest, resources, owner, client
+    weight, min_share, max_share, latest, resources, owner, worth_per_hour, client
         As of `job`; the resources are what each task needs.
 
     Returns
@@ -546,6 +548,7 @@ def search(
         "resources": check_resources(resources),
         "search": asdict(options),
         **({"reattach": True} if reattach else {}),
+        **as_worth(worth_per_hour),
     }
     if some := check_callbacks(callbacks):
         settings["events"] = True

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
+    from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.pools import Pool, Pools
 
 __all__ = ["Scaling", "add_scaling"]
@@ -46,7 +47,8 @@ class Scaling:
     """Caps Dask's adaptive target to what jobs can use. Errors leave the target unchanged.
 
     `reports` has the number of reports of each job, and `keep` is the number of seconds without
-    tasks after which a job's data keeps no worker.
+    tasks after which a job's data keeps no worker. With `by_worth` the number of workers is what
+    pays, whatever Dask's target is, and these are the ones that are given back.
     """
 
     def __init__(
@@ -56,15 +58,18 @@ class Scaling:
         keep: float,
         is_active: Callable[[], bool],
     ) -> None:
+        self.by_worth: ByWorth | None = None
         self._pools, self._reports, self._keep, self._is_active = pools, reports, keep, is_active
         self._seen: dict[str, tuple[Any, float]] = {}  # by job: its progress, and since when
         self._logged = False
 
     def limit(self, target: int) -> int:
         """Return the number of workers to ask for instead of `target`, which is Dask's."""
-        if not self._active:
-            return target
         try:
+            if self.by_worth is not None and self._is_active():
+                return self.by_worth.target()
+            if not self._active:
+                return target
             self._look()
             return self._limited(target)
         except Exception:
@@ -73,9 +78,11 @@ class Scaling:
 
     def closable(self, workers: list[WorkerState]) -> list[WorkerState]:
         """Return the workers that may be closed: without data of a job that computes."""
-        if not self._active:
-            return workers
         try:
+            if self.by_worth is not None and self._is_active():
+                return self.by_worth.closable(workers)
+            if not self._active:
+                return workers
             busy = self.busy()
             owner = self._pools.tracker.owner
             return [
@@ -147,6 +154,14 @@ class Scaling:
         for room, allowed in by_group.values():
             unusable += int(max(allowed - max(room, 0), 0))
         return unusable
+
+    def usable(self, pool: Pool) -> int:
+        """Return the number of tasks of a job that run or could run on further workers."""
+        return (
+            max(self._possible(pool) - self._pools.limits.blocked(pool), 0)
+            + pool.demand
+            - len(pool.ready)
+        )
 
     def _possible(self, pool: Pool) -> int:
         """Return the number of ready tasks whose resources some worker has.

@@ -127,6 +127,7 @@ class ScheduledJobs:
             tell=self._tell,
         )
         self.resources: dict[str, dict[str, float]] = {}  # that each task of a job needs
+        self.worth: dict[str, float] = {}  # of an hour of a job's time, where it was told
         self.epochs = Epochs(settings.history)
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
@@ -163,6 +164,7 @@ class ScheduledJobs:
         owner: str = "",
         kind: Kind | None = None,
         within: str | None = None,
+        worth: float = math.nan,
         **given: Any,
     ) -> None:
         """Add a job. See `job` for its settings, which `validation.check_opening` checks."""
@@ -181,6 +183,8 @@ class ScheduledJobs:
         self._know(client, owner)
         self.epochs.begin(name, time())
         self.resources[name] = resources
+        if not math.isnan(worth):
+            self.worth[name] = worth
         self.reports[name] = 0
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         weight = given.get("weight", 1.0)
@@ -360,6 +364,7 @@ class ScheduledJobs:
     def _forget(self, name: str, heir: Pool | None, outcome: str | None = None) -> None:
         self.pools.remove(name, heir)
         self.resources.pop(name, None)
+        self.worth.pop(name, None)
         self.reports.pop(name, None)
         self._runs.pop(name, None)
         self.entered.pop(name, None)
@@ -458,6 +463,15 @@ class ScheduledJobs:
         more = None if iterations is None else before + iterations
         self.engine.set_max_iter(job, more)
 
+    def worth_of(self, name: str) -> float:
+        """Return what an hour of a job's time is worth; nan for what its workers cost."""
+        return self.worth.get(name, math.nan)
+
+    @property
+    def other_weight(self) -> float:
+        """Weight of tasks outside of jobs."""
+        return self._settings.other_weight
+
     def _latest_of(self, owner: str) -> float | None:
         return None if self.engine.owners is None else self.engine.owners.of(owner).latest
 
@@ -518,8 +532,8 @@ class ScheduledJobs:
     def contended(self) -> bool:
         """Whether tasks must be held: not for one job alone, nor under the policy ``none``.
 
-        They are in any case while a job is paused or waits for another one of its owner, or an
-        owner has a limit.
+        They are while workers drain, and in any case while a job is paused or waits for another one
+        of its owner, or an owner has a limit.
         """
         groups = self.pools.groups.values()
         limited = any(group.most < math.inf or group.resources for group in groups)
@@ -527,6 +541,8 @@ class ScheduledJobs:
             return True
         if not self.engine.traits.holds_tasks:
             return False
+        if self.pools.draining:
+            return True
         strict = not self._settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()
         )
@@ -559,7 +575,7 @@ class ScheduledJobs:
     def decide(self) -> None:
         """Decide, and apply the grants to the pools."""
         engine, pools, running = self.engine, self.pools, self.scheduler.running
-        workers = {ws.address: ws.nthreads for ws in running}
+        workers = {ws.address: ws.nthreads for ws in running if ws.address not in pools.draining}
         if not (pools.pools and workers):
             return
         self._reserve(sum(workers.values()))

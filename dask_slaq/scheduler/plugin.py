@@ -30,6 +30,7 @@ from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, OUTSIDE
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
+from dask_slaq.scheduler.by_worth import ByWorth
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
 from dask_slaq.scheduler.host_speeds import HostSpeeds
@@ -242,6 +243,10 @@ class SlaqPlugin(SchedulerPlugin):
         self.scaling = Scaling(
             self.pools, self.jobs.reports, chosen.keep_workers, lambda: self.is_active
         )
+        if chosen.scaling is not None:
+            self.scaling.by_worth = ByWorth(
+                chosen.scaling, self.jobs, self.searches, self.scaling.usable, self.changed
+            )
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()

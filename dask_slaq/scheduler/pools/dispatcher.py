@@ -11,7 +11,7 @@ from dask_slaq.core.dispatch import Inputs, Order, Pinned, Place, Turn, decide
 from dask_slaq.scheduler.pools.slots import has_thread, load
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler
+    from distributed.scheduler import Scheduler, WorkerState
 
     from dask_slaq.core.dispatch import Choice, Contender, Entry, Key, Kind
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
@@ -36,10 +36,22 @@ class Dispatcher:
         # Workers with a free thread that the last dispatch left over, by address. They are open
         # until something changes there.
         self._spare: dict[str, Place] = {}
+        self.draining: Collection[str] = ()  # workers that get no further task
         self.left: set[str] = set()  # workers at which the next dispatch has to look again
         self.again: dict[str, float] = {}  # seconds until others may be sent a task
         self.kept = False  # whether it kept slots for a job that is about to come back
         self.later = math.inf  # seconds until a task may move to a thread that it left over
+
+    def is_open(self, ws: WorkerState) -> bool:
+        """Return whether a worker may get tasks."""
+        return ws in self.scheduler.running and ws.address not in self.draining
+
+    @property
+    def running(self) -> set[WorkerState]:
+        """Workers that may get tasks."""
+        if not self.draining:
+            return self.scheduler.running
+        return {ws for ws in self.scheduler.running if ws.address not in self.draining}
 
     def key(self, pool: Contender) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served."""
@@ -68,12 +80,12 @@ class Dispatcher:
         for address in addresses:
             self._spare.pop(address, None)
             ws = scheduler.workers.get(address)
-            if ws is None or ws not in scheduler.running:
+            if ws is None or not self.is_open(ws):
                 continue
             place = seen[address] = self.sent.place(ws, now)
             if place.has_thread or (order.wants(place) and place.has_slot()):
                 open_.append(place)
-        running = {ws.address for ws in scheduler.running} if self._spare else ()
+        running = {ws.address for ws in self.running} if self._spare else ()
         for address, place in self._spare.items():  # nothing changed there
             if address in running:
                 place.now = now
@@ -107,13 +119,13 @@ class Dispatcher:
             found = places.get(address)
             if found is None:
                 ws = scheduler.workers.get(address)
-                if ws is None or ws not in scheduler.running:
+                if ws is None or not self.is_open(ws):
                     return None
                 found = places[address] = self.sent.place(ws, now)
             return found
 
         def free(kinds: Collection[Kind]) -> tuple[int, int]:
-            fits = [ws for ws in scheduler.running if any(kind.allows(ws) for kind in kinds)]
+            fits = [ws for ws in self.running if any(kind.allows(ws) for kind in kinds)]
             there = (places[ws.address].load if ws.address in places else load(ws) for ws in fits)
             idle = sum(max(ws.nthreads - n, 0) for ws, n in zip(fits, there, strict=True))
             return idle, sum(ws.nthreads for ws in fits)
@@ -129,9 +141,9 @@ class Dispatcher:
             {place.address: place for place in open_},
             now,
             scheduler.total_nthreads,
-            len(scheduler.running),
+            len(self.running),
             place_of,
-            lambda: scheduler.running,
+            lambda: self.running,
             free,
             inputs,
             self.limits.room_in_pools,

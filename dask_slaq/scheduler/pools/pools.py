@@ -112,6 +112,18 @@ class Pools:
         self._steps = Steps(fail)
         self._held_since = self._hold_until = 0.0
 
+    @property
+    def draining(self) -> Collection[str]:
+        """Addresses of the workers that get no further task, because they are to be closed."""
+        return self.dispatcher.draining
+
+    def drain(self, workers: Collection[str]) -> None:
+        """Send no further task to some `workers`, and to all others again."""
+        before, self.dispatcher.draining = self.draining, workers
+        for address in before:
+            if address not in workers and address in self.scheduler.workers:
+                self.slots_changed(address)
+
     # Jobs come and go
 
     def add(
@@ -386,7 +398,7 @@ class Pools:
 
     def _stranded(self, pools: Iterable[Pool]) -> list[Pool]:
         """Return the pools that have a task that could use a free thread."""
-        free = [ws for ws in self.scheduler.running if has_thread(ws)]
+        free = [ws for ws in self.dispatcher.running if has_thread(ws)]
         if not free or self.dispatcher.kept:
             return []
         busy = any(ws.processing for ws in self.scheduler.workers.values())

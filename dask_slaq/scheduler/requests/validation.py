@@ -11,6 +11,7 @@ from typing import Any
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.reports import as_metrics, as_step
+from dask_slaq.core.scaling_terms import check_worth
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -29,9 +30,12 @@ logger = logging.getLogger(__name__)
 ALLOWED = (
     *("weight", "min_share", "max_share", "latest", "target", "max_iter", "gang", "resources"),
     *("run", "owner", "target_kind", "by", "stop", "kind", "search", "within", "reattach"),
-    "events",
+    *("events", "worth_per_hour"),
 )
-_CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within", "reattach", "events")
+_CHECKED_HERE = (
+    *("resources", "run", "owner", "kind", "search", "within", "reattach", "events"),
+    "worth_per_hour",
+)
 #: What the message of a trial says, and what it does from then on.
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
@@ -75,6 +79,7 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
         "within": within,
         "reattach": bool(given.get("reattach")),
         "events": bool(given.get("events")),
+        "worth": check_worth(given.get("worth_per_hour")),
     }
 
 

@@ -217,6 +217,7 @@ class Searches:
         self._is_active, self._fail = is_active, fail
         self.running: dict[str, Search] = {}
         self._with_job: dict[str, Search] = {}  # searches whose models are jobs, by these
+        self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
         self.ended = EndedSearches()
         self._let_move, self._tell_client = let_move, tell_client
         self.kept = KeptSearches(scheduler, self._end_kept)
@@ -996,7 +997,7 @@ class Searches:
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
             crowded, admits = self._memory_room(search, ws)
-            closing = may_move and ws.status != Status.running
+            closing = may_move and (ws.status != Status.running or address in self.draining)
             leaves = closing or (cheap and self._fits(search, ws) and admits < LEAST * ws.nthreads)
             if leaves:
                 admits = MANY

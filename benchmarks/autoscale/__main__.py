@@ -1,0 +1,107 @@
+"""``python -m benchmarks.autoscale``: how many workers, on the virtual clock.
+
+People come over an hour or two, quiet and busy, with trainings, searches, batches and notebooks. A
+worker has two threads and computes 30 s after it was asked for. ``fixed`` is a cluster of one size,
+``adaptive`` Dask's own number of workers, and ``worth`` that of the setting slaq.scaling. Of the
+others, the cheapest of several sizes and settings is shown that is as fast as ``worth`` (t90 and
+completion within 5 %), or the fastest one if none is. All have the plugin.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from benchmarks import virtual
+from benchmarks.autoscale.lists import LISTS, QUICK
+from benchmarks.autoscale.running import Way, run
+from benchmarks.common.results import Names, give, json_option
+
+#: Sizes and settings of which the best one counts.
+FIXED = [Way("fixed", n) for n in (4, 6, 8, 10, 12, 16)]
+ADAPTIVE = [
+    Way("adaptive", target_duration=seconds, wait_count=wait)
+    for seconds, wait in ((5.0, 3), (5.0, 60), (1.0, 60), (30.0, 60), (60.0, 3))
+]
+WORTH = [Way("worth")]
+KEYS = ("worker_hours", "t90_mean_s", "completion_mean_s", "starts")
+#: Times that differ by less count as equal.
+EQUAL = 1.05
+
+
+@click.command(help=__doc__)
+@click.option("--lists", type=Names("list", LISTS), help="Lists, comma-separated; all by default.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
+@click.option("--quick", is_flag=True, help="One list, and one size and setting of each way.")
+@click.option("--worth", multiple=True, type=float, help="Also with this worth of an hour.")
+@json_option
+def main(
+    lists: list[str] | None,
+    seed: int,
+    processes: int,
+    quick: bool,
+    worth: tuple[float, ...],
+    output: str | None,
+) -> None:
+    """Run the benchmark."""
+    names = lists or list(QUICK if quick else LISTS)
+    ways = [*FIXED, *ADAPTIVE, *WORTH, *(Way("worth", worth=each) for each in worth)]
+    if quick:
+        ways = [Way("fixed", 8), Way("adaptive"), Way("worth")]
+    plan = [(name, seed, way) for name in names for way in ways]
+    rows: dict[str, dict[Way, dict[str, Any]]] = {}
+    with virtual.pool(processes) as pool:
+        for (name, _, way), row in zip(plan, pool.map(run, *zip(*plan, strict=True)), strict=True):
+            rows.setdefault(name, {})[way] = row
+            print(_line(name, f"{way.kind}: {way.label}", row), file=sys.stderr, flush=True)
+    found = {name: choose(some) for name, some in rows.items()}
+    give(found, output, table(found))
+
+
+def choose(rows: Mapping[Way, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the row of each kind of way that counts; see the module."""
+    ours = next(row for way, row in rows.items() if way.kind == "worth")
+    found = {}
+    for kind in ("fixed", "adaptive", "worth"):
+        some = {way: row for way, row in rows.items() if way.kind == kind}
+        fast = [way for way, row in some.items() if _is_as_fast(row, ours)]
+        if fast:
+            best = min(fast, key=lambda way: some[way]["worker_hours"])
+        else:
+            best = min(some, key=lambda way: some[way]["completion_mean_s"])
+        if kind == "worth":
+            best = next(iter(some))
+        found[kind] = {**{key: some[best][key] for key in KEYS}, "settings": best.label}
+    return found
+
+
+def _is_as_fast(row: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    times = ("t90_mean_s", "completion_mean_s")
+    return all(ours[key] is None or row[key] <= EQUAL * ours[key] for key in times)
+
+
+_FORM = "{:10} {:38} {:>8} {:>8} {:>10} {:>7}"
+
+
+def _line(name: str, way: str, row: Mapping[str, Any]) -> str:
+    hours, t90, end, starts = (row[key] for key in KEYS)
+    return _FORM.format(
+        name, way, f"{hours:.2f}", "-" if t90 is None else f"{t90:.0f}", f"{end:.0f}", starts
+    )
+
+
+def table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """Return the figures of all lists as a table."""
+    lines = [_FORM.format("list", "way", "hours", "t90/s", "ended/s", "starts")]
+    for name, ways in found.items():
+        lines += [_line(name, f"{way}: {row['settings']}", row) for way, row in ways.items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Work that running jobs have left, whatever is known of their length."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_slaq.core.forecast import Forecast, ending, unreported
+from dask_slaq.core.gains import END, iterations_to_target
+from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.core.jobs import Jobs
+
+__all__ = ["work_left"]
+
+
+def work_left(jobs: Jobs, forecast: Forecast) -> tuple[FloatArray, FloatArray]:
+    """Return the core-seconds (n_jobs,) that jobs have left, and the threads that they can use.
+
+    `forecast` has the jobs that report. A job of unknown length has the iterations after which its
+    loss hardly falls any more; without a forecast it goes on for as long as it has. A job that
+    never had a task that ended has nan.
+    """
+    order = jobs.order()
+    rows, at = order.rows, order.reporting
+    column, seen = jobs.table.column, jobs.runtimes.column
+    speeds, attained = jobs.runtimes.speeds(rows), seen["attained"][rows]
+    left = jobs.total(rows, speeds.work) - attained
+    done = np.divide(attained, speeds.work, out=np.zeros(len(rows)), where=speeds.work > 0)
+    most = jobs.ahead(rows[at])
+    curve = ending(unreported(forecast, done[at]), most)
+    ahead = iterations_to_target(curve, column["target"][rows][at], done[at], END, most)
+    by_curve = np.full(len(rows), np.inf)
+    known = speeds.work[at] > 0
+    by_curve[at[known]] = (ahead * speeds.work[at])[known]
+    submitted = column["submitted"][rows]
+    so_far = np.where(attained > 0, attained, np.nan)
+    unknown = np.where(np.isnan(submitted), so_far, submitted)
+    for other in (by_curve, unknown):
+        left = np.where(np.isfinite(left), left, other)
+    # Between two iterations there are no tasks for a moment.
+    tasks = np.maximum(column["demand"][rows], np.round(column["fair_width"][rows]))
+    trains = column["reports"][rows] & (seen["reports"][rows] > 0)
+    tasks = np.where(trains, np.maximum(tasks, speeds.width), tasks)
+    width = np.minimum(np.minimum(tasks, column["most"][rows]), speeds.efficient)
+    return left, np.where(column["paused"][rows], 0.0, width)

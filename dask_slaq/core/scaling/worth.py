@@ -1,0 +1,199 @@
+"""What each number of workers costs, and what the time is worth that it saves.
+
+For every number at once, the jobs are run to their ends on paper: they share the threads fairly, as
+on the fair clock, each on as many as it has tasks, and new workers come after their start-up time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dask_slaq.core.job_arrays import FloatArray
+
+__all__ = ["Demand", "Worth"]
+
+#: Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are then.
+EVENTS = 48
+#: Least work that counts, in core-seconds, and threads that count as none.
+INSTANT, NONE = 1e-9, 1e-9
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What jobs still need. Arrays are (n_jobs,).
+
+    `work` is in core-seconds, `width` the threads that a job can use, `weight` its part of a fair
+    cluster, and `worth` what an hour of its time is worth; nan where it is worth what its workers
+    cost.
+    """
+
+    work: FloatArray
+    width: FloatArray
+    weight: FloatArray
+    worth: FloatArray
+
+    def __post_init__(self) -> None:
+        for name in ("work", "width", "weight", "worth"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is any work."""
+        return bool(((self.work > INSTANT) & (self.width > 0)).any())
+
+    def waiting(self) -> Demand:
+        """Return the demand without jobs that have nothing to run."""
+        some = (self.work > INSTANT) & (self.width > 0)
+        return Demand(self.work[some], self.width[some], self.weight[some], self.worth[some])
+
+
+class Worth:
+    """Costs of 0, 1, 2, ... workers for some demand.
+
+    `arrive` (n_workers,) is the seconds until each worker computes, increasing: 0 for those that
+    are there. `stays` (n_workers,) is the seconds for which each costs at least. A worker has
+    `threads`, and costs `price` per second from now on until it is no longer of use.
+
+    The worth of time is what jobs lose by ending later. A job with a worth per hour loses that much
+    in each hour. For any other, to end a percent sooner is worth a percent of what its work costs:
+    so it gets another worker as long as that makes it sooner by a greater part than dearer.
+
+    >>> two = Demand(work=[600.0, 600.0], width=[8.0, 8.0], weight=[1.0, 1.0], worth=[1.0, 1.0])
+    >>> worth = Worth(two, arrive=np.zeros(20), stays=np.zeros(20), threads=1, price=0.1 / 3600)
+    >>> worth.end[[8, 16]].tolist()  # seconds
+    [[150.0, 150.0], [75.0, 75.0]]
+    >>> worth.best()
+    16
+    """
+
+    def __init__(
+        self,
+        demand: Demand,
+        arrive: FloatArray,
+        stays: FloatArray,
+        threads: float,
+        price: float,
+    ) -> None:
+        self.demand, self.price, self.threads = demand, price, threads
+        self._arrive, self._stays = np.asarray(arrive, float), np.asarray(stays, float)
+        # Seconds (n_workers + 1, n_jobs) until jobs end, and those (n_workers + 1,) of all workers.
+        self.end, self.paid = self._run()
+
+    def _run(self) -> tuple[FloatArray, FloatArray]:
+        demand, arrive = self.demand, self._arrive
+        count = np.arange(len(arrive) + 1)
+        rows, jobs = len(count), len(demand.work)
+        there = count[:, None] > np.arange(len(arrive))  # (rows, workers)
+        left = np.tile(demand.work, (rows, 1))
+        end, until = np.zeros((rows, jobs)), np.zeros((rows, len(arrive)))
+        at = np.zeros(rows)
+        fill = _Fill(demand.weight, demand.width)
+        for turn in range(EVENTS, 0, -1):
+            alive = left > INSTANT
+            if not alive.any():
+                break
+            here = there & (arrive <= at[:, None])
+            share = fill(alive, self.threads * here.sum(axis=1))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                to_end = np.where(alive & (share > NONE), left / share, np.inf)
+            coming = np.where(there & ~here, arrive - at[:, None], np.inf).min(
+                axis=1, initial=np.inf
+            )
+            step = np.minimum(to_end.min(axis=1, initial=np.inf), coming)
+            # What is left over after the last turn goes on as it is; nothing ends without workers.
+            last = turn == 1
+            used = np.ceil(share.sum(axis=1) / self.threads - 1e-6)
+            busy = there & (np.arange(len(arrive)) < used[:, None])
+            if last:
+                end = np.where(alive, at[:, None] + to_end, end)
+                longest = np.where(alive & np.isfinite(to_end), to_end, 0.0).max(axis=1, initial=0)
+                until = np.where(busy, (at + longest)[:, None], until)
+                break
+            goes = np.isfinite(step)
+            step = np.where(goes, step, 0.0)
+            left = np.where(alive, np.maximum(left - share * step[:, None], 0.0), 0.0)
+            left[left <= 1e-9 * demand.work] = 0.0
+            at = at + step
+            until = np.where(busy & (step > 0)[:, None], at[:, None], until)
+            end = np.where(alive, np.where(goes[:, None], at[:, None], np.inf), end)
+            left[~goes] = 0.0
+        paid = np.where(there, np.maximum(until, self._stays), 0.0).sum(axis=1)
+        return end, paid
+
+    @cached_property
+    def money(self) -> FloatArray:
+        """What all workers (n_workers + 1,) cost until they are no longer of use."""
+        return self.price * self.paid
+
+    @cached_property
+    def time(self) -> FloatArray:
+        """What jobs lose by their time with each number of workers; inf if they never end."""
+        demand = self.demand
+        told = np.isfinite(demand.worth)
+        rate = np.where(told, np.nan_to_num(demand.worth) / 3600.0, 0.0)
+        own = np.where(told, 0.0, self.price * demand.work / self.threads)
+        end = np.maximum(np.where(np.isinf(self.end), 1.0, self.end), 1e-3)
+        lost = np.where(np.isinf(self.end) & (rate + own > 0), np.inf, rate * end)
+        total: FloatArray = (lost + own * np.log(end)).sum(axis=1)
+        return total
+
+    def best(self, least: int = 0, most: int | None = None) -> int:
+        """Return the number of workers from `least` to `most` at which time and money cost least.
+
+        Of several it is the fewest.
+        """
+        most = len(self._arrive) if most is None else min(most, len(self._arrive))
+        total = (self.money + self.time)[least : most + 1]
+        if not len(total) or not np.isfinite(total).any():
+            return max(least, 0) if not len(total) else most
+        return least + int(np.argmin(total))
+
+    def compare(self, fewer: int, more: int) -> dict[str, Any]:
+        """Return what is gained by `more` workers instead of `fewer`.
+
+        ``seconds`` is what all jobs together end sooner, ``jobs`` how many do, ``last`` what the
+        last one does; ``worth`` of these and ``cost`` of the workers are in the unit of the price.
+        Seconds are inf for jobs that otherwise never end.
+        """
+        with np.errstate(invalid="ignore"):
+            sooner = np.nan_to_num(self.end[fewer] - self.end[more], nan=0.0, posinf=np.inf)
+            worth = self.time[fewer] - self.time[more]
+        last = self.end[fewer].max(initial=0.0) - self.end[more].max(initial=0.0)
+        return {
+            "seconds": float(sooner.sum()),
+            "jobs": int((np.abs(sooner) >= 0.5).sum()),
+            "last": 0.0 if math.isnan(last) else float(last),
+            "worth": 0.0 if math.isnan(worth) else float(worth),
+            "cost": float(self.money[more] - self.money[fewer]),
+        }
+
+
+class _Fill:
+    """Fair shares of several numbers of threads at once; see `fair_fill`."""
+
+    def __init__(self, weight: FloatArray, width: FloatArray) -> None:
+        self._order = np.argsort(width / weight)
+        self._back = np.argsort(self._order)
+        self._weight, self._width = weight[self._order], width[self._order]
+
+    def __call__(self, alive: Any, threads: FloatArray) -> FloatArray:
+        """Return the shares (n_rows, n_jobs) of `threads` (n_rows,) for jobs that are `alive`."""
+        alive = alive[:, self._order]
+        weight, width = self._weight * alive, self._width * alive
+        # The first jobs in this order get all that they can use, the others go by weight.
+        full = np.cumsum(width, axis=1) - width
+        rest = np.cumsum(weight[:, ::-1], axis=1)[:, ::-1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level = np.where(rest > 0, (threads[:, None] - full) / rest, np.inf)
+            fits = (level * self._weight <= self._width) & alive
+        # The first that gets less than it can use tells how much a weight of one gets.
+        first = np.take_along_axis(level, fits.argmax(axis=1)[:, None], axis=1)
+        first = np.where(fits.any(axis=1)[:, None], np.maximum(first, 0.0), 1e300)
+        share = np.minimum(width, weight * first)
+        found: FloatArray = share[:, self._back]
+        return found

@@ -1,0 +1,89 @@
+"""Settings of workers by worth, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import is_number, is_whole, shown
+
+__all__ = ["ScalingTerms", "as_worth", "check_scaling", "check_worth"]
+
+#: Largest number of workers that is compared, and largest price and worth of an hour.
+MOST_WORKERS, MOST_PRICE = 1000, 1e9
+
+
+class ScalingTerms(NamedTuple):
+    """What workers cost, and how many there may be."""
+
+    price: float  # of one worker for an hour, in the unit in which people say what time is worth
+    minimum: int = 0  # workers
+    maximum: int = 64  # workers
+    stay: float = 60.0  # seconds for which a worker stays at least
+    start_up: float = 30.0  # seconds from the request to the first task, until some have come
+
+    @property
+    def per_second(self) -> float:
+        """Price of one worker for a second."""
+        return self.price / 3600.0
+
+
+def check_scaling(value: object) -> ScalingTerms:
+    """Return the settings in ``slaq.scaling``, with times in seconds, or raise `InvalidSetting`."""
+    if not isinstance(value, Mapping):
+        raise InvalidSetting(f"it must be a mapping with a price, not {shown(value)}")
+    given = {str(key).replace("-", "_"): number for key, number in value.items()}
+    for key in given:
+        if key not in ScalingTerms._fields:
+            allowed = ", ".join(name.replace("_", "-") for name in ScalingTerms._fields)
+            raise InvalidSetting(
+                f"{shown(key)} is not a setting of scaling; allowed are: {allowed}"
+            )
+    price: Any = given.get("price")
+    if not (is_number(price) and 0 < price <= MOST_PRICE):
+        raise InvalidSetting(
+            f"price must be what a worker costs for an hour, a number > 0, not {shown(price)}"
+        )
+    terms = ScalingTerms(**{"price": float(price), **{k: given[k] for k in given if k != "price"}})
+    for key in ("minimum", "maximum"):
+        count = getattr(terms, key)
+        if not (is_whole(count, 0) and count <= MOST_WORKERS):
+            raise InvalidSetting(
+                f"{key} must be a whole number of workers from 0 to {MOST_WORKERS}, "
+                f"not {shown(count)}"
+            )
+    if terms.minimum > terms.maximum or terms.maximum < 1:
+        raise InvalidSetting(
+            f"maximum must be at least 1 and at least the minimum, not {terms.maximum} with a "
+            f"minimum of {terms.minimum}"
+        )
+    for key in ("stay", "start_up"):
+        seconds = getattr(terms, key)
+        if not (is_number(seconds) and 0 <= seconds <= 86_400):
+            name = key.replace("_", "-")
+            raise InvalidSetting(f"{name} must be a time from 0 to 1 day, not {shown(seconds)}")
+    return terms._replace(
+        minimum=int(terms.minimum),
+        maximum=int(terms.maximum),
+        stay=float(terms.stay),
+        start_up=float(terms.start_up),
+    )
+
+
+def check_worth(value: Any) -> float:
+    """Return what an hour of a job's time is worth, nan for None, or raise `InvalidSetting`."""
+    if value is None:
+        return math.nan
+    if not (is_number(value) and 0 < value <= MOST_PRICE):
+        raise InvalidSetting(
+            f"worth_per_hour must be a number > 0 and at most {MOST_PRICE:g}, not {shown(value)}"
+        )
+    return float(value)
+
+
+def as_worth(worth_per_hour: Any) -> dict[str, float]:
+    """Return the setting of a job that says what its time is worth, none if it says nothing."""
+    check_worth(worth_per_hour)
+    return {} if worth_per_hour is None else {"worth_per_hour": float(worth_per_hour)}

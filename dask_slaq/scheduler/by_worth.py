@@ -1,0 +1,298 @@
+"""Workers by worth on a scheduler: what its jobs need, how many workers pay, which go first."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from statistics import median
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from distributed.core import Status
+
+from dask_slaq.core.dispatch import Kind
+from dask_slaq.core.scaling import (
+    Demand,
+    Levels,
+    Worth,
+    in_words,
+    seconds_to_keep,
+    work_left,
+)
+from dask_slaq.core.scaling_terms import ScalingTerms
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState, WorkerState
+
+    from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.pools import Pool
+    from dask_slaq.scheduler.trials import Searches
+
+__all__ = ["ByWorth"]
+
+#: Seconds that a task of unknown duration is taken to need at least; otherwise it takes as long
+#: again as it has.
+SHORT = 0.5
+#: Start-ups that are remembered.
+REMEMBERED = 9
+#: Part of the workers' memory above which Dask asks for more of them.
+FULL = 0.6
+
+
+class _Need(NamedTuple):
+    """What one job still needs; see `Demand`."""
+
+    name: str
+    work: float
+    width: float
+    weight: float
+    worth: float
+
+
+class ByWorth:
+    """Number of workers that pays for the jobs of a scheduler, and those to be given back."""
+
+    def __init__(
+        self,
+        terms: ScalingTerms,
+        jobs: ScheduledJobs,
+        searches: Searches,
+        usable: Callable[[Pool], int],
+        changed: Callable[[], None],
+    ) -> None:
+        self._changed = changed
+        self.terms = terms
+        self._jobs, self._searches, self._usable = jobs, searches, usable
+        self._scheduler, self._pools = jobs.scheduler, jobs.pools
+        self._levels = Levels()
+        self._threads = 1.0  # of a worker
+        self._since: dict[str, float] = {}  # when work of unknown duration was first seen
+        self._joined: dict[str, float] = {}
+        self._start_ups: deque[float] = deque(maxlen=REMEMBERED)
+        self._absent: dict[int, float] = {}  # levels that have not come, and when they were asked
+        self._lost = 1.0  # what is lost while one waits for a worker, in workers
+        self.draining: set[str] = set()  # workers that get no further task
+        self._target = terms.minimum
+        self._wanted = terms.minimum
+
+    @property
+    def start_up(self) -> float:
+        """Expected seconds from the request of a worker until it computes."""
+        return median(self._start_ups) if self._start_ups else self.terms.start_up
+
+    def target(self) -> int:
+        """Return how many workers there are to be, and choose those to be given back."""
+        now, terms = monotonic(), self.terms
+        here = self._look(now)
+        needs = list(self._needs(now))
+        self._wanted = self._best(self._worth(needs, terms.maximum, now))
+        if needs:
+            told = [need.worth for need in needs if not math.isnan(need.worth)]
+            rates = sum(told) / terms.price + (len(told) < len(needs))
+            self._lost = rates / max(self._wanted, 1)
+        again = self.start_up * (1.0 + self._lost)
+        keep = seconds_to_keep(self._levels.pauses, again)
+        target = self._levels.update(self._wanted, now, keep, terms.stay)
+        self._target = min(max(target, terms.minimum), max(terms.maximum, self._wanted))
+        for level in [k for k in self._absent if k > self._target]:
+            del self._absent[level]
+        for level in range(len(here) + 1, self._target + 1):
+            self._absent.setdefault(level, now)
+        self._choose(here, now)
+        return self._target
+
+    def _look(self, now: float) -> list[WorkerState]:
+        """Note which workers have come and gone. Returns those that are there."""
+        workers = self._scheduler.workers
+        here = list(workers.values())
+        if here:
+            self._threads = sum(ws.nthreads for ws in here) / len(here)
+        self._joined = {address: self._joined.get(address, now) for address in workers}
+        for level in [k for k in self._absent if k <= len(here)]:
+            self._start_ups.append(now - self._absent.pop(level))
+        return here
+
+    def _needs(self, now: float) -> Iterator[_Need]:
+        """Yield what each job needs, and all tasks outside of jobs together."""
+        jobs, engine = self._jobs, self._jobs.engine
+        unknown: set[str] = set()
+        order = engine.jobs.order()
+        if order.names:
+            work, width = work_left(engine.jobs, engine._predictor.forecast(order.reported))
+            weight = engine.jobs.table.column["weight"][order.rows]
+            for i, name in enumerate(order.names):
+                pool = jobs.pools.pools[name]
+                tasks = len(pool.unfinished)
+                left, wide = work.item(i), width.item(i)
+                if not jobs.reports.get(name):  # it goes by its tasks
+                    wide = min(float(self._usable(pool)), engine.jobs[name].max_share or math.inf)
+                search = self._searches.running.get(name)
+                if search is not None:
+                    left, wide = self._of_search(search, tasks), min(wide or tasks, tasks)
+                if pool.paused or not (wide or tasks):
+                    continue
+                if math.isnan(left):
+                    left = self._expected(pool.unfinished, now, unknown)
+                yield _Need(name, left, wide, weight.item(i), jobs.worth_of(name))
+        if outside := list(self._outside()):
+            seconds = self._expected(outside, now, unknown)
+            yield _Need("", seconds, float(len(outside)), jobs.other_weight, math.nan)
+        self._since = {name: at for name, at in self._since.items() if name in unknown}
+
+    def _expected(self, tasks: Iterable[TaskState], now: float, unknown: set[str]) -> float:
+        """Return the core-seconds that tasks take by what Dask knows of others of their names."""
+        seconds = 0.0
+        for ts in tasks:
+            known = ts.prefix.duration_average
+            if known < 0:  # none has ended: as long again as it has taken
+                unknown.add(ts.prefix.name)
+                known = max(now - self._since.setdefault(ts.prefix.name, now), SHORT)
+            seconds += known
+        return seconds
+
+    @staticmethod
+    def _of_search(search: Any, tasks: int) -> float:
+        """Return the core-seconds that the models of a search have left; nan if unknown."""
+        trials = search.trials
+        one = trials.seconds_of_one()
+        if not one:
+            return math.nan
+        begun = [trial for trial in trials.alive.values() if trial.reports]
+        left = sum(map(trials.seconds_left, begun))
+        return float(left + max(tasks - len(begun), 0) * one)
+
+    def _outside(self) -> Iterator[TaskState]:
+        """Yield the tasks that wait or run and belong to no job."""
+        scheduler, owner = self._scheduler, self._pools.tracker.owner
+        running = (ts for ws in scheduler.workers.values() for ts in ws.processing)
+        for ts in chain(scheduler.queued, scheduler.unrunnable, running):
+            if ts.key not in owner:
+                yield ts
+
+    def _worth(self, needs: list[_Need], most: int, now: float) -> Worth:
+        """Return what up to `most` workers cost, of which some are there and some have to come."""
+        demand = Demand(*(np.array([n[k] for n in needs], float) for k in range(1, 5)))
+        if needs and self._jobs.engine.owners is not None:
+            demand = self._within_limits(needs, demand)
+        demand = demand.waiting()
+        stay, start = self.terms.stay, self.start_up
+        here = sorted(self._joined.values())[:most]
+        arrive, stays = [0.0] * len(here), [max(at + stay - now, 0.0) for at in here]
+        for level in range(len(here) + 1, most + 1):
+            asked = self._absent.get(level)
+            # One that is late may come at any time, or not at all: half of its time again.
+            seconds = start if asked is None else max(asked + start - now, start / 2)
+            arrive.append(max(seconds, arrive[-1] if arrive else 0.0))
+            stays.append(arrive[-1] + stay)
+        return Worth(
+            demand, np.array(arrive), np.array(stays), self._threads, self.terms.per_second
+        )
+
+    def _within_limits(self, needs: list[_Need], demand: Demand) -> Demand:
+        """Return the demand within the threads that owners may use."""
+        engine, owners = self._jobs.engine, self._jobs.engine.owners
+        width = demand.width.copy()
+        of = [engine.jobs.owner.get(need.name, "") for need in needs]
+        for owner in set(of):
+            mine = np.array([each == owner for each in of])
+            most = owners.of(owner).max_threads  # type: ignore[union-attr]
+            if width[mine].sum() > most:
+                width[mine] *= most / width[mine].sum()
+        return Demand(demand.work, width, demand.weight, demand.worth)
+
+    def _best(self, worth: Worth) -> int:
+        """Return the number of workers at which time and money cost least together."""
+        least = max(self.terms.minimum, self._for_memory())
+        if not worth.demand.work.size:
+            return least
+        return max(worth.best(min(least, self.terms.maximum)), least)
+
+    def _for_memory(self) -> int:
+        """Return the workers that the data in memory needs, as Dask counts it: at least one."""
+        workers = self._scheduler.workers.values()
+        limit = sum(ws.memory_limit for ws in workers)
+        used = sum(ws.nbytes for ws in workers)
+        if not used:
+            return 0
+        return math.ceil(used / FULL / (limit / len(workers))) if limit else 1
+
+    # What is given back
+
+    def _choose(self, here: list[WorkerState], now: float) -> None:
+        """Choose which workers are given back: those that have nothing to run and least data."""
+        surplus = len(here) - self._target
+        if surplus <= 0 and not self.draining:
+            return
+        trials = self._trials_at()
+        going = [ws for ws in here if now - self._joined[ws.address] >= self.terms.stay]
+        going.sort(
+            key=lambda ws: (
+                ws.address not in self.draining,
+                trials[ws.address],
+                len(ws.processing),
+                ws.nbytes,
+                ws.address,
+            )
+        )
+        chosen: set[str] = set()
+        rest = [ws for ws in here if ws.status == Status.running]
+        for ws in going:
+            if len(chosen) < surplus and self._can_do_without(ws, rest):
+                chosen.add(ws.address)
+                rest = [other for other in rest if other is not ws]
+        if chosen != self.draining:
+            self.draining = chosen
+            self._pools.drain(chosen)
+            self._searches.draining = chosen
+            self._searches.look()
+            self._changed()
+
+    def _can_do_without(self, ws: WorkerState, rest: list[WorkerState]) -> bool:
+        """Return whether all tasks that a worker may run may also run on another of the `rest`."""
+        others = {other for other in rest if other is not ws}
+        kinds = {kind for pool in self._pools.pools.values() for kind in pool.kinds}
+        for ts in ws.processing:
+            allowed = self._pools.control.allowed(ts)
+            if allowed is not None and not others & allowed:
+                return False
+            kinds.add(Kind(None, tuple((ts.resource_restrictions or {}).items())))
+        return all(any(map(kind.allows, others)) for kind in kinds if kind.allows(ws))
+
+    def _trials_at(self) -> Mapping[str, int]:
+        running = self._searches.running.values()
+        alive = (t for search in running for t in search.trials.alive.values())
+        return Counter(trial.worker for trial in alive if not trial.away)
+
+    def closable(self, workers: list[WorkerState]) -> list[WorkerState]:
+        """Return the workers that may be closed now: chosen ones that have nothing to run."""
+        trials = self._trials_at()
+        return [
+            ws
+            for ws in workers
+            if ws.address in self.draining and not (ws.processing or trials[ws.address])
+        ]
+
+    # What people are told
+
+    def advise(self, workers: int | None = None) -> dict[str, Any]:
+        """Return how many workers pay and why, or what another number of `workers` would change."""
+        now, terms = monotonic(), self.terms
+        self._joined = {a: self._joined.get(a, now) for a in self._scheduler.workers}
+        needs = list(self._needs(now))
+        most = max(terms.maximum, len(self._joined), workers or 0) + 1
+        worth = self._worth(needs, most, now)
+        best = self._best(worth)
+        here = len(self._joined)
+        compared = worth.compare(here, best if workers is None else workers)
+        return {
+            "workers": here,
+            "target": best,
+            "asked": workers,
+            "price": terms.price,
+            "jobs": len(needs),
+            **compared,
+            "text": in_words(worth, here, best, workers, terms),
+        }
