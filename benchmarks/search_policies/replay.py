@@ -255,7 +255,11 @@ class Replay:
             self._ask()
 
     def _settle(self, worker: _Worker) -> None:
-        """Let models go on that need not wait any longer, or leave."""
+        """Let models go on that need not wait any longer, or leave, or end in their report."""
+        for model in sorted(m for m in worker.waits if (m, None) in worker.turns.pruned):
+            worker.waits.discard(model)
+            worker.seats.discard(model)
+            self._trials.end(model, "pruned")
         held = worker.held()
         for model in sorted(worker.waits):
             trial = self._trials.alive[model]

@@ -116,7 +116,7 @@ async def test_tasks_of_another_client_or_name_stay_where_they_are(c, s, plugin,
 async def interrupted(client, submit, until_done=False):
     """Run a cell with a search that is interrupted; its futures are a notebook's variable."""
     with pytest.raises(KeyboardInterrupt):
-        async with slaq.search("grid", client=client, steps=8, prune=True):
+        async with slaq.search("grid", client=client, steps=8, prune={"patience": 8}):
             futures = submit()
             if until_done:
                 await Event("go").set()

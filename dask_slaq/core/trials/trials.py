@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import insort
+from bisect import bisect, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -36,9 +36,14 @@ SECOND_LOOK = 8
 SILENT = 10.0
 #: Part of its steps before which a trial whose loss has not changed lately is not hopeless.
 UNCHANGED = 0.5
+#: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
+#: less. The lowest loss reported is no measure: where models overfit, none ends there.
+BETTER, BETTER_PART = 3, 0.15
+#: Part of its pace since half of its steps at which a trial may fall on, whatever is predicted: some begin slowly.
+FALLS_ON = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
-LOWEST, LOWEST_PART = 8, 0.125
+LOWEST, LOWEST_PART = 8, 0.07
 #: How a trial ended for those who follow it that begins again, is not wanted, or is left alone.
 DROPPED = "dropped"
 #: Characters of the error of a trial that are kept.
@@ -47,14 +52,14 @@ LONGEST_ERROR = 300
 
 @dataclass(frozen=True)
 class Pruning:
-    """When a trial is without hope: after `patience` reports, if its band ends too high.
+    """When a trial is without hope: after `patience` reports, if better models are ready.
 
-    That is, if its lower end is above the lowest loss reported in the search by more than the part
-    `slack` of its own distance from its start to that loss. Raises `InvalidSetting`.
+    That is, if the lowest final loss in its reach is above theirs by more than the part `slack` of
+    the distance from its start to these. Raises `InvalidSetting`.
     """
 
-    slack: float = 0.1
-    patience: int = 8
+    slack: float = 0.0
+    patience: int = 5
 
     def __post_init__(self) -> None:
         if not (is_number(self.slack) and 0 <= self.slack < math.inf):
@@ -155,7 +160,7 @@ class Trial:
     score: float = math.inf  # order among the trials of a worker, lowest first
     verdict: str = ""  # "pruned" or "stopped" once its report has said so
     outcome: str = ""  # how it ended; empty while it has not
-    hopeless: bool = False
+    least: float = -math.inf  # lowest final loss that is in its reach
     lost: Trial | None = None  # as it had ended before its result was lost, or it was retried
     moves: bool = False  # it may leave its worker: it reports states, and goes on from them
     kept: int = 0  # reports at its last state
@@ -228,7 +233,7 @@ class Trials:
         # Trials that had ended and whose task runs again, by task and number.
         self._lost: dict[tuple[Hashable, Hashable], Trial] = {}
         self.best = math.inf  # lowest loss reported so far
-        self.best_final = math.inf  # lowest loss with which a trial ended
+        self._finals: list[float] = []  # lowest losses with which trials ended, sorted
         self.longest = 0  # most steps of a trial that ended
         self._predictor = LossPredictor()
         self._reported: dict[str, Trial] = {}
@@ -249,6 +254,11 @@ class Trials:
     def ended(self) -> list[Trial]:
         """Trials that have ended, and whose results are not lost."""
         return [trial for some in self._ended.values() for trial in some]
+
+    @property
+    def best_final(self) -> float:
+        """Lowest loss with which a trial ended; inf if none has."""
+        return self._finals[0] if self._finals else math.inf
 
     @property
     def waiting(self) -> int:
@@ -472,7 +482,8 @@ class Trials:
         if trial.outcome == "done":
             self.longest = max(self.longest, trial.step)
             if not trial.diverges:
-                self.best_final = min(self.best_final, trial.loss)
+                insort(self._finals, trial.loss)
+                del self._finals[BETTER:]
 
     def judge(self, trial: Trial, verdict: str) -> None:
         """Record that the report of a trial has said that it ends: "pruned" or "stopped"."""
@@ -556,7 +567,7 @@ class Trials:
             left = [trial for trial in self if trial.usable]
             done = [trial for trial in left if trial.outcome == "done" and not trial.diverges]
             self.best = min((trial.loss for trial in left), default=math.inf)
-            self.best_final = min((trial.loss for trial in done), default=math.inf)
+            self._finals = sorted(trial.loss for trial in done)[:BETTER]
             self.longest = max((trial.step for trial in done), default=0)
 
     def again(self, key: Hashable) -> None:
@@ -595,7 +606,6 @@ class Trials:
             predicted, low, high, least, fall, trial.first, remaining = row
             if trial.diverges:
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
-                trial.hopeless = self._is_lost(trial)
                 continue
             if math.isfinite(trial.known):
                 continue
@@ -605,7 +615,7 @@ class Trials:
             else:
                 span = max(trial.first - trial.loss + remaining, 1e-300)
                 trial.score = -fall / span * trial.reports / max(trial.computed, 1e-9)
-            trial.hopeless = self._is_hopeless(trial, least)
+            trial.least = min(least, self._if_it_falls_on(trial))
 
     def steps_left(self, trial: Trial) -> int:
         """Return the expected number of steps to come of a trial."""
@@ -632,24 +642,15 @@ class Trials:
         seconds = [t.computed + self.seconds_left(t) for t in self.alive.values() if t.reports]
         return sum(seconds) / max(len(seconds), 1)
 
-    def _may_end(self, trial: Trial) -> bool:
-        """Return whether a trial may be pruned.
-
-        It has reports to come, as far as is known. The one that is predicted to end best may not,
-        until a model that is as good is ready: where all overfit, the lowest loss reported is out
-        of reach for all.
-        """
-        steps = self.settings.steps
-        if not self.settings.prunes or not (steps is None or trial.step + trial.stride <= steps):
-            return False
-        best = min((t.predicted for t in self.alive.values() if t.predicted < math.inf), default=0)
-        return trial.diverges or trial.predicted > min(self.best_final, best)
-
     def gives_up(self, trial: Trial) -> bool:
         """Return whether a trial should end now: it is without hope, or over its time."""
-        most = self.settings.trial_timeout
-        over = most is not None and trial.computed > most
-        return over or (trial.hopeless and self._may_end(trial))
+        chosen = self.settings
+        if chosen.trial_timeout is not None and trial.computed > chosen.trial_timeout:
+            return True
+        complete = chosen.steps is not None and trial.step + trial.stride > chosen.steps
+        if not chosen.prunes or complete:
+            return False
+        return self._is_lost(trial) if trial.diverges else self._is_hopeless(trial)
 
     def _is_lost(self, trial: Trial) -> bool:
         """Return whether a trial that diverges is given up, but for the one with the lowest loss.
@@ -661,12 +662,12 @@ class Trials:
             return trial.missed >= patience
         return any(t.usable and t.loss <= trial.loss for t in self if t is not trial)
 
-    def _is_hopeless(self, trial: Trial, least: float) -> bool:
-        """Return whether a trial is out of reach if its final loss is `least`."""
-        pruning = self.settings.pruning
+    def _is_hopeless(self, trial: Trial) -> bool:
+        """Return whether enough models are ready that end better than a trial can."""
+        pruning, enough = self.settings.pruning, min(BETTER, math.ceil(BETTER_PART * self._count))
         # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
         moving = trial.usable - (trial.same - 1 if trial.same < trial.usable else 0)
-        if moving < pruning.patience:
+        if moving < pruning.patience or len(self._finals) < enough:
             return False
         half = UNCHANGED * (self.settings.steps or math.inf)
         if trial.still >= pruning.patience and trial.step < half:
@@ -676,8 +677,15 @@ class Trials:
         most = min(LOWEST, math.ceil(LOWEST_PART * self._count), len(lowest) - 1)
         if most > 0 and trial.loss <= lowest[most - 1]:
             return False
-        distance = max(trial.first - self.best, 0.0)
-        return least > self.best + pruning.slack * distance
+        bar = self._finals[enough - 1]
+        return trial.least > bar + pruning.slack * max(trial.first - bar, 0.0)
+
+    def _if_it_falls_on(self, trial: Trial) -> float:
+        """Return the final loss of a trial that keeps much of its pace since half of its steps."""
+        curve = trial.curve
+        since = max(bisect(curve.steps, trial.last / 2) - 1, 0)
+        fall = max(curve.losses[since] - trial.loss, 0.0) / max(trial.last - curve.steps[since], 1)
+        return trial.loss - FALLS_ON * fall * self._most_left(trial)
 
     def as_dicts(self, *, curves: bool = False) -> list[dict[str, Any]]:
         """Return one dict per trial, with losses as they were reported; see `Search.trials`.

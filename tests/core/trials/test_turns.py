@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.reports import LOST
 from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
 from dask_slaq.core.trials.trials import EXPLORE, TURN, Pruning
 
 PATIENCE = Pruning().patience
+#: Reports of models that are long compared with others.
+MANY = 10
 
 
 def trials_at(*workers: str, reports: int = EXPLORE, **settings) -> Trials:
@@ -23,6 +26,17 @@ def trials_at(*workers: str, reports: int = EXPLORE, **settings) -> Trials:
         trials.report(trial, [number + 1 / (k + 1) for k in range(reports)], 0.1 * reports)
         trial.waits = True
     return trials
+
+
+def make_ready(trials: Trials, *losses: float) -> None:
+    """Let further trials begin and end with these losses."""
+    for loss in losses:
+        trials.report(trials.at(("ready", loss), "a"), [loss], 0.1)
+        trials.end(("ready", loss), "done")
+
+
+def pruned_by(trials: Trials) -> list:
+    return [key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned]
 
 
 def train(trials: Trials, *numbers: int) -> None:
@@ -115,56 +129,72 @@ def test_without_threads_all_wait():
 def test_a_model_that_diverges_is_last_and_hopeless():
     trials = trials_at(*"aaa", prune=True)
     for number, pruned in ((0, []), (2, [(2, None)])):  # the first has the lowest loss so far
-        trials.report(trials.alive[number], [math.nan] * PATIENCE, 0.4)
+        trials.report(trials.alive[number], [math.nan] * max(PATIENCE, LOST), 0.4)
         turns = choose(trials, {"a": Room(1)}, 0)["a"]
         assert turns.order[-1] == number and turns.pruned == pruned
         trials.report(trials.alive[number], [0.1], 0.1)
         assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
 
 
-def test_pruning_needs_a_model_out_of_reach():
-    trials = trials_at(*"aaa", reports=PATIENCE, prune=True)
-    assert [key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned] == [1, 2]
-    trials = trials_at(*"aaa", reports=PATIENCE)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
+def test_pruning_needs_models_that_are_ready_and_better():
+    trials = trials_at(*"aaaaaaa", reports=MANY, prune=True)
+    assert pruned_by(trials) == []  # nobody knows where the lowest loss reported will end
+    make_ready(trials, 0.9)
+    assert pruned_by(trials) == []  # one of eight models
+    make_ready(trials, 0.8)
+    assert pruned_by(trials) == [2, 3, 4, 5, 6]  # 1 may still fall that far
+    trials = trials_at(*"aaaaaaa", reports=MANY)
+    make_ready(trials, 0.8, 0.9)
+    assert pruned_by(trials) == []
 
 
-def test_the_model_that_is_predicted_best_is_not_pruned():
+def test_where_all_overfit_the_lowest_loss_reported_prunes_none():
     # All have risen again, out of reach of the lowest loss that was reported.
     trials = Trials(SearchSettings(steps=100, prune=True))
     for number in range(3):
         rise = [0.1 * number + (1 - 0.2 * k if k < 5 else 0.03 * k) for k in range(30)]
         trials.report(trials.at(number, "a"), rise[number:], 3.0)
-    pruned = {key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
-    assert all(trial.hopeless for trial in trials.alive.values())
-    assert pruned == {1, 2}
-    trials.report(trials.at("ready", "a"), [0.0] * 3, 0.3)
-    trials.end("ready", "done")
-    assert 0 in {key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
+    make_ready(trials, 1.3)  # which has overfit, too
+    assert 0 not in pruned_by(trials)
+    make_ready(trials, 0.5)
+    assert 0 in pruned_by(trials)
+
+
+def test_a_model_that_falls_slowly_and_steadily_is_not_pruned():
+    # As the best network on Friedman's data: it falls by one hundredth a step, later as well.
+    slow = [0.437, 0.32, 0.294, 0.28, 0.268, 0.257, 0.246, 0.235, 0.223, 0.212]
+    trials = Trials(SearchSettings(steps=40, prune=True))
+    for key, curve in (("slow", slow), ("ends", [0.3 + k**-2 for k in range(1, 11)])):
+        trials.report(trials.at(key, "a"), curve, 1.0)
+    for number in range(3):  # further ones with lower losses at this step
+        trials.report(trials.at(number, "a"), [0.2 - 0.001 * number] * len(slow), 1.0)
+    make_ready(trials, 0.1, 0.11, 0.12)
+    pruned = pruned_by(trials)
+    assert "slow" not in pruned and "ends" in pruned
 
 
 def test_the_lowest_losses_at_a_step_are_not_hopeless():
-    # All but the first end where they are, and the first has been lower than all.
     trials = Trials(SearchSettings(steps=100, prune=True))
     for number in range(20):
-        low = 1.0 - 0.9 * (number == 0)
-        curve = [2.0, low, *(1 + 0.001 * number + 0.5**k for k in range(28))]
+        curve = [2.0, *(1 + 0.001 * number + 0.5**k for k in range(29))]
         trials.report(trials.at(number, "a"), curve, 3.0)
-    pruned = {key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
-    assert pruned == set(range(3, 20))
+    make_ready(trials, 0.1, 0.2, 0.3)
+    assert pruned_by(trials) == list(range(2, 20))
 
 
-@pytest.mark.parametrize(("steps", "pruned"), [(19, []), (21, [(1, None)])])
+@pytest.mark.parametrize(("steps", "pruned"), [(19, []), (21, [1])])
 def test_a_loss_that_no_longer_changes_is_given_half_of_the_steps(steps, pruned):
     trials = trials_at(*"aa", reports=PATIENCE, prune=True)
     trials.report(trials.alive[1], [1.1] * (steps - PATIENCE), 0.5)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == pruned
+    make_ready(trials, 0.5)
+    assert pruned_by(trials) == pruned
 
 
-@pytest.mark.parametrize("given", [{"slack": 5.0}, {"patience": 9}])
+@pytest.mark.parametrize("given", [{"slack": 5.0}, {"patience": MANY + 1}])
 def test_pruning_has_slack_and_patience(given):
-    trials = trials_at(*"aaa", reports=PATIENCE, prune=given)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
+    trials = trials_at(*"aaa", reports=MANY, prune=given)
+    make_ready(trials, 0.9)
+    assert pruned_by(trials) == []
 
 
 @pytest.mark.parametrize(
