@@ -251,6 +251,11 @@ class Trials:
         return [trial for some in self._ended.values() for trial in some]
 
     @property
+    def tasks_ended(self) -> int:
+        """Number of tasks whose trials have ended, and whose results are not lost."""
+        return len(self._ended)
+
+    @property
     def waiting(self) -> int:
         """Number of trials that wait."""
         return sum(trial.waits for trial in self.alive.values())
