@@ -97,6 +97,7 @@ class Job:
         self._connection: object = None
         self._run = ""
         self._lost = self._asynchronous = False
+        self._params: dict[str, Any] = {}  # of the model that it trains, in the block of a search
         self.in_background = False  # whether `submit` runs it in a thread of its own
         self._fits = self._stages = 0
         self._described = False
@@ -476,10 +477,12 @@ class Job:
             raise SlaqError(f"job {self.name!r} is running already: its block is entered twice")
         # Lets the scheduler distinguish this block from earlier and later ones of the same name.
         self._run = uuid.uuid4().hex
-        known = {"name": self.name, "run": self._run}
+        known: dict[str, Any] = {"name": self.name, "run": self._run}
         outer = self._outer.name if self._outer is not None and self._outer.is_open else None
         if (around := outer or self._of_task) is not None:
             known["within"] = around  # its end may wait for that of this job
+        if self._params:
+            known["params"] = self._params
         owner = self.owner or owner_of_client()
         self._asked_to_stop, self._opened = False, None
         listen(client, self._run, self)
@@ -495,7 +498,7 @@ class Job:
             go_without(client, error)
             self._plain = True
 
-    def know_model(
+    def _know_model(
         self, future: TrainingFuture, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         """Know a training that was submitted in the block, and what it is called with."""

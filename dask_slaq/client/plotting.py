@@ -25,6 +25,8 @@ __all__ = ["draw_search", "plot"]
 AVERAGED = 10
 #: Maximum number of parameters in the figure of a search, and part of the losses that it shows.
 MOST_PARAMETERS, SHOWN = 4, 0.97
+#: Number of models above which all but the first are faint, and only these have their forecast.
+MANY, FIRST = 60, 10
 
 
 def plot(job: str, client: Client | None = None) -> Any:
@@ -104,14 +106,17 @@ def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[
     above = figure.add_subplot(grid[0, :])
     longest = settings["steps"] or max((row["iteration"] for row in rows), default=0)
     seen: list[float] = []
-    for row in drawn:
+    sign = -1.0 if settings["maximize"] else 1.0
+    best, ahead_of_all = (_first(drawn, by, sign) for by in ("loss", "predicted"))
+    for row in sorted(drawn, key=lambda row: id(row) in best):  # these over the others
         if not row["curve"]:
             continue
         steps, losses = zip(*row["curve"], strict=True)
         seen += losses
         color = STATE_COLORS[row["state"]]
-        above.plot(steps, losses, color=color, lw=1, alpha=0.9)
-        if math.isfinite(row["predicted"]):
+        stands_out = id(row) in best or len(drawn) <= MANY
+        above.plot(steps, losses, color=color, lw=1, alpha=0.9 if stands_out else 0.2)
+        if id(row) in ahead_of_all:
             end = max(longest, row["iteration"])
             ahead = [steps[-1], end], [losses[-1], row["predicted"]]
             above.plot(*ahead, "--", color=color, lw=0.8, alpha=0.5)
@@ -119,7 +124,7 @@ def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[
         if n := sum(row["state"] == state for row in rows):
             above.plot([], [], color=STATE_COLORS[state], label=f"{n} {state}")
     if rows:
-        above.legend(frameon=False, fontsize="small")
+        above.legend(fontsize="small", framealpha=0.8, edgecolor="none")
     above.set(title=name.replace("$", r"\$"), xlabel="step", ylabel="loss")
     if seen:  # the first losses of bad models would take the whole plot
         low, high = np.quantile(seen, (1 - SHOWN, 1) if settings["maximize"] else (0, SHOWN))
@@ -134,7 +139,8 @@ def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[
         elif values and min(values) > 0 and max(values) > 50 * min(values):
             axes.set_xscale("log")
         colors = [STATE_COLORS[row["state"]] for row in reported]
-        axes.scatter(values, [row["loss"] for row in reported], c=colors, s=12)
+        size = 12 if len(reported) <= MANY else 6
+        axes.scatter(values, [row["loss"] for row in reported], c=colors, s=size)
         axes.set_xlabel(parameter.replace("$", r"\$"))
         axes.tick_params(axis="x", labelrotation=30, labelsize="small")
         if place:
@@ -146,3 +152,9 @@ def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[
             axes.set_ylabel("last loss")
     above.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def _first(rows: Sequence[Mapping[str, Any]], by: str, sign: float) -> set[int]:
+    """Return the models that stand out: the best by a loss, or all if there are not many."""
+    some = sorted((row for row in rows if math.isfinite(row[by])), key=lambda row: sign * row[by])
+    return {id(row) for row in (some if len(rows) <= MANY else some[:FIRST])}

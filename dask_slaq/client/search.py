@@ -33,7 +33,7 @@ from dask_slaq.core.settings import (
     check_resources,
     shown,
 )
-from dask_slaq.core.trials import SearchSettings, arguments, as_given
+from dask_slaq.core.trials import SearchSettings, arguments, as_given, as_parameters
 from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
@@ -379,12 +379,13 @@ class Search(Job):
                 )
         return self
 
-    def know_model(
+    def _know_model(
         self, future: TrainingFuture, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         """Know a training that was submitted in the block, and what it is called with."""
         self._trainings[future.job.name] = future
-        self._given[future.job.name] = as_given(arguments(function, args, kwargs))
+        given = self._given[future.job.name] = as_given(arguments(function, args, kwargs))
+        future.job._params = as_parameters(given)
 
     def __exit__(self, error: object = None, *rest: object) -> None:
         for training in self._trainings.values():  # afterwards they would be jobs of no search

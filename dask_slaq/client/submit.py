@@ -152,7 +152,7 @@ def submit(
     block.in_background = True
     future = TrainingFuture(block)
     if (around := running_job.get()) is not None:
-        around.know_model(future, function, args, kwargs)
+        around._know_model(future, function, args, kwargs)
     thread = threading.Thread(
         target=_run, args=(future, client, function, args, kwargs), name=f"slaq-{name}", daemon=True
     )

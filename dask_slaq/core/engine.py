@@ -466,6 +466,8 @@ class Engine:
         rows, attained = order.rows[at], snapshot.attained[at]
         forecast = diverging(self._predictor.forecast(order.reported), jobs.diverge(rows))
         begun = (attained > 0) | (jobs.table.column["demand"][rows] > 0)
+        # What is begun ends before tasks of the search itself begin more.
+        begun &= [jobs.search.get(name) != name for name in order.reported]
         place = {position: i for i, position in enumerate(at.tolist())}
         groups = [np.array([place[i] for i in some.tolist()]) for some in order.searches]
         ranked = in_order(forecast, jobs.ahead(rows), attained, work[at], begun, groups)

@@ -17,7 +17,8 @@ from time import sleep
 from typing import Any, NamedTuple
 
 import click
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
+from distributed import TimeoutError as TooLate
 from distributed.metrics import time
 
 #: Ratio from which on nothing counts as gained.
@@ -155,10 +156,20 @@ def make_room() -> None:
 
 
 def on_each_worker(client: Client, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """Call `function` with `args` in a task on every worker of `client`, at the same time."""
+    """Call `function` with `args` in a task on every worker of `client`, at the same time.
+
+    While that lasts, a line is printed now and then.
+    """
     workers = client.scheduler_info(n_workers=-1)["workers"]
     tasks = [client.submit(function, *args, workers=[w], pure=False) for w in workers]
-    return client.gather(tasks)
+    began = time()
+    while True:
+        try:
+            wait(tasks, timeout=PERIOD)
+        except TooLate:
+            print(f"... {time() - began:.0f} s so far: this machine is slow or busy", flush=True)
+        else:
+            return client.gather(tasks)
 
 
 def watch(run: Run, waiting: Callable[[], Collection[str]] = tuple) -> None:

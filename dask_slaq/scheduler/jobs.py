@@ -647,7 +647,10 @@ class ScheduledJobs:
     def _acts(self, name: str) -> bool:
         """Return whether a job runs tasks, or its driver computes, and so could report."""
         unfinished = self.pools.pools[name].unfinished
-        return not unfinished or any(ts.state == "processing" for ts in unfinished)
+        # The driver of a search reports nothing: all of its models are done.
+        is_search = self.engine.jobs.search.get(name) == name
+        drives = not unfinished and not is_search
+        return drives or any(ts.state == "processing" for ts in unfinished)
 
     def silence(self, name: str) -> str | None:
         """Return for how long a job has been silent, in words; None if it is not silent."""

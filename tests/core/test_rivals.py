@@ -119,6 +119,18 @@ def test_an_engine_gives_the_threads_of_a_search_to_its_best_model():
     assert alike["m3"].share < 8
 
 
+def test_jobs_go_on_before_tasks_of_their_search_begin_more():
+    engine = engine_of("grid")
+    engine.add_job("grid", now=0.0, search="grid")
+    for step in range(9):
+        engine.observe_demand("grid", 8)
+        engine.observe_task("grid", seconds=1.0, at_once=8)
+        engine.report("grid", -9 - step, now=float(step))
+    found = engine.reallocate({"tcp://a": 4, "tcp://b": 4}, now=9.0)
+    assert found["grid"].index == min(found[name].index for name in engine.jobs)
+    assert found["m3"].share == 8
+
+
 def test_a_search_of_one_job_changes_nothing():
     engine, plain = Engine(), Engine()
     for each, search in ((engine, "grid"), (plain, "")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,9 @@ def test_a_model_that_fails_is_shown_and_left_out(monkeypatch, capsys, tmp_path)
     said = capsys.readouterr().err
     assert "02 bad failed (search)" in said
     assert "ValueError: no such thing" in said
+
+
+def test_what_takes_long_gives_a_sign_of_life(client, monkeypatch, capsys):
+    monkeypatch.setattr(local, "PERIOD", 0.1)
+    assert local.on_each_worker(client, time.sleep, 0.35) == [None, None]
+    assert len(capsys.readouterr().out.splitlines()) >= 2

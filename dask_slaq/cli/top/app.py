@@ -69,7 +69,7 @@ class Top(App[None]):
     #filter { height: 1; border: none; padding: 0 1; }
     #jobs { height: 1fr; }
     #detail { height: auto; padding: 0 1; background: $panel; }
-    #pane { height: auto; max-height: 40%; border-top: solid $primary; padding: 0 1; }
+    #pane { height: auto; max-height: 60%; border-top: solid $primary; padding: 0 1; }
     #owners { height: 1fr; padding: 0 1; }
     """
     TITLE = "dask slaq top"
@@ -226,9 +226,10 @@ class Top(App[None]):
             return
         try:
             found = await self._ask(lambda client: api.explain(job, client=client))  # type: ignore
-            text = "\n".join(printable(line) for line in found["text"].splitlines())
+            lines = [printable(line) for line in found["text"].splitlines()]
             if job in (self.status or {}).get("searches", ()):
-                text += f"\n\n{await self._models(job)}"
+                lines[1:1] = [await self._models(job)]
+            text = "\n".join(lines)
         except click.ClickException as error:
             text = error.format_message()
         if self.job == job:

@@ -261,6 +261,11 @@ class Trials:
         return self._finals[0] if self._finals else math.inf
 
     @property
+    def tasks_ended(self) -> int:
+        """Number of tasks whose trials have ended, and whose results are not lost."""
+        return len(self._ended)
+
+    @property
     def waiting(self) -> int:
         """Number of trials that wait."""
         return sum(trial.waits for trial in self.alive.values())

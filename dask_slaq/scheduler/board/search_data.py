@@ -31,6 +31,9 @@ MOST_AXES, MOST_ROWS, MOST_WORKERS = 8, 500, 40
 LONGEST = 24
 #: Ratio of the largest and the smallest value above which an axis is logarithmic.
 WIDE = 50.0
+#: Number of models above which all but the first are faint, and only these have their forecast;
+#: and how opaque these are.
+MANY, FIRST, FAINT = 60, 10, 0.25
 #: Part of the losses, from the lowest, that the plot of curves shows.
 SHOWN = 0.97
 
@@ -115,6 +118,9 @@ def make_data(
 
 def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSettings) -> None:
     points = max(MOST_IN_ALL // max(len(rows), 1), FEWEST_POINTS)
+    sign = -1.0 if settings.maximize else 1.0
+    first = _first(rows, "loss", sign), _first(rows, "predicted", sign)
+    rows = sorted(rows, key=lambda row: row["model"] in first[0])  # over the others
     longest = max((row["iteration"] for row in rows), default=0)
     known = []
     for row in rows:
@@ -126,9 +132,11 @@ def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSe
             some = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
             x, y = x[some], y[some]
         known.append(y)
-        _add(data.curves, row, x.tolist(), y.tolist(), 0.9, 2 if row["state"] == "training" else 1)
+        many, best = len(rows) > MANY, row["model"] in first[0]
+        width = 2 if (best if many else row["state"] == "training") else 1
+        _add(data.curves, row, x.tolist(), y.tolist(), FAINT if many and not best else 0.9, width)
         end = max(settings.steps or longest, row["iteration"] + 1)
-        if math.isfinite(row["predicted"]):
+        if row["model"] in first[1]:
             known.append(np.array([row["predicted"]]))
             line = [row["iteration"], end], [row["loss"], row["predicted"]]
             _add(data.forecasts, row, *line, 0.5, 1)
@@ -139,6 +147,12 @@ def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSe
         low, high = np.quantile(losses, cut).tolist()
         room = 0.05 * (high - low) or max(abs(high), 1.0) * 0.05
         data.low, data.high = low - room, high + room
+
+
+def _first(rows: list[dict[str, Any]], by: str, sign: float) -> set[int]:
+    """Return the models that stand out: the best by a loss, or all if there are not many."""
+    some = sorted((r for r in rows if math.isfinite(r[by])), key=lambda r: sign * r[by])
+    return {row["model"] for row in (some if len(rows) <= MANY else some[:FIRST])}
 
 
 def _add_threads(
@@ -182,10 +196,11 @@ def _add_parallel(data: SearchData, rows: list[dict[str, Any]]) -> None:
             for key, value in (("x", i), ("y", y), ("text", text)):
                 data.ticks[key].append(value)
     n = len(rows)
+    sharp = max(3.0, n / 10)  # some ten of them are dark, however many there are
     for j, row in enumerate(rows):
-        line = list(range(len(data.axes))), [at[j] for at in places]
-        _add(data.parallel, row, *line, 0.25 + 0.65 * ((j + 1) / n) ** 3, 1 if j < n - 5 else 2)
-        data.parallel["color"][-1] = _shade((j + 1) / n)
+        line, part = (list(range(len(data.axes))), [at[j] for at in places]), (j + 1) / n
+        _add(data.parallel, row, *line, 0.25 + 0.65 * part**sharp, 1 if j < n - 5 else 2)
+        data.parallel["color"][-1] = _shade(part ** (sharp / 3))
 
 
 def _names(rows: list[dict[str, Any]]) -> list[str]:

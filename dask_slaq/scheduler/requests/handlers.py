@@ -197,7 +197,7 @@ class Messages:
         self._check_connected(sender)
         checked, memory = check_opening(name, given), self.plugin.memory
         search, reattach = checked.pop("search"), checked.pop("reattach")
-        followed = checked.pop("events")
+        followed, params = checked.pop("events"), checked.pop("params")
         searches = self.plugin.searches
         kept = searches.kept.find(name, checked["owner"]) if reattach and search else None
         if kept is not None and searches.is_left(kept):
@@ -219,7 +219,7 @@ class Messages:
             about = {"owner": checked["owner"], "kept": kept, "followed": followed}
             searches.begin(name, checked["run"], search, **about)
         if around is not None:
-            searches.begin_job(name, around)
+            searches.begin_job(name, around, params)
         memory.begin(name, checked["owner"], checked["kind"])
         self.plugin.began(name)
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):

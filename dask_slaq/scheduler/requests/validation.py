@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 ALLOWED = (
     *("weight", "min_share", "max_share", "latest", "target", "max_iter", "gang", "resources"),
     *("run", "owner", "target_kind", "by", "stop", "kind", "search", "within", "reattach"),
-    *("events", "worth_per_hour"),
+    *("events", "params", "worth_per_hour"),
 )
 _CHECKED_HERE = (
-    *("resources", "run", "owner", "kind", "search", "within", "reattach", "events"),
+    *("resources", "run", "owner", "kind", "search", "within", "reattach", "events", "params"),
     "worth_per_hour",
 )
 #: What the message of a trial says, and what it does from then on.
@@ -53,8 +53,9 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """Check a request to open a job, and return its settings as plain Python values.
 
     ``within`` is the job in whose block it was opened, ``reattach`` is whether it may take over a
-    search that is kept, ``events`` is whether its client reads the events of the search, and
-    ``search`` is None for a job that is not a search. Raises `InvalidSetting`.
+    search that is kept, ``events`` is whether its client reads the events of the search,
+    ``search`` is None for a job that is not a search, and ``params`` are those of a model.
+    Raises `InvalidSetting`.
     """
     check_name(name)
     if unknown := [key for key in given if key not in ALLOWED]:
@@ -80,6 +81,7 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
         "reattach": bool(given.get("reattach")),
         "events": bool(given.get("events")),
         "worth": check_worth(given.get("worth_per_hour")),
+        "params": _read_params(given.get("params")) or {},
     }
 
 

@@ -103,6 +103,7 @@ class Search:
         self.outcome: str | None = None  # how its block was left; None while it is open
         self.cut_off: set[Any] = set()  # trials that left their worker before they ended
         self.bound: int | None = None
+        self.seen: tuple[int | None, int, int] = (None, 0, 0)  # by which it was computed
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
         self.unreported = Unreported()
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
@@ -307,10 +308,11 @@ class Searches:
         search = None if name is None else self.running.get(name)
         return search if search is not None and search.pool.owner == owner else None
 
-    def begin_job(self, name: str, search: Search) -> None:
+    def begin_job(self, name: str, search: Search, params: Mapping[str, Any]) -> None:
         """Follow a job that is a model of a search: one that computes with many tasks."""
         self._with_job[name] = search
-        search.jobs[name] = search.trials.at(name, "")
+        search.jobs[name] = trial = search.trials.at(name, "")
+        trial.params = params
 
     def job_reported(self, name: str, loss: float, step: int) -> None:
         """Follow the report of a job, which was for the iteration `step`."""
@@ -590,7 +592,7 @@ class Searches:
         """Change settings of a search. Raises `InvalidSetting`, and then nothing was changed."""
         search = self.check(name, settings)
         search.trials.change(**settings)
-        search.bound = None
+        search.bound, search.seen = None, (None, 0, 0)
         self._soon.ask()
 
     def describe(self, name: str) -> str | None:
@@ -956,8 +958,14 @@ class Searches:
     def _bound(self, name: str, search: Search) -> None:
         """Set the number of steps that a search will make, if its trials have a bound."""
         steps = search.trials.settings.steps
-        bound = (steps or 0) * len(search.pool.tasks)
-        if bound and bound != search.bound:
+        seen = steps, len(search.pool.tasks), search.trials.tasks_ended
+        if not steps or seen == search.seen:
+            return
+        search.seen = seen
+        # Models that were pruned or have failed make no further steps.
+        left = {t.key: steps - t.step for t in search.trials.ended if t.outcome != "done"}
+        bound = steps * len(search.pool.tasks) - sum(max(n, 0) for n in left.values())
+        if bound > 0 and bound != search.bound:
             search.bound = bound
             self._engine.set_max_iter(name, bound)
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from distributed import Client, Event, get_client
 from distributed.utils_test import captured_logger, inc
-from driving import on_virtual_clock, tasks_of, work
+from driving import alerts_of, on_virtual_clock, tasks_of, work
 
 import dask_slaq as slaq
+from dask_slaq.client import request
 
 STEPS = 10
 
@@ -73,6 +74,19 @@ def test_other_work_does_not_pay_for_it():
     assert ready["other"] <= 1.1 * ready["all"]  # under plain Dask all six end together
 
 
+def test_a_search_whose_models_are_done_is_not_silent():
+    async def scenario(client, cluster, plugin):
+        seen = await alerts_of(client, cluster.scheduler)
+        async with slaq.search("grid", steps=STEPS, client=client):
+            await train(client, 1.0, [])
+            await asyncio.sleep(100)
+            reason = (await slaq.explain("grid", client=client))["reason"]
+        return [alert for alert in seen if alert["event"] == "silent"], reason
+
+    seen, reason = on_virtual_clock(scenario, [2] * 4)
+    assert seen == [] and reason == "search: 1 done"
+
+
 def fit(params: dict[str, float], data, go: str = "", steps: int = STEPS) -> float:
     for step in range(steps):
         if go and step == 2:
@@ -105,6 +119,9 @@ def test_they_are_rows_of_its_table(client, plugin):
         Event("two", client=client).set()
         assert [future.result(60) for future in futures] == [0.2, 0.1, 0.3]
     found = search.results()
+    # Others who look see the parameters, too.
+    known = client.sync(request, client, "slaq_models", search="grid")["rows"]
+    assert sorted(row["params"]["lr"] for row in known) == [0.1, 0.2, 0.3]
     assert found["params_lr"].tolist() == [0.1, 0.2, 0.3]
     assert found["key"].tolist() == ["lr-0.1", "lr-0.2", "lr-0.3"]
     assert found["iteration"].tolist() == [STEPS] * 3

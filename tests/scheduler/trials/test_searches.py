@@ -357,3 +357,19 @@ async def test_a_model_that_fails_before_its_first_report_has_a_row(c, s, plugin
         await until(lambda: all(future.done() for future in futures))
         states = sorted(trial["state"] for trial in await search.trials())
     assert states == ["done"] * 6 + ["failed"] * 3
+
+
+def train_or_fail(steps: int) -> None:
+    for k in range(steps):
+        slaq.report(1 / (k + 1))
+    if steps < STEPS:
+        raise ZeroDivisionError
+
+
+@with_plugin(TWO)
+async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(train_or_fail, [STEPS, 3, 4])
+        await until(lambda: all(future.done() for future in futures))
+        await until(lambda: plugin.engine.jobs["grid"].max_iter == STEPS + 7)
+        assert plugin.engine.jobs["grid"].iteration == STEPS + 7
