@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from dask_slaq.core import ends, fair_clock
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
+from dask_slaq.core.owner_tree import teams_above
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.reports import LOST
 from dask_slaq.core.runtime import Runtimes
@@ -76,6 +78,7 @@ class Jobs(Mapping[str, "Job"]):
         self.fair_clock = fair_clock.FairClock(self.table)
         self.ends = ends.EndForecasts(self.table)
         self.owner: dict[str, str] = {}
+        self.teams = Counter[str]()  # of these owners
         self._row: dict[str, int] = {}
         self._sorted: list[str] = []
         self._order: Order | None = None
@@ -119,6 +122,7 @@ class Jobs(Mapping[str, "Job"]):
             self.table.column[column][row] = value
         self._row[name] = row
         self.owner[name] = owner
+        self.teams.update(teams_above(owner))
         self._sorted.append(name)
         self._order = None
 
@@ -126,7 +130,10 @@ class Jobs(Mapping[str, "Job"]):
         """Remove a job."""
         row = self._row.pop(name)
         self.fair_clock.leave(row, self.runtimes.column["attained"].item(row))
-        del self.owner[name]
+        for team in teams_above(self.owner.pop(name)):
+            self.teams[team] -= 1
+            if not self.teams[team]:
+                del self.teams[team]
         self.table.release(row)
         self.runtimes.forget(row)
         self._order = None

@@ -42,6 +42,7 @@ from dask_slaq.scheduler.views import (
     positions,
     reason,
     speeds_in_words,
+    teams_of_jobs,
     workers_of,
 )
 
@@ -325,6 +326,7 @@ class Messages:
                 for name, job in plugin.jobs.status().items()
             },
             "owners": owners_of_jobs(plugin.jobs),
+            "teams": teams_of_jobs(plugin.jobs),
             "foretold": plugin.engine.jobs.ends.hits._asdict(),
             "limits": plugin.pools.limits.as_dict(),
             "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),

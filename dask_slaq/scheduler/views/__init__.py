@@ -9,6 +9,7 @@ from dask_slaq.scheduler.views.status import (
     owners_of_jobs,
     stage_of,
     status_of_jobs,
+    teams_of_jobs,
     values_of_jobs,
 )
 from dask_slaq.scheduler.views.web import add_web_pages
@@ -28,6 +29,7 @@ __all__ = [
     "speeds_in_words",
     "stage_of",
     "status_of_jobs",
+    "teams_of_jobs",
     "values_of_jobs",
     "workers_of",
 ]
