@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import numpy as np
@@ -130,6 +132,32 @@ async def work(seconds: float, *inputs: Any) -> None:
     from benchmarks import virtual
 
     await virtual.work(seconds=seconds)
+
+
+class Spans:
+    """Times at which the tasks of `spend` began and ended on the virtual clock, by name."""
+
+    seen: ClassVar[list[tuple[str, float, float]]] = []
+
+    @classmethod
+    def at_once(cls, *names: str) -> int:
+        """Return the most tasks of these names that computed at once."""
+        found = [(t, way) for n, a, b in cls.seen if n in names for t, way in ((a, 1), (b, -1))]
+        return max(itertools.accumulate(way for _, way in sorted(found)), default=0)
+
+    @classmethod
+    def seconds(cls, *names: str, before: float = math.inf) -> float:
+        """Return the sum of the seconds of the tasks of these names, `before` a time."""
+        return sum(max(min(b, before) - a, 0.0) for n, a, b in cls.seen if n in names)
+
+
+async def spend(name: str, seconds: float) -> None:
+    """As `work`, and note it in `Spans`."""
+    from benchmarks import virtual
+
+    begin = virtual.now()
+    await virtual.work(seconds=seconds)
+    Spans.seen.append((name, begin, virtual.now()))
 
 
 @contextlib.asynccontextmanager

@@ -62,14 +62,16 @@ def owners(context: click.Context, where: Where, as_json: bool) -> None:
     Example:
         dask slaq owners --scheduler-file scheduler.json
 
-    "deserved", "got", "lent", "borrowed" and "idle" are threads, known if slaq.owners is
+    Names that end with a slash are teams, with the sums over their members. "deserved", "got",
+    "lent", "borrowed" and "idle" are threads, known if slaq.owners is
     configured on the scheduler. Usage includes jobs that have ended.
     """
     from dask_slaq.cli.status_tables import owners_table
 
     if context.invoked_subcommand is not None:
         return
-    found = _status(where).get("owners", {})
+    status = _status(where)
+    found = {**status.get("owners", {}), **status.get("teams", {})}
     click.echo(to_json(found) if as_json else owners_table(found))
 
 

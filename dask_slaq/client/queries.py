@@ -34,6 +34,7 @@ def status(client: Client | None = None) -> Status:
         (threads); ``holding`` (whether tasks are held in pools now); ``failed`` (why the plugin
         left all tasks to plain Dask, or None); ``jobs``, a dict per job by name, whose keys
         `dask_slaq.core.job_columns.JOB_COLUMNS` describes; ``owners``, a dict per owner;
+        ``teams``, one per team of owners, by its name with a slash;
         ``speeds``, how many workers surely differ from the others (empty if none does).
 
     Raises

@@ -1,4 +1,4 @@
-"""Budgets: core-hours that owners may use within their period, which are the last whole days.
+"""Budgets: core-hours that owners and teams may use within a period, which is the last whole days.
 
 Days are counted in UTC, and today is one of them. What was used on a day no longer counts once the
 day is older than the period.
@@ -104,14 +104,15 @@ class Budgets:
             self._told, self._before, self._as_of = {}, {}, None
             return []
         used = dict(self._before_today(owners, today))
-        for account in with_budget - {DEFAULT}:
+        for account in with_budget:
+            if account.rpartition("/")[2] == DEFAULT:
+                continue
             used.setdefault(account, 0.0)
         for owner, seconds in self.spent.days.get(today, {}).items():
-            if owners.of(owner).has_budget:
-                account = owners.account_of(owner)
+            for account in owners.budgets_of(owner):
                 used[account] = used.get(account, 0.0) + seconds
         for account, seconds in used.items():
-            self._of_account[account] = Spending(account, seconds / 3600, owners.of(account))
+            self._of_account[account] = Spending(account, seconds / 3600, owners.given(account))
         return self._news()
 
     def _before_today(self, owners: Owners, today: int) -> dict[str, float]:
@@ -122,10 +123,9 @@ class Budgets:
             self._as_of, self._before = as_of, {}
             for day, of_day in days.items():
                 for owner, seconds in of_day.items() if day < today else ():
-                    terms = owners.of(owner)
-                    if terms.has_budget and (today - day) * DAY < terms.period:
-                        account = owners.account_of(owner)
-                        self._before[account] = self._before.get(account, 0.0) + seconds
+                    for account, terms in owners.budgets_of(owner).items():
+                        if (today - day) * DAY < terms.period:
+                            self._before[account] = self._before.get(account, 0.0) + seconds
         return self._before
 
     def _news(self) -> list[Spending]:
@@ -140,10 +140,15 @@ class Budgets:
         return news
 
     def of(self, owner: str) -> Spending | None:
-        """Return what was used of the budget of an owner; None if there is none."""
+        """Return what was used of the budget of an owner, or of a team of it; None without any.
+
+        Of several it is the one that limits the owner most.
+        """
         if not self._of_account or self._owners is None:
             return None
-        return self._of_account.get(self._owners.account_of(owner))
+        budgets = map(self._of_account.get, self._owners.budgets_of(owner))
+        known = (each for each in budgets if each is not None)
+        return max(known, key=lambda each: (each.waits, each.is_over, each.part), default=None)
 
     def all(self) -> list[Spending]:
         """Return what was used of all budgets, the most used one first."""

@@ -96,8 +96,8 @@ class Engine:
         self.latest = latest
         self.move_pause = move_pause
         self.strict = strict
-        self.owners = None if owners is None else Owners(owners)
         self.jobs = Jobs()
+        self.owners = None if owners is None else Owners(owners, self.jobs.teams)
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor(memory) if predictor is None else predictor
         self.remembering = Remembering(memory, self.jobs, self._predictor)
@@ -254,7 +254,7 @@ class Engine:
         If no owner had any terms, jobs share by owner from the first reservation on.
         """
         if self.owners is None and threads:
-            self.owners = Owners({})
+            self.owners = Owners({}, self.jobs.teams)
         return self.owners is not None and self.owners.set_reserved(threads)
 
     def set_floor(self, job: str, threads: float) -> bool:
@@ -310,7 +310,7 @@ class Engine:
         Its `latest` is given to later jobs by whoever adds them.
         """
         if self.owners is None:
-            self.owners = Owners({})
+            self.owners = Owners({}, self.jobs.teams)
         self.owners.terms = {**self.owners.terms, owner: terms}
 
     def reallocate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from dask_slaq.core import ends, fair_clock
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
+from dask_slaq.core.owner_tree import teams_above
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.reports import LOST
 from dask_slaq.core.runtime import Runtimes
@@ -78,6 +80,7 @@ class Jobs(Mapping[str, "Job"]):
         self.ends = ends.EndForecasts(self.table)
         self.owner: dict[str, str] = {}
         self.search: dict[str, str] = {}  # of the jobs that are models of a search, or are one
+        self.teams = Counter[str]()  # of these owners
         self._row: dict[str, int] = {}
         self._sorted: list[str] = []
         self._order: Order | None = None
@@ -126,6 +129,7 @@ class Jobs(Mapping[str, "Job"]):
         self.owner[name] = owner
         if search:
             self.search[name] = search
+        self.teams.update(teams_above(owner))
         self._sorted.append(name)
         self._order = None
 
@@ -133,7 +137,10 @@ class Jobs(Mapping[str, "Job"]):
         """Remove a job."""
         row = self._row.pop(name)
         self.fair_clock.leave(row, self.runtimes.column["attained"].item(row))
-        del self.owner[name]
+        for team in teams_above(self.owner.pop(name)):
+            self.teams[team] -= 1
+            if not self.teams[team]:
+                del self.teams[team]
         self.search.pop(name, None)
         self.table.release(row)
         self.runtimes.forget(row)

@@ -4,7 +4,7 @@ Each owner deserves a weighted fair share of the threads, at most its limit and 
 use. Deserved core-seconds are served before any policy's index, so the policy decides within an
 owner's share, and over the threads that other owners leave. An owner that lent threads gets its
 share back first. An owner that used much lately yields, if its use is observed. An owner over its
-budget runs on what nobody else wants.
+budget runs on what nobody else wants. Teams of owners have all that too (`owner_tree`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,16 @@ import numpy as np
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import Jobs, Order
+from dask_slaq.core.owner_tree import OwnerTree, teams_above
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
-from dask_slaq.core.settings import check_latest, check_resources, is_number, is_whole, shown
+from dask_slaq.core.settings import (
+    check_latest,
+    check_owner,
+    check_resources,
+    is_number,
+    is_whole,
+    shown,
+)
 from dask_slaq.core.usage import DAY, MOST_DAYS
 
 __all__ = [
@@ -37,7 +45,7 @@ __all__ = [
 ]
 
 
-#: Name of the settings for all owners that are not listed.
+#: Name of the settings for all owners that are not listed; ``team/default`` for those of a team.
 DEFAULT = "default"
 #: Least factor by which the weight of an owner counts that used much lately.
 LEAST_FACTOR = 0.1
@@ -51,7 +59,7 @@ SAVED = 10.0
 
 
 class OwnerTerms(NamedTuple):
-    """Settings of one owner."""
+    """Settings of one owner or team."""
 
     weight: float = 1.0
     max_threads: float = math.inf
@@ -69,7 +77,7 @@ class OwnerTerms(NamedTuple):
 
 
 class OwnerGrant(NamedTuple):
-    """Grant of one owner until the next decision."""
+    """Grant of one owner, or of a team, until the next decision."""
 
     deserved: float  # threads, whether the owner has tasks for them or not
     tokens: float  # core-seconds to be served before any index
@@ -79,6 +87,7 @@ class OwnerGrant(NamedTuple):
     lately: float = 1.0  # what it used lately, over its share of what all owners did
     spare: bool = False  # whether it runs on what nobody else wants
     max_resources: Mapping[str, float] | None = None  # hard limits
+    team: str = ""  # that it is in; see `Owners.line`
 
 
 @dataclass(slots=True)
@@ -108,29 +117,101 @@ class Owners:
     """Shares of all owners, by their terms.
 
     The terms of ``ann`` also apply to ``ann@host``; owners without terms have those of ``default``.
+    The terms of ``team`` are for all owners whose names begin with ``team/`` together, and each of
+    them has terms of its own. If ``team/ann`` is listed, and ``ann`` is not, ``ann`` is in that
+    team, too. `teams` has the teams of the owners of all jobs.
     """
 
     terms: Mapping[str, OwnerTerms]
+    teams: Mapping[str, int] = field(default_factory=dict)
     _accounts: dict[str, _Account] = field(default_factory=dict)
     _used: Mapping[str, float] = field(default_factory=dict)
-    # Of the owners of this decision: the factor of the weight, and what it is never less than.
+    # Of the names of this decision the factor of the weight, of its owners what it is never below.
     _factor: FloatArray | None = None
     _latest: FloatArray | None = None
     _spare: frozenset[str] = frozenset()  # owners over their budget
     _reserved: Mapping[str, float] = field(default_factory=dict)  # threads now, by name of an owner
+    # What follows from the terms: these, teams that are listed, and the team of a name without one.
+    _read: tuple[object, frozenset[str], Mapping[str, str]] = (None, frozenset(), {})
+    _tree: tuple[object, object, OwnerTree] | None = None
 
-    def of(self, owner: str) -> OwnerTerms:
-        """Return the terms of an owner."""
-        return self.terms.get(self.account_of(owner)) or self.terms.get(DEFAULT) or OwnerTerms()
+    def of(self, name: str) -> OwnerTerms:
+        """Return the terms of an owner, or of a team, whose name ends with a slash.
+
+        What a team owns itself has the terms of a member that is not listed.
+        """
+        if name.endswith("/"):
+            return self.given(name[:-1])
+        path = self._path(name)
+        if self._is_team(path) and (name == path or name not in self.terms):
+            return self.terms.get(f"{path}/{DEFAULT}") or OwnerTerms()
+        return self.given(name)
+
+    def given(self, name: str) -> OwnerTerms:
+        """Return the terms that are set for a name: those of the team if it is one."""
+        if (found := self.terms.get(self.account_of(name))) is not None:
+            return found
+        team = self._path(name).rpartition("/")[0]
+        return self.terms.get(f"{team}/{DEFAULT}" if team else DEFAULT) or OwnerTerms()
+
+    def latest_of(self, owner: str) -> float | None:
+        """Return the factor of their fair time at which jobs end at the latest; None if not set."""
+        found = (self.of(name).latest for name in self.line(owner))
+        return next((latest for latest in found if latest is not None), None)
 
     def account_of(self, owner: str) -> str:
-        """Return the name under which all that an owner uses counts for its budget.
+        """Return the name under which all that an owner uses counts for its own budget.
 
         That is the one with the terms: ``ann`` has one budget for all of her machines. Owners that
         only have the terms of `DEFAULT` have a budget each, as they may share a user's name.
         """
+        path = self._path(owner)
+        return path if owner not in self.terms and path in self.terms else owner
+
+    def line(self, owner: str) -> tuple[str, ...]:
+        """Return an owner and all teams that it is in, nearest first; teams end with a slash.
+
+        >>> Owners({"physics": OwnerTerms(), "physics/ann": OwnerTerms()}).line("ann@desk")
+        ('ann@desk', 'physics/')
+        """
+        path = self._path(owner)
+        own = [path] if self._is_team(path) else []
+        return (owner, *(f"{team}/" for team in (*own, *teams_above(path))))
+
+    def budgets_of(self, owner: str) -> dict[str, OwnerTerms]:
+        """Return the terms of all budgets that what an owner uses counts for, by their accounts."""
+        own, *teams = self.line(owner)
+        found = {self.account_of(own): self.of(own)}
+        found.update((team[:-1], self.of(team)) for team in teams)
+        return {account: terms for account, terms in found.items() if terms.has_budget}
+
+    def tree(self, owners: tuple[str, ...]) -> OwnerTree:
+        """Return the tree of the owners of all jobs."""
+        kept = self._tree
+        if kept is None or kept[0] is not self.terms or kept[1] != owners:
+            self._tree = kept = self.terms, owners, OwnerTree(owners, self.line)
+        return kept[2]
+
+    def _path(self, owner: str) -> str:
+        """Return the name of an owner with its teams and without its machine."""
         user = owner.partition("@")[0]
-        return user if owner not in self.terms and user in self.terms else owner
+        if "/" in user:
+            return "/".join(filter(None, user.split("/")))
+        if owner in self.terms or user in self.terms:
+            return user
+        return self._known()[2].get(user, user)
+
+    def _is_team(self, path: str) -> bool:
+        return path in self.teams or path in self._known()[1]
+
+    def _known(self) -> tuple[object, frozenset[str], Mapping[str, str]]:
+        if self._read[0] is not self.terms:
+            listed = [name for name in self.terms if "/" in name.partition("@")[0]]
+            teams = frozenset(team for name in listed for team in teams_above(name))
+            users = {path.rpartition("/")[2]: path for path in reversed(listed) if "@" not in path}
+            users.pop(DEFAULT, None)
+            self._read = self.terms, teams, users
+        return self._read
 
     def set_spare(self, owners: Iterable[str]) -> bool:
         """Let `owners` run on what nobody else wants, and no others. Returns if that is new."""
@@ -140,7 +221,8 @@ class Owners:
     def set_reserved(self, threads: Mapping[str, float]) -> bool:
         """Let owners deserve at least so many `threads`, and no others. Returns if that is new.
 
-        What is reserved for ``ann`` is for all of her machines together.
+        What is reserved for ``ann`` is for all of her machines together, and for a team for all of
+        its members.
         """
         before, self._reserved = self._reserved, dict(threads)
         return self._reserved != before
@@ -157,26 +239,30 @@ class Owners:
         `latest` for those without one) could not keep its promises: it deserves this.
         """
         self._factor = self._latest = None
-        used = np.array([self._used.get(owner, 0.0) for owner in order.owners])
-        if used.sum() > 0:
-            self._factor = np.maximum(np.exp2(-self._lately(order, used)), LEAST_FACTOR)
+        if (lately := self._lately(order)) is not None:
+            self._factor = np.maximum(np.exp2(-lately), LEAST_FACTOR)
             self._latest = np.full(len(order.owners), math.inf)
             np.minimum.at(self._latest, order.owner, jobs.latest(order.rows, latest))
 
-    def _lately(self, order: Order, used: FloatArray) -> FloatArray:
-        """Return the part of the use (n_owners,) of each owner over its share."""
-        weight = np.array([self.of(owner).weight for owner in order.owners])
-        lately: FloatArray = (used / used.sum()) / (weight / weight.sum())
-        return lately
+    def _lately(self, order: Order) -> FloatArray | None:
+        """Return the part of the use (n_names,) of each over its share; None if there is none.
+
+        Owners and teams are compared with those in the same team.
+        """
+        used = np.array([self._used.get(owner, 0.0) for owner in order.owners])
+        if not used.sum() > 0:
+            return None
+        tree = self.tree(order.owners)
+        return tree.parts(tree.sums(used), np.array([self.of(n).weight for n in tree.names]))
 
     def weights(self, jobs: Jobs, order: Order) -> FloatArray:
         """Return the weights of `jobs` in `order`: each owner's, divided among its jobs."""
         column, rows = jobs.table.column, order.rows
         weight = np.where(column["paused"][rows], 0.0, column["weight"][rows])
-        total = _sums(order.owner, weight, len(order.owners))[order.owner]
-        mine = self._weight(order)[order.owner]
+        total = _sums(order.owner, weight, len(order.owners))
+        mine = self.tree(order.owners).flat(self._weight(order), total > 0)[order.owner]
         weights: FloatArray = np.ones(len(rows))
-        np.divide(weight * mine, total, out=weights, where=weight > 0)
+        np.divide(weight * mine, total[order.owner], out=weights, where=weight > 0)
         return weights
 
     def divide(
@@ -219,32 +305,50 @@ class Owners:
         owed = sum(max(account.balance, 0.0) for account in self._accounts.values())
         for account in self._accounts.values():
             account.settle(owed, epoch, elapsed)
-        grants, factor, lately = {}, np.ones(n), np.ones(n)
-        if self._factor is not None:
-            recent = np.array([self._used.get(owner, 0.0) for owner in order.owners])
-            factor, lately = self._factor, self._lately(order, recent)
-        columns = (entitled.tolist(), deserved.tolist(), factor.tolist(), lately.tolist())
-        for owner, whole, fair, yields, over in zip(order.owners, *columns, strict=True):
+        for owner, fair in zip(order.owners, deserved.tolist(), strict=True):
             account = self._accounts[owner]
             account.deserved, account.gone = fair, 0.0
-            tokens, terms = max(account.balance + fair * epoch, 0.0), self.of(owner)
-            use = account.got, yields, over, owner in self._spare
-            grants[owner] = OwnerGrant(whole, tokens, terms.max_threads, *use, terms.max_resources)
-        for gone in self._accounts.keys() - grants.keys():
+        for gone in self._accounts.keys() - set(order.owners):
             account = self._accounts[gone]
             account.deserved, account.gone = 0.0, account.gone + elapsed
             if account.gone > SAVED:
                 del self._accounts[gone]
+        return self._grants(order, entitled, epoch)
+
+    def _grants(self, order: Order, entitled: FloatArray, epoch: float) -> dict[str, OwnerGrant]:
+        """Return the grants of owners and teams; teams are served by what their owners are owed."""
+        tree, grants = self.tree(order.owners), {}
+        got = tree.sums(np.array([self._accounts[owner].got for owner in order.owners]))
+        lately = self._lately(order)
+        if self._factor is None or lately is None:
+            factor = lately = np.ones(len(tree.names))
+        else:
+            factor = self._factor
+        columns = tree.sums(entitled), got, factor, lately, tree.above
+        values = zip(tree.names, *(column.tolist() for column in columns), strict=True)
+        for i, (name, whole, used, yields, over, above) in enumerate(values):
+            account, terms = self._accounts.get(name), self.of(name)
+            tokens = 0.0
+            if account is not None:
+                tokens = max(account.balance + account.deserved * epoch, 0.0)
+            spare = all(order.owners[k] in self._spare for k in np.flatnonzero(tree.under(i)))
+            team = tree.names[above] if above >= 0 else ""
+            limits = (terms.max_resources, team)
+            grants[name] = OwnerGrant(
+                whole, tokens, terms.max_threads, used, yields, over, spare, *limits
+            )
         return grants
 
     def within_limits(
         self, order: Order, capacity: float, weight: FloatArray, cap: FloatArray
     ) -> FloatArray:
         """Return the caps (n_jobs,) of jobs, which together keep to the limits of their owners."""
-        for i, owner in enumerate(order.owners):
-            most = self.of(owner).max_threads
-            mine = order.owner == i
-            if most < min(capacity, cap[mine].sum()):
+        tree = self.tree(order.owners)
+        for i, name in enumerate(tree.names):
+            if (most := self.of(name).max_threads) >= capacity:
+                continue
+            mine = tree.under(i)[order.owner]
+            if most < cap[mine].sum():
                 cap = cap.copy()
                 cap[mine] = fair_fill(weight[mine], 0.0 * cap[mine], cap[mine], most)
         return cap
@@ -255,32 +359,37 @@ class Owners:
             self._accounts[owner].used += seconds
 
     def _weight(self, order: Order) -> FloatArray:
-        """Return the weights (n_owners,) of owners."""
-        spare = self._spare
-        weight = [self.of(o).weight * (SPARE if o in spare else 1.0) for o in order.owners]
-        return np.array(weight)
+        """Return the weights (n_names,) of owners and teams."""
+        tree = self.tree(order.owners)
+        spare = tree.sums(np.array([owner in self._spare for owner in order.owners], np.float64))
+        all_of = spare == tree.sums(np.ones(len(order.owners)))
+        return np.array([self.of(name).weight for name in tree.names]) * np.where(all_of, SPARE, 1)
 
     def _fill(self, order: Order, most: FloatArray, capacity: float) -> FloatArray:
         """Return the threads (n_owners,) that owners deserve, at most `most` each."""
-        weight = self._weight(order)
-        limit = np.array([self.of(owner).max_threads for owner in order.owners])
-        cap = np.minimum(limit, most)
-        floor = self._floors(order, weight, cap)
-        fair = fair_fill(weight, floor, cap, capacity)
+        tree, weight, n = self.tree(order.owners), self._weight(order), len(order.owners)
+        limit = np.array([self.of(name).max_threads for name in tree.names])
+        floor = self._floors(order, weight, np.minimum(limit[:n], most))
+        fair = tree.fill(weight, floor, most, limit, capacity)[:n]
         if self._factor is None or self._latest is None:
             return fair
         least = np.maximum(floor, fair / self._latest)
-        return fair_fill(weight * self._factor, least, cap, capacity)
+        return tree.fill(weight * self._factor, least, most, limit, capacity)[:n]
 
     def _floors(self, order: Order, weight: FloatArray, cap: FloatArray) -> FloatArray:
         """Return the reserved threads (n_owners,) that owners can use, at most `cap` each."""
         floor, spare = 0.0 * cap, self._spare
         for name, threads in self._reserved.items():
-            names = [name in (o, o.partition("@")[0]) and o not in spare for o in order.owners]
+            names = [name in self._names(o) and o not in spare for o in order.owners]
             if (mine := np.flatnonzero(names)).size:
                 room = cap[mine] - floor[mine]
                 floor[mine] += fair_fill(weight[mine], 0.0 * room, room, threads)
         return floor
+
+    def _names(self, owner: str) -> set[str]:
+        """Return the names by which something is for an owner: its own, and those of its teams."""
+        teams = (team[:-1] for team in self.line(owner)[1:])
+        return {owner, owner.partition("@")[0], self._path(owner), *teams}
 
 
 def standings(
@@ -324,6 +433,7 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                 "owners must map each owner to settings such as {'weight': 2, 'max-threads': 8}, "
                 f"not {shown(owner)} to {shown(given)}"
             )
+        owner = check_owner(owner)
         terms = flat_terms(owner, given or {})
         for key, number in terms.items():
             if key not in OwnerTerms._fields:

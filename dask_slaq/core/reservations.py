@@ -44,7 +44,7 @@ class Reservations:
     ) -> Reservation:
         """Add a reservation, or raise `InvalidSetting`. All times are in Unix seconds."""
         self.forget(now)
-        if not (isinstance(owner, str) and check_owner(owner)):
+        if not (isinstance(owner, str) and (owner := check_owner(owner))):
             raise InvalidSetting(f"owner must be the name of an owner, not {shown(owner)}")
         if not (is_number(threads) and 0 < float(threads) <= 1e6):  # type: ignore[arg-type]
             raise InvalidSetting(

@@ -79,14 +79,18 @@ def check_stage(name: object) -> None:
 
 
 def check_owner(owner: object) -> str:
-    """Return the name of an owner, empty for None, or raise `InvalidSetting`."""
+    """Return the name of an owner, empty for None, or raise `InvalidSetting`.
+
+    A slash at its end is left out: such a name stands for a team in tables.
+    """
     if owner is None:
         return ""
-    if not isinstance(owner, str) or not 0 < len(owner) <= LONGEST_NAME:
+    found = owner.rstrip("/") if isinstance(owner, str) else ""
+    if not 0 < len(found) <= LONGEST_NAME:
         raise InvalidSetting(
             f"owner must be a string of 1 to {LONGEST_NAME} characters, not {shown(owner)}"
         )
-    return owner
+    return found
 
 
 def check_limits(limits: object) -> dict[str, int]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
+    from dask_slaq.core.dispatch import Group
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.pools import Pool, Pools
 
@@ -141,18 +142,18 @@ class Scaling:
         """Return the number of ready tasks that no additional worker may run now."""
         pools = self._pools
         unusable = pools.limits.waiting
-        by_group: dict[int, list[float]] = {}  # room and allowed tasks of each owner
+        room: dict[Group, float] = {}  # of each owner and team
         for pool in pools.pools.values():
             ready, running = self._possible(pool) - pools.limits.blocked(pool), len(pool.running)
             most = 0.0 if pool.paused else math.inf if pools.lend else pool.most
             allowed = min(max(ready, 0), max(most - running, 0))
+            for group in pool.group.line() if pool.group is not None else ():
+                if group not in room:
+                    room[group] = group.most - sum(len(each.running) for each in group.pools)
+                allowed = min(allowed, max(room[group], 0))
+            for group in pool.group.line() if pool.group is not None else ():
+                room[group] -= allowed
             unusable += len(pool.ready) - int(allowed)
-            if pool.group is not None:
-                group = by_group.setdefault(id(pool.group), [pool.group.most, 0.0])
-                group[0] -= running
-                group[1] += allowed
-        for room, allowed in by_group.values():
-            unusable += int(max(allowed - max(room, 0), 0))
         return unusable
 
     def usable(self, pool: Pool) -> int:

@@ -93,7 +93,8 @@ def name_in_certificate(comm: Comm | None) -> str | None:
         if key == "commonName"
     )
     name: str | None = next(names, None)
-    return name if name and len(name) <= LONGEST_NAME else None
+    name = (name or "").rstrip("/")  # which stands for a team
+    return name if 0 < len(name) <= LONGEST_NAME else None
 
 
 def asked_of(path: str) -> Callable[[Comm | None], str | None]:

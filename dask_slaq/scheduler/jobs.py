@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time
@@ -218,7 +218,7 @@ class ScheduledJobs:
                 self._hold_back(name)
 
     def jobs_at_once(self, owner: str) -> tuple[int, float]:
-        """Return the numbers of jobs of an owner that may run tasks, and that may at most.
+        """Return the numbers of jobs of an owner or team that may run tasks, and that may at most.
 
         A job lends its place to one job within it: it may wait for that one's end. So what counts
         are the jobs without another one within them.
@@ -226,35 +226,47 @@ class ScheduledJobs:
         terms = self.terms_of(owner)
         if terms.max_jobs == math.inf:
             return 0, math.inf
-        admitted = {
-            name for name in self.reports if name not in self.queued and self.owner[name] == owner
-        }
-        return len(admitted - self._lending(admitted)), terms.max_jobs
+        running = (name for name in self.reports if name not in self.queued)
+        admitted = {name for name in running if owner in self.line(self.owner[name])}
+        lending = {self._outer(name, owner) for name in admitted}
+        return len(admitted - lending), terms.max_jobs
 
     def terms_of(self, owner: str) -> OwnerTerms:
-        """Return the terms of an owner."""
+        """Return the terms of an owner or team."""
         return OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
 
-    def _lending(self, admitted: Collection[str]) -> set[str | None]:
-        """Return the jobs that have one of those that are `admitted` within them."""
-        return {self._outer(name) for name in admitted}
+    def line(self, owner: str) -> tuple[str, ...]:
+        """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
+        return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
 
-    def _outer(self, name: str) -> str | None:
-        """Return the job of the same owner in whose block a job was opened; None without one."""
+    def full_of(self, name: str) -> str | None:
+        """Return the owner or team that keeps a job waiting, as it has as many as it may have."""
+        full = (each for each in self.line(self.owner[name]) if self._is_full(each, name, set()))
+        return next(full, None)
+
+    def _outer(self, name: str, owner: str) -> str | None:
+        """Return the job of an owner or team in whose block a job was opened; None without one."""
         outer = self._within.get(name)
-        return outer if outer in self.reports and self.owner[outer] == self.owner[name] else None
+        return outer if outer in self.reports and owner in self.line(self.owner[outer]) else None
 
     def _must_wait(self, name: str, full: set[str]) -> bool:
         if name in self.stopping:  # it ends at its next report
             return False
-        owner, outer = self.owner[name], self._outer(name)
-        if outer is not None:
+        owner = self.owner[name]
+        if (outer := self._outer(name, owner)) is not None:
             if outer in self.queued:
                 return True
-            if not any(self._outer(n) == outer for n in self.reports if n not in self.queued):
-                return False  # it has the place of the job around it
         elif self.waits_for_budget(owner):
             return True
+        return any(self._is_full(each, name, full) for each in self.line(owner))
+
+    def _is_full(self, owner: str, name: str, full: set[str]) -> bool:
+        """Return whether an owner or team has no place for a job. It is added to `full` then."""
+        outer = self._outer(name, owner)
+        if outer is not None and outer not in self.queued:
+            running = (n for n in self.reports if n not in self.queued and n != name)
+            if not any(self._outer(n, owner) == outer for n in running):
+                return False  # it has the place of the job around it
         if owner not in full:
             count, most = self.jobs_at_once(owner)
             if count < most:
@@ -298,10 +310,17 @@ class ScheduledJobs:
         """Return the group of an owner until the next decision; None without owners."""
         if self.engine.owners is None:
             return None
-        terms = self.terms_of(owner)
-        return Group(
-            terms.max_threads, spare=self.is_spare(owner), resources=terms.max_resources or {}
-        )
+        found: Group | None = None
+        for name in reversed(self.line(owner)):
+            terms, group = self.terms_of(name), self.pools.groups.get(name)
+            found = group or Group(
+                terms.max_threads,
+                spare=self.is_spare(owner),
+                resources=terms.max_resources or {},
+                name=name,
+                team=found,
+            )
+        return found
 
     def is_spare(self, owner: str) -> bool:
         """Return whether an owner runs on what nobody else wants."""
@@ -473,7 +492,7 @@ class ScheduledJobs:
         return self._settings.other_weight
 
     def _latest_of(self, owner: str) -> float | None:
-        return None if self.engine.owners is None else self.engine.owners.of(owner).latest
+        return None if self.engine.owners is None else self.engine.owners.latest_of(owner)
 
     def introduce(self, client: str, owner: str) -> None:
         """Record the owner of a client that has opened no job."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import tempfile
 
 import dask
@@ -13,10 +14,12 @@ from distributed import Client, Event
 from distributed.client import CancelledError
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    Spans,
     gen_cluster,
     jobs,
     on_virtual_clock,
     ready,
+    spend,
     start_plugin,
     state_of,
     tasks_of,
@@ -253,6 +256,32 @@ def test_several_jobs_stay_within_the_limit_of_their_owner_together():
 
     on_virtual_clock(scenario, [1] * 16, owners={"ann": {"max-threads": 2}})
     assert max(seen) == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tasks_of_unlike_times_beside_those_of_others_keep_to_a_limit_and_reach_it(seed):
+    """A task that waits on a worker takes the first thread there, whoever's task ends."""
+    rng = random.Random(seed)
+    times = [rng.uniform(0.1, 1.0) for _ in range(190)]
+
+    async def scenario(client, cluster, plugin):
+        Spans.seen.clear()
+        async with (
+            slaq.job("a", owner="ann", client=client),
+            slaq.job("b", owner="bob", client=client),
+        ):
+            with tasks_of("a"):
+                futures = client.map(spend, ["ann"] * 40, times[:40], pure=False)
+            with tasks_of("b"):
+                others = client.map(spend, ["bob"] * 150, times[40:], pure=False)
+            await client.gather(futures)
+            await client.cancel(others)
+
+    on_virtual_clock(scenario, [2, 2], owners={"ann": {"max-threads": 1}})
+    assert Spans.at_once("ann") == 1
+    took = max(end for name, _, end in Spans.seen if name == "ann")
+    took -= min(begin for name, begin, _ in Spans.seen if name == "ann")
+    assert took < 1.15 * sum(times[:40])
 
 
 @with_plugin(FOUR, owners={"ann": {"max-threads": 1}})

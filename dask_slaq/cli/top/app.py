@@ -184,7 +184,8 @@ class Top(App[None]):
         if status is None:
             return
         self.query_one("#summary", Static).update(summary(status))
-        self.query_one("#owners-text", Static).update(owners_table(status.get("owners", {})))
+        owners = {**status.get("owners", {}), **status.get("teams", {})}
+        self.query_one("#owners-text", Static).update(owners_table(owners))
         table = self.query_one("#jobs", JobsTable)
         text = self.query_one("#filter", Input).value.casefold()
         jobs = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Group:
-    """Jobs of one owner."""
+    """Jobs of one owner, or of a team with the groups of its members."""
 
     most: float = math.inf  # maximum number of threads
     deserved: float = 1.0  # threads
@@ -28,24 +28,57 @@ class Group:
     pools: list[Any] = field(default_factory=list)
     running: float = 0.0  # threads that the tasks on workers use
     resources: Mapping[str, float] = field(default_factory=dict)  # maximum amounts in use
+    name: str = ""  # of the owner, or of the team with a slash
+    team: Group | None = None  # that it is in
+
+    def line(self) -> Iterator[Group]:
+        """Yield this group and the teams that it is in, nearest first."""
+        group: Group | None = self
+        while group is not None:
+            yield group
+            group = group.team
+
+    def full(self, threads: float = 1.0) -> Iterator[Group]:
+        """Yield the groups in `line` where no tasks that use so many `threads` may start."""
+        for group in self.line():
+            if group.running + threads > group.most:
+                yield group
 
     def has_room(self, threads: float = 1.0) -> bool:
         """Return whether tasks that use this number of `threads` may start."""
-        return self.most == math.inf or self.running + threads <= self.most
+        group: Group | None = self
+        while group is not None:
+            if group.running + threads > group.most:
+                return False
+            group = group.team
+        return True
 
     def supplies(self, needs: Iterable[tuple[str, float]]) -> bool:
         """Return whether tasks that need amounts of resources may start."""
         return self.full_resource(needs) is None
 
-    def full_resource(self, needs: Iterable[tuple[str, float]]) -> str | None:
-        """Return the resource of which tasks need more than is left to the owner; None if none."""
-        for name, amount in needs if self.resources else ():
-            if (most := self.resources.get(name)) is not None:
-                sent = (sent for pool in self.pools for sent in pool.running.values())
-                used = sum(n for each in sent for r, n in each.needs if r == name)
-                if used + amount > most + 1e-9:
-                    return name
+    def full_resource(self, needs: Iterable[tuple[str, float]]) -> tuple[Group, str] | None:
+        """Return the group and the resource of which tasks need more than is left; None if none."""
+        needs = list(needs)
+        for group in self.line() if needs else ():
+            for name, amount in needs if group.resources else ():
+                if (most := group.resources.get(name)) is not None:
+                    sent = (sent for pool in group.pools for sent in pool.running.values())
+                    used = sum(n for each in sent for r, n in each.needs if r == name)
+                    if used + amount > most + 1e-9:
+                        return group, name
         return None
+
+    def add(self, pool: Contender) -> None:
+        """Add a job to this group and its teams, with the threads that its tasks use."""
+        for group in self.line():
+            group.pools.append(pool)
+            group.running += pool.threads
+
+    def remove(self, pool: Contender) -> None:
+        """Remove a job that uses no more threads."""
+        for group in self.line():
+            group.pools.remove(pool)
 
     @property
     def lag(self) -> float:
@@ -143,8 +176,10 @@ class Contender:
         """Count threads of tasks that came to a worker; negative if they left it."""
         self.threads += threads
         self.key_until = -math.inf
-        if self.group is not None:
-            self.group.running += threads
+        group = self.group
+        while group is not None:
+            group.running += threads
+            group = group.team
 
     def charge(self, seconds: float) -> None:
         """Charge the job for core-seconds used; negative to refund."""

@@ -23,7 +23,7 @@ from dask_slaq.core.dispatch.places import Place, Sent
 from dask_slaq.core.dispatch.ready import ANY
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
+    from dask_slaq.core.dispatch.contender import Contender, Group
     from dask_slaq.core.dispatch.order import Key, Order
     from dask_slaq.core.dispatch.ready import Entry, Kind, Ready, Supply
 
@@ -86,6 +86,7 @@ class Turn:
     later: float = math.inf  # seconds until a home is late enough for tasks to move
     labels: Counter[str] = field(default_factory=Counter)  # of what was chosen
     coming: Collection[Contender] = ()
+    at_limit: Collection[Group] = ()
     seconds_before: dict[Contender, float] = field(default_factory=dict)  # that jobs wait for
     only_threads: bool = False  # whether only workers with a free thread are open still
 
@@ -150,6 +151,7 @@ def decide(order: Order, turn: Turn) -> list[Choice]:
     """Choose tasks for the workers that are open, until slots or tasks run out."""
     if turn.open:
         turn.coming = order.coming(turn.now)
+        turn.at_limit = _owed_at_limit(order)
         if order.waiting.scarce:
             _serve(order, turn, SCARCE)
         _serve(order, turn, AT_HOME)
@@ -396,6 +398,9 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
         return False
     if pool.group is not None and not pool.group.supplies(kind.resources or ()):
         return False
+    ahead = turn.at_limit and not place.has_thread and entry.like.mean > BACK_WITHIN
+    if ahead and any(map(place.mixes, turn.at_limit)):
+        return False
     if not order.lend and place.address not in pool.workers:
         # Tasks whose ``workers=`` are all outside the worker set would never run in it.
         mine = (turn.place(a) for a in pool.workers)
@@ -475,6 +480,20 @@ def _wait(order: Order, place: Place, entry: Entry, ready: Ready) -> float:
 
 
 # Anticipation
+
+
+def _owed_at_limit(order: Order) -> list[Group]:
+    """Return the owners and teams at their limit that have tasks, and are owed threads.
+
+    No long task is sent ahead to where a task of these computes. Their next one may not wait there
+    (`owner_has_room`), and would find the thread taken: an owner with a limit of one thread of four
+    had three quarters of it.
+    """
+    found: dict[Group, None] = {}
+    for pool in order.waiting.pools:
+        if pool.group is not None and pool.group.lag > 0 and not pool.paused:
+            found.update(dict.fromkeys(pool.group.full()))
+    return list(found)
 
 
 def _is_kept_from(turn: Turn, pool: Contender, entry: Entry, place: Place, more: int = 0) -> bool:

@@ -42,11 +42,14 @@ def owner_has_room(group: Group | None, open_: Collection[Place], at: Iterable[P
     """Return whether an owner may start another task, or send one to wait for one of its own.
 
     The latter only while no open worker has a free thread: Dask would move it to that, above the
-    limit. `at` are the workers where it may wait.
+    limit. `at` are the workers where it may wait, if the owner has all threads there: what waits
+    takes the first thread that is free.
     """
-    if group is None or group.has_room():
+    if group is None or not (full := list(group.full())):
         return True
-    return not any(p.has_thread for p in open_) and any(p.ends_for(group) for p in at)
+    if any(p.has_thread for p in open_):
+        return False
+    return any(all(p.ends_for(each) for each in full) for p in at)
 
 
 class Order:

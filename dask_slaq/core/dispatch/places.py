@@ -177,11 +177,22 @@ class Place:
         return min(ends, default=math.inf if any(self.used_resources.values()) else 0.0)
 
     def ends_for(self, group: Group) -> bool:
-        """Return whether a task of an owner is about to end here, and none waits for it."""
-        theirs = [sent for sent in self.sent if sent.pool.group is group]
-        waiting = sum(sent.start is None for sent in theirs)
-        ending = sum(s.start is not None and s.left(self.now) <= self.ahead for s in theirs)
-        return ending > waiting
+        """Return whether a task of an owner or team is about to end here, and none waits for it.
+
+        Its tasks must have all threads: a task that waits takes the first one that is free.
+        """
+        theirs = self._of(group)
+        computing = [sent for sent in theirs if sent.start is not None]
+        waiting = len(theirs) - len(computing)
+        ending = sum(sent.left(self.now) <= self.ahead for sent in computing)
+        return len(computing) >= self.nthreads and ending > waiting
+
+    def mixes(self, group: Group) -> bool:
+        """Return whether tasks of an owner or team compute here, and others as well."""
+        return 0 < sum(sent.start is not None for sent in self._of(group)) < self.nthreads
+
+    def _of(self, group: Group) -> list[Sent]:
+        return [s for s in self.sent if s.pool.group is not None and group in s.pool.group.line()]
 
     def has_slot(self) -> bool:
         """Return whether it may be sent a task: a thread is, or is about to be, free.

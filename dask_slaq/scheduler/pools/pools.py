@@ -60,7 +60,7 @@ class Pools:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
         self.pools: dict[str, Pool] = {}
-        self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
+        self.groups: dict[str, Group] = {}  # of owners and teams; empty unless they are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
         self.order = order = Order(
@@ -139,7 +139,7 @@ class Pools:
     ) -> Pool:
         """Open a pool for a job of a client, or for its unowned tasks if it never `reports`.
 
-        Its `owner` is of this `group` until the next decision, if it has no other pool.
+        Its `owner` is of this `group` until the next decision.
         """
         if not self.pools:
             self.durations = Durations()
@@ -151,8 +151,9 @@ class Pools:
         pool.workers = frozenset(self.scheduler.workers)
         pool.service = self.tracker.served
         if group is not None:
-            pool.group = self.groups.setdefault(owner, group)
-            pool.group.pools.append(pool)
+            pool.group = group
+            group.add(pool)
+            self.groups.update((each.name, each) for each in group.line())
         return pool
 
     def remove(self, name: str, heir: Pool | None = None) -> None:
@@ -161,7 +162,7 @@ class Pools:
         if pool is None:
             return
         if pool.group is not None:
-            pool.group.pools.remove(pool)
+            pool.group.remove(pool)
         if len(self.pools) == 1:
             now = monotonic()
             self._hold_until = now + max(now - self._held_since, LINGER)
@@ -294,19 +295,21 @@ class Pools:
             pool = self.pools[each.job]
             pool.put_into_force(each, now, guaranteed=pool.floor or not by_service)
         self.groups = {
-            owner: Group(
+            name: Group(
                 grant.max_threads,
                 grant.deserved,
                 grant.tokens,
                 grant.spare,
                 resources=grant.max_resources or {},
+                name=name,
             )
-            for owner, grant in owners.items()
+            for name, grant in owners.items()
         }
+        for name, grant in owners.items():
+            self.groups[name].team = self.groups.get(grant.team)
         for name, pool in self.pools.items() if self.groups else ():
             pool.group = group = self.groups[owner_of[name]]
-            group.pools.append(pool)
-            group.running += pool.threads
+            group.add(pool)
             group.tokens -= sum(sent.ahead for sent in pool.running.values())
         self.wakeups.soon()
 
@@ -351,10 +354,12 @@ class Pools:
                     together = f"{count} tasks labelled {label} start together"
                     why = f"{together}, above its limit of {self.limits.most[label]}"
                     return why, list(gang.members)
-            if pool.group is not None and threads > pool.group.most:
-                wanted = "a thread" if threads == 1 else f"{threads} threads at once"
-                why = f"it needs {wanted}, above its owner's limit of {pool.group.most:g}"
-                return why, list(gang.members)
+            for group in pool.group.line() if pool.group is not None else ():
+                if threads > group.most:
+                    wanted = "a thread" if threads == 1 else f"{threads} threads at once"
+                    whose = f"{group.name[:-1]}'s" if group is not pool.group else "its owner's"
+                    why = f"it needs {wanted}, above {whose} limit of {group.most:g}"
+                    return why, list(gang.members)
         return "", []
 
     def dispatch(self) -> None:

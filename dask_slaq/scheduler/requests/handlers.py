@@ -327,6 +327,7 @@ class Messages:
                 for name, job in plugin.jobs.status().items()
             },
             "owners": views.owners_of_jobs(plugin.jobs),
+            "teams": views.teams_of_jobs(plugin.jobs),
             "foretold": plugin.engine.jobs.ends.hits._asdict(),
             "limits": plugin.pools.limits.as_dict(),
             "speeds": views.speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),

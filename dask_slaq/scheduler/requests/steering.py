@@ -39,7 +39,7 @@ def set_owner(jobs: ScheduledJobs, owner: object, settings: Mapping[str, Any]) -
 
     They are some of `OwnerTerms`, and inf removes a limit. On `InvalidSetting` nothing is changed.
     """
-    if not (isinstance(owner, str) and check_owner(owner)):
+    if not (isinstance(owner, str) and (owner := check_owner(owner))):
         raise InvalidSetting(f"owner must be the name of an owner, not {shown(owner)}")
     if not settings:
         raise InvalidSetting(f"no setting of {owner} is given: {', '.join(OwnerTerms._fields)}")
@@ -47,7 +47,7 @@ def set_owner(jobs: ScheduledJobs, owner: object, settings: Mapping[str, Any]) -
     checked = check_owners({owner: given})[owner]
     owners = jobs.engine.owners or Owners({})
     values = {name: getattr(checked, name) for name in given}
-    jobs.engine.set_owner(owner, owners.of(owner)._replace(**values))
+    jobs.engine.set_owner(owner, owners.given(owner)._replace(**values))
     jobs.check_budgets()
     jobs.admit()
 

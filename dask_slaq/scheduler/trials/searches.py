@@ -1137,8 +1137,9 @@ class Searches:
         pool, most = search.pool, 10**9
         if pool.most < most:
             most = max(int(pool.most), 1)
-        group = pool.group
-        if group is not None and group.most < most:
+        for group in pool.group.line() if pool.group is not None else ():
+            if group.most >= most:
+                continue
             others = sum(
                 self._planned.get(other.name, len(other.running))
                 for other in group.pools

@@ -11,6 +11,7 @@ from dask_slaq.scheduler.views.status import (
     owners_of_jobs,
     stage_of,
     status_of_jobs,
+    teams_of_jobs,
     values_of_jobs,
 )
 from dask_slaq.scheduler.views.web import add_web_pages
@@ -32,6 +33,7 @@ __all__ = [
     "owners_of_jobs",
     "stage_of",
     "status_of_jobs",
+    "teams_of_jobs",
     "values_of_jobs",
 ]
 

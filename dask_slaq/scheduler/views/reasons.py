@@ -15,6 +15,7 @@ from dask_slaq.scheduler.views.status import status_of_jobs
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
+    from dask_slaq.core.dispatch import Group
     from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.pools import Limits, Pool, Pools
 
@@ -84,11 +85,13 @@ def _reason(
     if name in jobs.stopping:
         return "stops at its next report"
     if name in jobs.queued and name not in jobs.paused:
-        owner, (count, most) = jobs.owner[name], jobs.jobs_at_once(jobs.owner[name])
+        owner = jobs.owner[name]
         if jobs.waits_for_budget(owner):
             spending = jobs.budgets.of(owner)
             return f"waits: {'usage is being read' if spending is None else spending.in_words()}"
-        return f"waits: {count} of {owner}'s {most:g} jobs run"
+        whose = jobs.full_of(name) or owner
+        count, most = jobs.jobs_at_once(whose)
+        return f"waits: {count} of {whose.rstrip('/')}'s {most:g} jobs run"
     if pool.paused:
         # A fit in one long task trains on: nothing can take its thread away.
         computing, _ = pool.counts(True)
@@ -154,11 +157,13 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         needs = jobs.resources.get(pool.name)
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
-    if pool.group is not None and not pool.group.has_room():
-        return f"{_doing(pool)}: its owner is at its limit of max-threads ({pool.group.most:g})"
-    if (name := _full_resource(pool)) is not None and pool.group is not None:
-        most = pool.group.resources[name]
-        return f"{_doing(pool)}: its owner is at its limit of {name} ({most:g})"
+    if (group := _full_group(pool)) is not None:
+        whose = _whose(group, pool)
+        return f"{_doing(pool)}: {whose} is at its limit of max-threads ({group.most:g})"
+    if (full := _full_resource(pool)) is not None:
+        group, resource = full
+        whose, most = _whose(group, pool), group.resources[resource]
+        return f"{_doing(pool)}: {whose} is at its limit of {resource} ({most:g})"
     last = ahead or len(pool.running) >= pool.most
     if last and jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
@@ -204,13 +209,16 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
     if pool.name in jobs.queued and jobs.waits_for_budget(found["owner"]):
         return [_MORE]
     if pool.name in jobs.queued:
-        return ["a higher max-jobs of its owner, or the end of another job of the owner"]
+        full = jobs.full_of(pool.name) or found["owner"]
+        whose = full[:-1] if full.endswith("/") else "its owner"
+        return [f"a higher max-jobs of {whose}, or the end of another job there"]
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
-    if pool.group is not None and not pool.group.has_room():
-        return ["a higher max-threads of its owner in slaq.owners, or fewer jobs of the owner"]
-    if (name := _full_resource(pool)) is not None:
-        return [f"a higher max-resources of its owner for {name}, or fewer jobs of the owner"]
+    if (group := _full_group(pool)) is not None:
+        return [f"a higher max-threads of {_whose(group, pool)}, or fewer jobs there"]
+    if (needed := _full_resource(pool)) is not None:
+        group, name = needed
+        return [f"a higher max-resources of {_whose(group, pool)} for {name}, or fewer jobs there"]
     hints = [_MORE] if pool.ready and jobs.is_spare(found["owner"]) else []
     if len(pool.running) >= pool.most and jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
@@ -229,17 +237,30 @@ def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
     """Return in one phrase why an owner yields to others: its budget, or its recent use."""
     if jobs.is_spare(owner):
         return f"its jobs run on what nobody else wants: {_budget(jobs, owner)}"
-    half_life, grant = jobs.accounts.half_life, jobs.engine.grants.owners.get(owner)
-    if half_life is None or grant is None or grant.factor == 1.0:
+    if (half_life := jobs.accounts.half_life) is None:
         return None
-    return (
-        f"its owner used {grant.lately:.2g} times its share lately (half-life "
-        f"{half_life / DAY:.3g} days): its weight counts {grant.factor:.2g} times"
-    )
+    for name in jobs.line(owner):
+        grant = jobs.engine.grants.owners.get(name)
+        if grant is not None and grant.factor != 1.0:
+            return (
+                f"{'its owner' if name == owner else name[:-1]} used {grant.lately:.2g} times its "
+                f"share lately (half-life {half_life / DAY:.3g} days): its weight counts "
+                f"{grant.factor:.2g} times"
+            )
+    return None
 
 
-def _full_resource(pool: Pool) -> str | None:
-    """Return the resource at whose limit its owner is, if no ready task can do without it."""
+def _full_group(pool: Pool) -> Group | None:
+    """Return the owner or team that is at its limit of threads; None if none is."""
+    return None if pool.group is None else next(pool.group.full(), None)
+
+
+def _whose(group: Group, pool: Pool) -> str:
+    return "its owner" if group is pool.group else group.name[:-1]
+
+
+def _full_resource(pool: Pool) -> tuple[Group, str] | None:
+    """Return whose limit of which resource is reached, if no ready task can do without it."""
     if pool.group is None or not pool.kinds:
         return None
     full = [pool.group.full_resource(kind.resources or ()) for kind in pool.kinds]

@@ -118,14 +118,18 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     running = Counter(jobs.owner[name] for name in jobs.reports)
     found = {}
     known = {**usage, **running}
-    without_host = {owner.partition("@")[0] for owner in known}
-    terms = () if engine.owners is None else engine.owners.terms
+    listed = []
+    if engine.owners is not None:
+        theirs = {engine.owners.account_of(owner.partition("@")[0]) for owner in known}
+        teams = {team[:-1] for name in engine.owners.terms for team in jobs.line(name)[1:]}
+        listed = [name for name in engine.owners.terms if name not in theirs | teams | known.keys()]
     grants = engine.grants.owners if jobs.pools.pools else {}  # else those of the last job
+    mine = {name: grant for name, grant in grants.items() if not name.endswith("/")}
     of_all = standings(
-        {name: grant.deserved for name, grant in grants.items()},
-        {name: grant.got for name, grant in grants.items()},
+        {name: grant.deserved for name, grant in mine.items()},
+        {name: grant.got for name, grant in mine.items()},
     )
-    for owner in (*known, *(name for name in terms if name not in without_host | known.keys())):
+    for owner in (*known, *listed):
         own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
         grant, spending = grants.get(owner), jobs.budgets.of(owner)
         standing: dict[str, Any] = dict.fromkeys(
@@ -138,11 +142,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
                 "lately": grant.lately if jobs.accounts.half_life is not None else None,
             }
         found[owner] = {
-            "weight": own.weight,
-            "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
-            "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
-            "max_resources": dict(own.max_resources or {}),
-            "core_hours": own.core_hours if own.has_budget else None,
+            **_terms(own),
             "core_hours_left": None if spending is None else spending.left,
             "spare": jobs.is_spare(owner),
             "jobs": running[owner],
@@ -150,6 +150,46 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             **in_short(usage.get(owner, Usage())),
         }
     return found
+
+
+def teams_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
+    """Return the standing of every team, by its name with a slash; see `owners_of_jobs`.
+
+    Threads, jobs and usage are the sums over its members.
+    """
+    owners = owners_of_jobs(jobs)
+    members: dict[str, list[str]] = {}
+    for owner in owners:
+        for team in jobs.line(owner)[1:]:
+            members.setdefault(team, []).append(owner)
+    found = {}
+    for team, names in sorted(members.items()):
+        spending = jobs.budgets.of(team)
+        grant = jobs.engine.grants.owners.get(team) if jobs.pools.pools else None
+        found[team] = {
+            **_terms(jobs.terms_of(team)),
+            "core_hours_left": None if spending is None else spending.left,
+            "spare": jobs.is_spare(team),
+            "factor": None,
+            "lately": None,
+        }
+        if grant is not None and jobs.accounts.half_life is not None:
+            found[team].update(factor=grant.factor, lately=grant.lately)
+        for key in owners[names[0]].keys() - found[team].keys():
+            known = [owners[name][key] for name in names if owners[name][key] is not None]
+            found[team][key] = sum(known) if known else None
+    return found
+
+
+def _terms(own: OwnerTerms) -> dict[str, Any]:
+    """Return the weight and the limits of an owner or team; None for no limit."""
+    return {
+        "weight": own.weight,
+        "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
+        "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
+        "max_resources": dict(own.max_resources or {}),
+        "core_hours": own.core_hours if own.has_budget else None,
+    }
 
 
 def in_short(usage: Usage) -> dict[str, float]:
