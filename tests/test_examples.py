@@ -31,6 +31,14 @@ def test_each_point_of_a_grid_is_a_job():
 
 
 @pytest.mark.slow
+def test_models_that_are_dask_computations_are_searched():
+    *models, best = run("search_of_jobs.py").splitlines()
+    losses = [float(re.search(r"loss (\S+) after 12 steps", line)[1]) for line in models]
+    assert len(losses) == 6 and losses == sorted(losses)
+    assert best.startswith("best: {'rate': ") and best.count(",") >= 8
+
+
+@pytest.mark.slow
 def test_boosting_reports_every_round():
     pytest.importorskip("xgboost")
     lines = run("boosting.py").splitlines()

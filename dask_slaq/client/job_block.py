@@ -483,7 +483,8 @@ class Job:
             known["within"] = around  # its end may wait for that of this job
         if self._params:
             known["params"] = self._params
-        owner = self.owner or owner_of_client()
+        given = "" if outer is None or self._outer is None else self._outer.owner
+        owner = self.owner or given or owner_of_client()
         self._asked_to_stop, self._opened = False, None
         listen(client, self._run, self)
         self._plain = False
@@ -643,7 +644,8 @@ def job(
         curve, such as ``{"name": "resnet", "lr": 0.01, "rows": 1e6}``. Supported libraries state
         it automatically. Defaults to the job's name without its numbers.
     owner : str, optional
-        Who the job belongs to. Defaults to the ``slaq.owner`` setting, or else ``user@host``.
+        Who the job belongs to. Defaults to that of the block around it, to the ``slaq.owner``
+        setting, or else to ``user@host``.
     spare : bool
         Whether a task that runs late gets a second copy on an idle thread; the first result counts.
         Only for tasks that may run twice.

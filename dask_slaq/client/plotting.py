@@ -117,6 +117,7 @@ def draw_search(name: str, rows: Sequence[Mapping[str, Any]], settings: Mapping[
         stands_out = id(row) in best or len(drawn) <= MANY
         above.plot(steps, losses, color=color, lw=1, alpha=0.9 if stands_out else 0.2)
         if id(row) in ahead_of_all:
+            seen.append(row["predicted"])
             end = max(longest, row["iteration"])
             ahead = [steps[-1], end], [losses[-1], row["predicted"]]
             above.plot(*ahead, "--", color=color, lw=0.8, alpha=0.5)

@@ -389,7 +389,7 @@ class Search(Job):
 
     def __exit__(self, error: object = None, *rest: object) -> None:
         for training in self._trainings.values():  # afterwards they would be jobs of no search
-            training.begun.wait(LONGEST)
+            training._begun.wait(LONGEST)
         super().__exit__(error, *rest)
         if self._follower is not None:
             self._follower.catch_up()

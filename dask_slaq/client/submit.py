@@ -30,7 +30,7 @@ class TrainingFuture(Future[Any]):
     def __init__(self, job: Job) -> None:
         super().__init__()
         self.job = job
-        self.begun = threading.Event()  # its job was opened, or could not be
+        self._begun = threading.Event()  # its job was opened, or could not be
         self._lock = threading.Lock()
         self._cancel_asked = False
         self._ended = False
@@ -173,7 +173,7 @@ def _run(
 ) -> None:
     try:
         with client.as_current(), future.job:
-            future.begun.set()
+            future._begun.set()
             if future._cancel_asked:
                 raise StopTraining(f"job {future.job.name!r} was stopped before it began")
             result = function(*args, **kwargs)
@@ -182,4 +182,4 @@ def _run(
     else:
         future._end(result)
     finally:
-        future.begun.set()
+        future._begun.set()

@@ -34,7 +34,7 @@ def in_order(
     """Return the jobs of each search in `groups`, by position, in the order of their claims.
 
     Those with few reports come first, so that all are soon known, then those with the lowest
-    predicted final loss, at last those that diverge, or have not `begun` and had no task so far.
+    predicted final loss, and at last those that diverge, or have not `begun`: no task so far.
     All arrays are (n_jobs,): `ahead` is the reports to come of each, inf if unknown, `attained` its
     core-seconds so far, and `work` those of a report, 0 if unknown.
     """

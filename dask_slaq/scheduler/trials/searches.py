@@ -175,7 +175,9 @@ class Search:
             (ready, "has not begun", "have not begun"),
         )
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
-        return ", ".join([f"search: {len(self.trials.ended)} done", *parts])
+        ends = Counter(trial.outcome for trial in self.trials.ended)
+        others = [f"{ends[how]} {how}" for how in ("pruned", "failed", "stopped") if ends[how]]
+        return ", ".join([f"search: {ends['done']} done", *others, *parts])
 
 
 class Claims(NamedTuple):

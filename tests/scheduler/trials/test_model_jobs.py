@@ -105,7 +105,7 @@ def test_they_are_rows_of_its_table(client, plugin):
     events = []
     with (
         captured_logger("dask_slaq") as log,
-        slaq.search("grid", steps=STEPS, callbacks=events.append) as search,
+        slaq.search("grid", steps=STEPS, owner="ann", callbacks=events.append) as search,
     ):
         futures = [
             slaq.submit(fit, {"lr": lr}, np.ones(3), name=f"lr-{lr}", go="two")

@@ -373,3 +373,4 @@ async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plug
         await until(lambda: all(future.done() for future in futures))
         await until(lambda: plugin.engine.jobs["grid"].max_iter == STEPS + 7)
         assert plugin.engine.jobs["grid"].iteration == STEPS + 7
+        assert (await slaq.explain("grid", client=c))["reason"] == "search: 1 done, 2 failed"

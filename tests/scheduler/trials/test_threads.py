@@ -6,11 +6,12 @@ import asyncio
 import gc
 import time
 import weakref
+from contextlib import suppress
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from distributed import Event, worker_client
+from distributed import Client, Event, worker_client
 from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.utils_test import inc, slowinc
 from driving import ONE, TWO, Fixed, assert_nothing_left, tasks_of, until, wait_for, with_plugin
@@ -239,3 +240,33 @@ async def test_a_job_in_a_task_of_a_search_is_a_model_of_it(c, s, plugin, a, b):
         await c.gather(c.map(job_in_a_task, range(2), pure=False))
         rows = await search.trials()
     assert {row["key"]: row["iteration"] for row in rows if row["curve"]} == {"in-0": 5, "in-1": 5}
+
+
+@with_plugin(TWO)
+async def test_a_client_that_leaves_takes_its_search_and_the_jobs_of_that(c, s, plugin, a, b):
+    async with Client(s.address, asynchronous=True) as other:
+        search = await slaq.search("grid", client=other, keep="10min").__aenter__()
+        job = await slaq.job("model", client=other).__aenter__()
+        job.report(1.0)
+        await until(lambda: plugin.jobs.reports.get("model"))
+        assert plugin.searches.jobs_of("grid") == ["model"]
+    await until(lambda: not plugin.jobs.reports)
+    for block in (job, search):
+        await block.__aexit__()
+
+
+@pytest.mark.parametrize("fails", ["plugin", "block"])
+@with_plugin(TWO)
+async def test_jobs_of_a_search_go_on_after_it_has_failed(c, s, plugin, a, b, fails):
+    with suppress(ZeroDivisionError):
+        async with slaq.search("grid", client=c):
+            job = await slaq.job("model", client=c).__aenter__()
+            job.report(1.0)
+            await until(lambda: plugin.jobs.reports.get("model"))
+            if fails == "block":
+                raise ZeroDivisionError
+            plugin.fall_back(RuntimeError("test"))
+    job.report(0.5)
+    assert await c.submit(inc, 1) == 2
+    await job.__aexit__()
+    s.validate_state()
