@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         trial,
         unreserve,
         usage,
+        whatif,
     )
     from dask_slaq.client import set_job as set
     from dask_slaq.core.errors import StopTraining, TrialPruned
@@ -74,6 +75,7 @@ __all__ = [
     "trial",
     "unreserve",
     "usage",
+    "whatif",
 ]
 
 

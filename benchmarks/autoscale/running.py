@@ -75,11 +75,12 @@ async def _run(people: list[Person], way: Way) -> dict[str, Any]:
         await asyncio.gather(*(_take_part(p, cluster, way, took, t90) for p in people))
         makespan = virtual.now() - begin
         seconds = way.workers * makespan if way.kind == "fixed" else elastic.worker_seconds()
-        failed = cluster.scheduler.plugins["slaq"].failed
+        plugin = cluster.scheduler.plugins["slaq"]
+        failed = plugin.failed or plugin.scaling.failed
         if adaptive is not None:
             adaptive.stop()
         await elastic.close()
-    assert failed is None, failed
+    assert not failed, failed
     return {
         "worker_hours": seconds / 3600,
         "t90_mean_s": float(np.mean(list(t90.values()))) if t90 else None,

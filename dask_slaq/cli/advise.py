@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from dask_slaq.cli.connection import Where, ask
 from dask_slaq.cli.memory import runs_of_store, store_option
-from dask_slaq.cli.options import json_option
+from dask_slaq.cli.options import json_option, scheduler_options
 from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned, printable
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["advise"]
 
@@ -108,9 +113,20 @@ def _bytes(context: click.Context, parameter: click.Parameter, value: str | None
     metavar="NAME",
     help="Only past runs of this kind. Can be repeated.",
 )
+@click.option(
+    "--workers",
+    is_flag=False,
+    flag_value=0,
+    type=click.IntRange(0),
+    metavar="[N]",
+    help="Of a running scheduler: how many workers pay for its jobs, or what N would change.",
+)
+@scheduler_options
 @json_option
 def advise(
     logs: tuple[str, ...],
+    where: Where,
+    workers: int | None,
     target: float | None,
     memory_limit: int | None,
     without: tuple[str, ...],
@@ -136,9 +152,19 @@ def advise(
     Compare solvers only if they report the same loss: the same function of the same data, and
     either its sum in all runs or its mean in all runs.
 
+    With --workers: says how many workers pay for the jobs of a running scheduler, by their worth
+    and the price in its setting slaq.scaling, and what one more would save and cost.
+
     With --memory, past runs are considered too, with their kind as solver; --kind chooses some.
     """
     from dask_slaq.cli.tables import tell
+
+    if workers is not None:
+        if logs or target is not None:
+            raise click.UsageError("--workers is of a running scheduler, without LOG and --target")
+        found = ask(where, partial(_whatif, workers))
+        tell(found, found["text"], json_file)
+        return
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.simulation import advice, persisting
     from dask_slaq.simulation.recorded import LogError
@@ -181,6 +207,12 @@ def advise(
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, _text(found), json_file)
+
+
+async def _whatif(workers: int, client: Client) -> dict[str, Any]:
+    from dask_slaq.client import whatif
+
+    return await whatif(workers or None, client=client)  # type: ignore[misc]
 
 
 def _kept_text(found: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from dask_slaq.client.queries import history as history
 from dask_slaq.client.queries import seconds_of as seconds_of
 from dask_slaq.client.queries import status as status
 from dask_slaq.client.queries import usage as usage
+from dask_slaq.client.queries import whatif as whatif
 from dask_slaq.client.queries import workers as workers
 from dask_slaq.client.reservations import reservations as reservations
 from dask_slaq.client.reservations import reserve as reserve

@@ -79,6 +79,38 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
     return client.sync(request, client, "slaq_explain", job=job)
 
 
+def whatif(workers: int | None = None, client: Client | None = None) -> dict[str, Any]:
+    """Return how many workers pay for the jobs that run now, and what another number would change.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Number of workers to compare with those that are there; the number that pays by default.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Returns
+    -------
+    dict
+        ``text`` is for people. ``workers`` are there, and ``target`` pay. Of those asked for:
+        ``last`` (seconds sooner at which the last job ends), ``seconds`` (of all jobs together),
+        ``jobs`` (how many end sooner), ``cost`` (of the workers) and ``worth`` (of the time), in
+        the unit of ``price``, by which the setting ``slaq.scaling`` prices an hour of a worker;
+        without it, in worker-hours.
+
+    Raises
+    ------
+    InvalidSetting, NoPlugin
+
+    Examples
+    --------
+    >>> print(whatif(workers=16)["text"])  # doctest: +SKIP
+    16 workers instead of 8: all ends 12 min sooner, for 0.80 more
+    """
+    client = current_client(client)
+    return client.sync(request, client, "slaq_whatif", workers=workers)  # type: ignore[no-any-return]
+
+
 def ended(client: Client | None = None) -> list[dict[str, Any]]:
     """Return the jobs that ended within a day, oldest first.
 

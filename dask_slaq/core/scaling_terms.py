@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number, is_whole, shown
 
-__all__ = ["ScalingTerms", "as_worth", "check_scaling", "check_worth"]
+__all__ = ["MOST_WORKERS", "ScalingTerms", "as_worth", "check_scaling", "check_worth"]
 
 #: Largest number of workers that is compared, and largest price and worth of an hour.
 MOST_WORKERS, MOST_PRICE = 1000, 1e9
@@ -25,9 +25,18 @@ class ScalingTerms(NamedTuple):
     start_up: float = 30.0  # seconds from the request to the first task, until some have come
 
     @property
+    def unit(self) -> str:
+        """Unit of amounts, for people; empty where the price says it."""
+        return "worker-hours" if self == IN_HOURS else ""
+
+    @property
     def per_second(self) -> float:
         """Price of one worker for a second."""
         return self.price / 3600.0
+
+
+#: Terms where none are set: amounts are in worker-hours.
+IN_HOURS = ScalingTerms(1.0)
 
 
 def check_scaling(value: object) -> ScalingTerms:

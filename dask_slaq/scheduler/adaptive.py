@@ -27,6 +27,9 @@ __all__ = ["Scaling", "add_scaling"]
 
 logger = logging.getLogger(__name__)
 
+#: States of tasks that run, or could on a further worker; and tasks of a job that are looked at.
+RUNNABLE, MANY = ("processing", "queued", "no-worker"), 10_000
+
 
 def add_scaling(scheduler: Scheduler) -> None:
     """Limit what `Scheduler.adaptive_target` asks for. Repeated calls install it once."""
@@ -62,7 +65,7 @@ class Scaling:
         self.by_worth: ByWorth | None = None
         self._pools, self._reports, self._keep, self._is_active = pools, reports, keep, is_active
         self._seen: dict[str, tuple[Any, float]] = {}  # by job: its progress, and since when
-        self._logged = False
+        self.failed = False  # whether Dask's own numbers were used because of an error
 
     def limit(self, target: int) -> int:
         """Return the number of workers to ask for instead of `target`, which is Dask's."""
@@ -106,8 +109,8 @@ class Scaling:
         return bool(self._reports or self._pools.limits) and self._is_active()
 
     def _log(self) -> None:
-        if not self._logged:
-            self._logged = True
+        if not self.failed:
+            self.failed = True
             logger.exception("adaptive scaling is left to Dask")
 
     def _look(self) -> None:
@@ -158,11 +161,12 @@ class Scaling:
 
     def usable(self, pool: Pool) -> int:
         """Return the number of tasks of a job that run or could run on further workers."""
-        return (
-            max(self._possible(pool) - self._pools.limits.blocked(pool), 0)
-            + pool.demand
-            - len(pool.ready)
-        )
+        tasks = pool.unfinished
+        runnable = len(tasks)
+        if runnable <= MANY:  # of more, few have to wait for others
+            runnable = sum(ts.state in RUNNABLE for ts in tasks)
+        impossible = len(pool.ready) - self._possible(pool) + self._pools.limits.blocked(pool)
+        return max(runnable - impossible, 0)
 
     def _possible(self, pool: Pool) -> int:
         """Return the number of ready tasks whose resources some worker has.

@@ -19,7 +19,6 @@ from dask_slaq.core.scaling import (
     Levels,
     Worth,
     in_words,
-    seconds_to_keep,
     work_left,
 )
 from dask_slaq.core.scaling_terms import ScalingTerms
@@ -73,7 +72,6 @@ class ByWorth:
         self._joined: dict[str, float] = {}
         self._start_ups: deque[float] = deque(maxlen=REMEMBERED)
         self._absent: dict[int, float] = {}  # levels that have not come, and when they were asked
-        self._lost = 1.0  # what is lost while one waits for a worker, in workers
         self.draining: set[str] = set()  # workers that get no further task
         self._target = terms.minimum
         self._wanted = terms.minimum
@@ -88,14 +86,11 @@ class ByWorth:
         now, terms = monotonic(), self.terms
         here = self._look(now)
         needs = list(self._needs(now))
-        self._wanted = self._best(self._worth(needs, terms.maximum, now))
-        if needs:
-            told = [need.worth for need in needs if not math.isnan(need.worth)]
-            rates = sum(told) / terms.price + (len(told) < len(needs))
-            self._lost = rates / max(self._wanted, 1)
-        again = self.start_up * (1.0 + self._lost)
-        keep = seconds_to_keep(self._levels.pauses, again)
-        target = self._levels.update(self._wanted, now, keep, terms.stay)
+        worth = self._worth(needs, terms.maximum, now)
+        self._wanted = self._best(worth)
+        target = self._levels.update(
+            self._wanted, now, use=worth.use.tolist(), start_up=self.start_up, stay=terms.stay
+        )
         self._target = min(max(target, terms.minimum), max(terms.maximum, self._wanted))
         for level in [k for k in self._absent if k > self._target]:
             del self._absent[level]
@@ -119,6 +114,8 @@ class ByWorth:
         """Yield what each job needs, and all tasks outside of jobs together."""
         jobs, engine = self._jobs, self._jobs.engine
         unknown: set[str] = set()
+        if not self._scheduler.workers:
+            self._since.clear()  # nothing takes any time
         order = engine.jobs.order()
         if order.names:
             work, width = work_left(engine.jobs, engine._predictor.forecast(order.reported))
@@ -136,6 +133,8 @@ class ByWorth:
                     continue
                 if math.isnan(left):
                     left = self._expected(pool.unfinished, now, unknown)
+                    if pool.reports and not jobs.reports.get(name):
+                        left *= engine.jobs[name].max_iter or 1.0  # iterations to come
                 yield _Need(name, left, wide, weight.item(i), jobs.worth_of(name))
         if outside := list(self._outside()):
             seconds = self._expected(outside, now, unknown)

@@ -26,6 +26,7 @@ from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin, NotAllowed
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
+from dask_slaq.core.scaling_terms import IN_HOURS
 from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, OUTSIDE
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
@@ -243,10 +244,10 @@ class SlaqPlugin(SchedulerPlugin):
         self.scaling = Scaling(
             self.pools, self.jobs.reports, chosen.keep_workers, lambda: self.is_active
         )
-        if chosen.scaling is not None:
-            self.scaling.by_worth = ByWorth(
-                chosen.scaling, self.jobs, self.searches, self.scaling.usable, self.changed
-            )
+        self.by_worth = ByWorth(
+            chosen.scaling or IN_HOURS, self.jobs, self.searches, self.scaling.usable, self.changed
+        )
+        self.scaling.by_worth = None if chosen.scaling is None else self.by_worth
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()

@@ -11,6 +11,8 @@ __all__ = ["Levels", "seconds_to_keep"]
 
 #: Pauses that are remembered, and how many of them the rule without any experience counts for.
 REMEMBERED, PRIOR = 64, 4
+#: Seconds for which it is remembered that a worker was missed.
+MEMORY = 900.0
 
 
 def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -> float:
@@ -47,17 +49,22 @@ def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -
 
 
 class Levels:
-    """Number of workers to have, from the number wanted now: one more, and for a while.
+    """Number of workers to have, from the number that pays now and what each would be of use.
 
-    Level `k` is wanted while at least `k` workers are. It stays for `stay` seconds from then on,
-    and for as long as it pays to keep a worker that may be wanted again.
+    Level `k` is wanted while at least `k` workers pay. A level that is not there is asked for, too,
+    once it has been missed for as much as it costs: short work that comes again and again never
+    pays for a worker by itself. A level stays for a while from when it was asked for, and for as
+    long as it pays to keep a worker that may be wanted again.
     """
 
     def __init__(self) -> None:
         self._wanted: list[float] = []  # when each level was last wanted
         self._asked: list[float] = []  # when it was first asked for since it was last given up
-        self._pauses: deque[float] = deque(maxlen=REMEMBERED)
         self._idle: list[bool] = []  # whether it has been without work since
+        self._missed: list[float] = []  # what its lack has cost, in seconds of a worker
+        self._use: list[float] = []  # what it was worth per second when last wanted, in workers
+        self._pauses: deque[float] = deque(maxlen=REMEMBERED)
+        self._last: float | None = None
 
     @property
     def pauses(self) -> tuple[float, ...]:
@@ -68,21 +75,44 @@ class Levels:
         """Return since when there is to be a `level`, from 1; None if there is not."""
         return self._asked[level - 1] if level <= len(self._asked) else None
 
-    def update(self, wanted: int, now: float, keep: float, stay: float) -> int:
-        """Return how many workers there are to be, `keep` and `stay` in seconds."""
-        held = len(self._asked)
-        for k in range(min(wanted, len(self._wanted))):
+    def update(
+        self, pays: int, now: float, *, use: Sequence[float], start_up: float, stay: float
+    ) -> int:
+        """Return how many workers there are to be.
+
+        `pays` is the number that pays now, and `use` what each level is worth per second if it is
+        there, in workers. A worker comes after `start_up` seconds, and stays for `stay` seconds.
+        """
+        held, most = len(self._asked), max(pays, len(use))
+        wanted = max(pays, self._miss(use, now, held, start_up + stay))
+        for some, value in (
+            *((self._wanted, now), (self._idle, False), (self._missed, 0.0), (self._use, 0.0)),
+        ):
+            some += [value] * (most - len(some))
+        for k in range(wanted):
             if self._idle[k]:
                 self._pauses.append(now - self._wanted[k])
             self._wanted[k], self._idle[k] = now, False
-        for k in range(wanted, len(self._wanted)):
-            self._idle[k] = True
-        self._wanted += [now] * (wanted - len(self._wanted))
-        self._idle += [False] * (wanted - len(self._idle))
+            self._use[k] = max(use[k] if k < len(use) else 0.0, 0.98 * self._use[k])
         target = wanted
         for k in range(wanted, held):
-            if now - self._wanted[k] < keep or now - self._asked[k] < stay:
+            self._idle[k] = True
+            again = start_up * (1.0 + self._use[k])
+            keep = seconds_to_keep(self._pauses, again)
+            if now - self._wanted[k] < keep or now - self._asked[k] < start_up + stay:
                 target = k + 1
+        for k in range(target):
+            self._missed[k] = 0.0
         del self._asked[target:]
         self._asked += [now] * (target - len(self._asked))
         return target
+
+    def _miss(self, use: Sequence[float], now: float, held: int, cost: float) -> int:
+        """Return the highest level that has been missed for what it costs."""
+        elapsed, self._last = 0.0 if self._last is None else now - self._last, now
+        fades = float(np.exp(-elapsed / MEMORY))
+        self._missed += [0.0] * (len(use) - len(self._missed))
+        for k in range(held, len(self._missed)):
+            gained = use[k] * elapsed if k < len(use) else 0.0
+            self._missed[k] = self._missed[k] * fades + gained
+        return max((k + 1 for k in range(held, len(use)) if self._missed[k] >= cost), default=0)

@@ -32,24 +32,24 @@ def in_words(worth: Worth, here: int, best: int, asked: int | None, terms: Scali
             reason += ", the minimum" if best == terms.minimum else ", for the data in memory"
         return reason
     if asked is not None and asked != here:
-        return f"{_workers(asked)} instead of {here}: {_change(worth.compare(here, asked))}"
+        return f"{_workers(asked)} instead of {here}: {_change(worth.compare(here, asked), terms)}"
     least = " at least" if best == terms.minimum else ""
     if best >= terms.maximum:
-        return f"{_workers(best)}: no more are allowed; {_one_more(worth, best)}"
-    return f"{_workers(best)}{least}: {_one_more(worth, best)}"
+        return f"{_workers(best)}: no more are allowed; {_one_more(worth, best, terms)}"
+    return f"{_workers(best)}{least}: {_one_more(worth, best, terms)}"
 
 
-def _one_more(worth: Worth, best: int) -> str:
+def _one_more(worth: Worth, best: int, terms: ScalingTerms) -> str:
     found = worth.compare(best, best + 1)
     if found["jobs"] == 0 or not math.isfinite(found["seconds"]):
         return "another one would save no time"
     saved = f"another one would save {seconds_in_words(found['seconds'])} of {_jobs(found['jobs'])}"
-    return f"{saved}, worth {_money(found['worth'])}, and costs {_money(found['cost'])}"
+    return f"{saved}, worth {_money(found['worth'])}, and costs {_money(found['cost'], terms)}"
 
 
-def _change(found: dict[str, Any]) -> str:
+def _change(found: dict[str, Any], terms: ScalingTerms) -> str:
     last, cost = found["last"], found["cost"]
-    for_ = f"for {_money(abs(cost))} {'more' if cost >= 0 else 'less'}"
+    for_ = f"for {_money(abs(cost), terms)} {'more' if cost >= 0 else 'less'}"
     if abs(cost) < 1e-12:
         for_ = "for the same"
     if math.isinf(last):
@@ -71,5 +71,6 @@ def _jobs(count: int) -> str:
     return f"{count} job" + "s" * (count != 1)
 
 
-def _money(amount: float) -> str:
-    return f"{amount:.2f}" if amount >= 0.095 else f"{amount:.2g}"
+def _money(amount: float, terms: ScalingTerms | None = None) -> str:
+    unit = f" {terms.unit}" if terms is not None and terms.unit else ""
+    return (f"{amount:.2f}" if abs(amount) >= 0.095 else f"{amount:.2g}") + unit

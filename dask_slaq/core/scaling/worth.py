@@ -142,6 +142,22 @@ class Worth:
         total: FloatArray = (lost + own * np.log(end)).sum(axis=1)
         return total
 
+    @cached_property
+    def use(self) -> FloatArray:
+        """What each worker (n_workers,) is worth per second, in workers, if all were there now."""
+        demand, count = self.demand, np.arange(len(self._arrive) + 1)
+        if not len(demand.work):
+            return np.zeros(len(self._arrive))
+        alive = np.ones((len(count), len(demand.work)), dtype=bool)
+        share = _Fill(demand.weight, demand.width)(alive, (self.threads * count).astype(np.float64))
+        before, after = share[:-1], share[1:]
+        part = np.divide(after - before, after, out=np.zeros_like(after), where=after > NONE)
+        told = np.isfinite(demand.worth)
+        rate = np.nan_to_num(demand.worth) / 3600.0 / self.price
+        worth = np.where(told, rate * part, (after - before) / self.threads)
+        each: FloatArray = np.maximum(worth, 0.0).sum(axis=1)
+        return each
+
     def best(self, least: int = 0, most: int | None = None) -> int:
         """Return the number of workers from `least` to `most` at which time and money cost least.
 

@@ -17,6 +17,7 @@ from distributed.core import error_message
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
+from dask_slaq.core.scaling_terms import MOST_WORKERS
 from dask_slaq.core.settings import (
     ALERT_TOPIC,
     ASTRAY_TOPIC,
@@ -51,7 +52,7 @@ REQUESTS = (
     *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
     *("history", "bindings", "curve"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
-    *("reserve", "unreserve", "reservations", "models", "events"),
+    *("reserve", "unreserve", "reservations", "models", "events", "whatif"),
 )
 #: Those that change something, and those that need no registered plugin.
 AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
@@ -360,6 +361,14 @@ class Messages:
         """Return why a job has what it has, or waits. See `explain`."""
         plugin = self.plugin
         return views.explain(plugin.jobs, job, plugin.searches.describe, plugin.failed is not None)
+
+    def whatif(self, workers: Any = None) -> dict[str, Any]:
+        """Return how many workers pay, and what another number would change."""
+        if workers is not None and not (is_whole(workers, 0) and workers <= MOST_WORKERS):
+            raise InvalidSetting(
+                f"workers must be a whole number from 0 to {MOST_WORKERS}, not {shown(workers)}"
+            )
+        return self.plugin.by_worth.advise(None if workers is None else int(workers))
 
     def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
         """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""

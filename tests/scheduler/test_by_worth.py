@@ -1,0 +1,213 @@
+"""Workers by worth: how many are asked for, which are given back, and what people are told."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from distributed import Event, LocalCluster
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
+from tests.driving import (
+    ONE,
+    PATIENCE,
+    TWO,
+    jobs,
+    on_virtual_clock,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+    work,
+)
+
+TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
+
+
+@with_plugin([], scaling=TERMS)
+async def test_without_workers_any_work_asks_for_one(c, s, plugin):
+    assert s.adaptive_target() == 0
+    outside = c.submit(wait_for, "go", key="outside")
+    await until(lambda: s.tasks)
+    assert s.adaptive_target() == 1
+    outside.release()
+    await until(lambda: not s.tasks)
+    async with jobs(c, "a"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 3, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 3)
+        assert s.adaptive_target() == 1
+        del futures
+        await until(lambda: not s.tasks)
+
+
+@with_plugin(ONE, scaling=TERMS, ahead=0)
+async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a):
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 5, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 5)
+        assert s.adaptive_target() == 1  # nothing is known of them
+        s.task_prefixes["wait_for"].duration_average = 600
+        assert 3 <= s.handlers["adaptive_target"]() <= 5
+        with tasks_of("b"):
+            more = c.map(wait_for, ["go"] * 50, pure=False)
+        await until(lambda: len(plugin.pools.pools["b"].unfinished) == 50)
+        assert s.adaptive_target() == 8
+        found = await slaq.whatif(client=c)
+        assert found["target"] == 8
+        assert found["text"].startswith("8 workers: no more are allowed; another one would save")
+        found = await slaq.whatif(4, client=c)
+        assert found["last"] > 600 and found["jobs"] == 2
+        assert found["text"].startswith("4 workers instead of 1: all ends ")
+        with pytest.raises(InvalidSetting):
+            await slaq.whatif(-1, client=c)
+        plugin.jobs.pause("b", True)
+        assert s.adaptive_target() == 8  # a worker that was asked for is kept for a while
+        assert plugin.by_worth.advise()["target"] <= 5
+        await Event("go").set()
+        plugin.jobs.pause("b", False)
+        await c.gather([*futures, *more])
+
+
+@with_plugin(ONE, scaling={**TERMS, "price": 1.0}, ahead=0)
+async def test_dearer_time_asks_for_more_workers(c, s, plugin, a):
+    async def asked(**settings):
+        async with jobs(c, "a", **settings):
+            with tasks_of("a"):
+                futures = c.map(wait_for, ["go"] * 20, pure=False)
+            await until(lambda: len(plugin.pools.pools["a"].unfinished) == 20)
+            s.task_prefixes["wait_for"].duration_average = 4
+            found = plugin.by_worth.advise()["target"]
+            del futures
+            await until(lambda: not any(ts.who_wants for ts in s.tasks.values()))
+            return found
+
+    plain = await asked()
+    assert 1 <= plain < await asked(worth_per_hour=500.0)
+    with pytest.raises(InvalidSetting, match="worth_per_hour"):
+        slaq.job("wrong", worth_per_hour=-1, client=c)
+    await Event("go").set()
+
+
+@with_plugin(TWO, scaling=TERMS, ahead=0)
+async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b):
+    async with jobs(c, "a"):
+        with tasks_of("a"):
+            first = c.map(wait_for, ["go"] * 2, pure=False)
+        await until(lambda: all(ws.processing for ws in s.workers.values()))
+        plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+        assert s.adaptive_target() == 1
+        (going,) = plugin.by_worth.draining
+        assert s.workers_to_close(target=1) == []  # it runs a task
+        plugin.run_once()
+        with tasks_of("a"):
+            rest = c.map(wait_for, ["go"] * 6, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 8)
+        await Event("go").set()
+        await c.gather([*first, *rest])
+        ran = {next(iter(s.tasks[f.key].who_has)).address for f in rest}
+        assert ran == set(s.workers) - {going}
+        assert s.adaptive_target() == 1
+        assert s.workers_to_close(target=1) == [going]
+        plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=8, minimum=2)
+        assert s.adaptive_target() == 2 and not plugin.by_worth.draining
+        del first, rest
+
+
+@with_plugin(TWO, scaling=TERMS, ahead=0)
+async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
+    async with jobs(c, "a"):
+        with tasks_of("a"):
+            futures = [c.submit(wait_for, "go", key=w.name, workers=[w.address]) for w in (a, b)]
+        await until(lambda: all(ws.processing for ws in s.workers.values()))
+        plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+        s.adaptive_target()
+        assert not plugin.by_worth.draining
+        await Event("go").set()
+        await c.gather(futures)
+        del futures
+
+
+@with_plugin(ONE, scaling=TERMS)
+async def test_an_error_leaves_the_number_to_dask(c, s, plugin, a, monkeypatch):
+    def fail():
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(plugin.by_worth, "target", fail)
+    assert s.adaptive_target() == 0
+    assert plugin.scaling.failed and plugin.failed is None
+
+
+@with_plugin(ONE)
+async def test_without_the_setting_people_are_told_worker_hours(c, s, plugin, a):
+    found = await slaq.whatif(client=c)
+    assert (found["target"], found["text"]) == (0, "no work waits: 0 workers, the minimum")
+    async with jobs(c, "a"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 5, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 5)
+        s.task_prefixes["wait_for"].duration_average = 600
+        assert "worker-hours" in (await slaq.whatif(5, client=c))["text"]
+        assert not plugin.by_worth.draining and plugin.scaling.by_worth is None
+        await Event("go").set()
+        await c.gather(futures)
+        del futures
+
+
+def test_a_training_is_asked_for_by_all_its_iterations():
+    async def scenario(client, cluster, plugin):
+        asked = []
+        async with slaq.job("a", max_iter=40, client=client) as job:
+            for k in range(4):
+                futures = client.map(work, [2.0] * 8, pure=False, key=f"part-{k}")
+                await client.gather(futures)
+                job.report(1.0 / (k + 1))
+                plugin.run_once()
+                asked.append(cluster.scheduler.adaptive_target())
+        return asked
+
+    # One iteration is 16 core-seconds; all are 640.
+    asked = on_virtual_clock(scenario, [1], scaling={**TERMS, "start-up": "30s"})
+    assert min(asked[1:]) >= 4
+
+
+@pytest.mark.slow
+def test_a_cluster_of_processes_breathes_with_its_work():
+    """A short day: it grows for work that is worth it, loses nothing, and shrinks afterwards."""
+
+    def wait(condition):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, len(scheduler.workers)
+            time.sleep(0.02)
+
+    def nap(seconds):
+        time.sleep(seconds)
+        return seconds
+
+    cluster = LocalCluster(
+        n_workers=0, processes=True, threads_per_worker=1, dashboard_address=None
+    )
+    with cluster, cluster.get_client() as client:
+        scheduler = cluster.scheduler
+        scaling = {"price": 0.1, "maximum": 3, "stay": "1s", "start-up": "1s"}
+        client.register_plugin(slaq.SlaqPlugin(epoch="200ms", scaling=scaling))
+        cluster.adapt(minimum=0, maximum=3, interval="200ms", wait_count=2)
+        with slaq.job("first", client=client):
+            assert sum(client.gather(client.map(nap, [0.1] * 5, pure=False))) == pytest.approx(0.5)
+        most = 0
+        with slaq.job("long", worth_per_hour=10.0, client=client):
+            futures = client.map(nap, [0.5] * 60, pure=False)
+            while not all(future.done() for future in futures):
+                most = max(most, len(scheduler.workers))
+                time.sleep(0.05)
+            assert sum(client.gather(futures)) == pytest.approx(30.0)
+            del futures
+        assert most == 3
+        wait(lambda: not scheduler.workers)
+        with slaq.job("again", client=client):
+            assert client.gather(client.map(nap, [0.01] * 3, pure=False)) == [0.01] * 3
+        plugin = scheduler.plugins["slaq"]
+        assert plugin.failed is None and not plugin.scaling.failed
