@@ -39,7 +39,8 @@ UNCHANGED = 0.5
 #: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
 #: less. The lowest loss reported is no measure: where models overfit, none ends there.
 BETTER, BETTER_PART = 3, 0.15
-#: Part of its pace since half of its steps at which a trial may fall on, whatever is predicted: some begin slowly.
+#: Part of its pace since half of its steps at which a trial may fall on, whatever is predicted:
+#: some begin slowly.
 FALLS_ON = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
