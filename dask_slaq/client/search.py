@@ -457,10 +457,10 @@ def search(
     maximize : bool
         Whether models report scores, which are higher for better models.
     prune : bool or dict
-        Whether the report of a model without hope raises `TrialPruned`: after eight reports, if
-        the lower end of its predicted final loss is above the best loss of the search by more than
-        a tenth of the distance from its own first loss to the best. A dict has other numbers:
-        ``{"patience": 8, "slack": 0.1}``.
+        Whether the report of a model without hope raises `TrialPruned`: after five reports, if
+        three models are ready that end better than it can. A dict has other numbers:
+        ``{"patience": 10, "slack": 0.1}`` spares those with fewer reports, and those that end worse
+        by a tenth of the distance from their own first loss.
     max_waiting : int
         About how many models may have begun and wait: a few per worker may be on their way. Each
         keeps its memory. A worker above 60 % of its memory limit lets no further ones wait.
