@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from benchmarks.chaos.rounds import FAULTS_PER_ROUND
-from benchmarks.chaos.verdict import Verdict, judge_seed
+from benchmarks.chaos.verdict import KEYS, Verdict, judge_seed, smallest
+from benchmarks.common.ledger import Ledger, ledger_option
 from benchmarks.common.results import give, json_option
 from benchmarks.virtual import pool
 
@@ -24,28 +27,42 @@ from benchmarks.virtual import pool
 @click.option(
     "--real", is_flag=True, help="Use worker processes, SIGKILL and SIGSTOP, in real time."
 )
+@click.option("--shrink", is_flag=True, help="Print a small round for each that is broken.")
+@ledger_option
 @json_option
 def main(
-    faults: int, seed: int, processes: int, quick: bool, real: bool, output: str | None
+    faults: int,
+    seed: int,
+    processes: int,
+    quick: bool,
+    real: bool,
+    shrink: bool,
+    ledger: str | None,
+    output: str | None,
 ) -> None:
     """Inject faults while jobs run, in seeded rounds on the virtual clock.
 
-    After each round, all results must equal those of a run without faults, nothing may be left
-    over, the invariants of the pools must hold, and the log must replay. For each broken round, the
-    seed is printed; ``--faults 1 --seed N`` runs the round again.
+    After each round, all results must equal those of a run without faults, all must end soon after
+    the last fault, nothing may be left over, the invariants of the pools must hold, and the log
+    must replay. For each broken round, the seed is printed; ``--faults 1 --seed N`` runs the round
+    again, and ``--shrink`` looks for a small one.
     """
     if quick:
         faults = 10 if real else 100
+    book, seeds = Ledger(ledger), [seed]
     if real:
         from benchmarks.chaos.real import run_real
 
         verdicts: Any = [run_real(faults, seed)]
     else:
-        verdicts = _judge_all(range(seed, seed - (-faults // FAULTS_PER_ROUND)), processes)
+        seeds = book.left(range(seed, seed - (-faults // FAULTS_PER_ROUND)))
+        verdicts = _judge_all(seeds, processes)
     total: Counter[str] = Counter()
     count = Verdict(seed)
     begin = time.perf_counter()
-    for done, verdict in enumerate(verdicts, start=1):
+    broken = []
+    for done, (number, verdict) in enumerate(book.follow(verdicts, seeds, _row), start=1):
+        broken += [number] * any(verdict.figures()[key] for key in KEYS)
         total.update(verdict.faults)
         for line in verdict.lines():
             print(line, file=sys.stderr, flush=True)
@@ -53,6 +70,9 @@ def main(
         if done % 25 == 0:
             took = time.perf_counter() - begin
             print(f"{done} rounds, {total.total()} faults, {took:.0f} s", file=sys.stderr)
+    for number in broken if shrink and not real else ():
+        small = json.dumps(smallest(number).describe())
+        print(f"seed {number}: {small}", file=sys.stderr, flush=True)
     if output != "-":
         for kind, n in sorted(total.items()):
             click.echo(f"{kind:26} {n:6}")
@@ -62,10 +82,16 @@ def main(
         output,
         *(f"{name:26} {n:6}" for name, n in figures.items()),
     )
-    sys.exit(any(figures[key] for key in ("lost", "different", "left_over", "invariants_broken")))
+    sys.exit(any(figures[key] for key in KEYS))
 
 
-def _judge_all(seeds: range, processes: int) -> Any:
+def _row(verdict: Verdict) -> dict[str, Any]:
+    """Return what the ledger keeps of a round."""
+    problems = {key: found for key in KEYS if (found := getattr(verdict, key))}
+    return {"faults": verdict.faults.total(), "compared": verdict.compared, **problems}
+
+
+def _judge_all(seeds: Sequence[int], processes: int) -> Any:
     with pool(processes) as executor:
         yield from executor.map(judge_seed, seeds)
 

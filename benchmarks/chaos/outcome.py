@@ -26,7 +26,8 @@ class Outcome:
     """Outcome of a round: the results of each participant, or the error that ended its work.
 
     Participants whose client was closed are excused. `left_over` is state that should not exist
-    after the round, `broken` are invariants, and `notes` hints for finding the cause.
+    after the round, `broken` are invariants, and `notes` hints for finding the cause. The last
+    participant ended at `ended`, and the last fault was over at `quiet`, in virtual seconds.
     """
 
     results: dict[str, Any] = field(default_factory=dict)
@@ -35,6 +36,8 @@ class Outcome:
     left_over: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ended: float = 0.0
+    quiet: float = 0.0
 
 
 @contextlib.contextmanager

@@ -135,8 +135,10 @@ async def _run(made: Round, outcome: Outcome, log: str, faults: bool, plugin: bo
             await stage.register()
         for person in made.people:
             stage.running[person.name] = asyncio.ensure_future(_take_part(person, stage))
+        begin = virtual.now()
         happening = asyncio.ensure_future(_let_happen(stage) if faults else asyncio.sleep(0))
         _, pending = await asyncio.wait(stage.running.values(), timeout=LIMIT)
+        outcome.ended = virtual.now() - begin
         for name, task in stage.running.items():
             if task in pending:
                 outcome.results[name] = "lost: has not ended"
@@ -253,6 +255,7 @@ async def _let_happen(stage: Stage) -> None:
         stage.outcome.faults[fault.kind] += 1
         going.append(asyncio.ensure_future(_happen(fault, stage)))
     await asyncio.gather(*going)
+    stage.outcome.quiet = virtual.now() - begin
     for clean_up in pending_cleanups:
         clean_up()
     pending_cleanups.clear()

@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from benchmarks.chaos.outcome import Outcome
 from benchmarks.chaos.rounds import Round, make_round
 from benchmarks.chaos.running import run
+from benchmarks.common.shrink import shrink
 
-__all__ = ["Verdict", "judge", "judge_seed"]
+__all__ = ["KEYS", "Verdict", "judge", "judge_seed", "smallest"]
 
-KEYS = ("lost", "different", "left_over", "invariants_broken")
+KEYS = ("lost", "different", "late", "left_over", "invariants_broken")
+#: Liveness: once the faults stop, all ends within this many times as long as a round without any
+#: under plain Dask, since work may have to begin anew, and these virtual seconds.
+TIMES, SECONDS = 2.0, 15.0
 
 
 @dataclass
@@ -20,7 +24,8 @@ class Verdict:
     """Problems of a round as texts, one list per item of `KEYS`.
 
     `compared` counts participants, or results with real processes. Results are ``lost`` or
-    ``different``. The notes are hints for finding the cause, printed for broken rounds.
+    ``different``, and a round is ``late`` that goes on for too long after its last fault. The notes
+    are hints for finding the cause, printed for broken rounds.
     """
 
     seed: int
@@ -28,6 +33,7 @@ class Verdict:
     compared: int = 0
     lost: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)
     invariants_broken: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -65,6 +71,9 @@ def judge(made: Round) -> Verdict:
             verdict.lost.append(f"{name}: {found}")
         elif found != expected:
             verdict.different.append(f"{name}: {_difference(expected, found)}")
+    after, most = ours.ended - ours.quiet, TIMES * plain.ended + SECONDS
+    if after > most:
+        verdict.late.append(f"ended {after:.1f} s after the last fault, not within {most:.1f}")
     verdict.left_over += ours.left_over
     verdict.invariants_broken += ours.broken
     verdict.notes += ours.notes
@@ -75,6 +84,21 @@ def judge(made: Round) -> Verdict:
 def judge_seed(seed: int) -> Verdict:
     """Make the round of a seed and judge it; importable for process pools."""
     return judge(make_round(seed))
+
+
+def smallest(seed: int) -> Round:
+    """Return a small round that has problems of the same kinds as that of the seed."""
+    kinds = _problems(judge_seed(seed))
+    return shrink(
+        make_round(seed),
+        lambda made: kinds <= _problems(judge(made)),
+        lists=lambda made: [made.people, made.faults, *(person.things for person in made.people)],
+        parameters=lambda made: [given for person in made.people for _, given in person.things],
+    )
+
+
+def _problems(verdict: Verdict) -> set[str]:
+    return {key for key in KEYS if getattr(verdict, key)}
 
 
 def _check_reference(plain: Outcome, verdict: Verdict) -> None:

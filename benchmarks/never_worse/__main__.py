@@ -7,13 +7,15 @@ import math
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from benchmarks import virtual
+from benchmarks.common.ledger import Ledger, ledger_option
 from benchmarks.common.results import Names, give, json_option
-from benchmarks.never_worse.laws import Finding, compare, summary
+from benchmarks.never_worse.laws import Finding, compare, smallest, summary
 from benchmarks.never_worse.scenarios import make_scenario
 from benchmarks.never_worse.situations import SITUATIONS, measure
 
@@ -32,6 +34,8 @@ from benchmarks.never_worse.situations import SITUATIONS, measure
 )
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
 @click.option("--show", is_flag=True, help="Print the scenarios that break a law.")
+@click.option("--shrink", is_flag=True, help="Print a small scenario for each law that is broken.")
+@ledger_option
 @click.option("--quick", is_flag=True, help="Run 20 scenarios only, or situations at half size.")
 @click.option("--situations", is_flag=True, help="Run the named situations instead of scenarios.")
 @click.option(
@@ -45,6 +49,8 @@ def main(
     bandwidth: float,
     processes: int,
     show: bool,
+    shrink: bool,
+    ledger: str | None,
     quick: bool,
     situations: bool,
     only: list[str] | None,
@@ -53,8 +59,8 @@ def main(
     """Run random scenarios under plain Dask and with the plugin, and check the laws.
 
     For each broken law, the seed, the law and both figures are printed. ``--scenarios 1 --seed N``
-    runs the scenario again. ``--situations`` prints figures of named situations, plain and ours,
-    their ratio and its bound.
+    runs the scenario again, and ``--shrink`` looks for a small one. ``--situations`` prints figures
+    of named situations, plain and ours, their ratio and its bound.
     """
     count = 20 if quick else scenarios
     names = tuple(policies.split(","))
@@ -63,10 +69,12 @@ def main(
             rows = list(measure(only or list(SITUATIONS), names, pool, half=quick))
         give({"situations": rows}, output, _table(rows))
         return
-    seeds = range(seed, seed + count)
+    book = Ledger(ledger)
+    seeds = book.left(range(seed, seed + count))
     found: list[tuple[int, str, Finding]] = []
     begin = time.perf_counter()
-    for done, findings in enumerate(_compare_all(seeds, names, bandwidth, processes), start=1):
+    compared = _compare_all(seeds, names, bandwidth, processes)
+    for done, (_, findings) in enumerate(book.follow(compared, seeds, _row), start=1):
         found += findings
         for number, policy, finding in findings:
             if finding.broken:
@@ -77,6 +85,10 @@ def main(
     if show:
         for number in sorted({n for n, _, _ in broken}):
             print(json.dumps(make_scenario(number).describe()), file=sys.stderr)
+    if shrink:
+        for number, policy, law in sorted({(n, p, f.law) for n, p, f in broken}):
+            small = json.dumps(smallest(number, policy, law, bandwidth).describe())
+            print(f"seed {number}, {policy}: law {law}: {small}", file=sys.stderr, flush=True)
     laws = summary([finding for _, _, finding in found])
     if output != "-":
         for law, row in sorted(laws.items()):
@@ -88,25 +100,28 @@ def main(
             )
     give(
         {
-            "scenarios": count,
+            "scenarios": len(seeds),
             "laws": laws,
-            "broken": [
-                {
-                    "seed": number,
-                    "policy": policy,
-                    "law": f.law,
-                    "plain": f.plain,
-                    "ours": f.ours,
-                    "about": f.about,
-                }
-                for number, policy, f in broken
-            ],
+            "broken": [{"seed": number, **_as_dict(policy, f)} for number, policy, f in broken],
         },
         output,
     )
 
 
-def _compare_all(seeds: range, policies: tuple[str, ...], bandwidth: float, processes: int) -> Any:
+def _as_dict(policy: str, finding: Finding) -> dict[str, Any]:
+    about = {"plain": finding.plain, "ours": finding.ours, "about": finding.about}
+    return {"policy": policy, "law": finding.law, **about}
+
+
+def _row(findings: list[tuple[int, str, Finding]]) -> dict[str, Any]:
+    """Return what the ledger keeps of a scenario."""
+    broken = [_as_dict(policy, finding) for _, policy, finding in findings if finding.broken]
+    return {"checked": len(findings), "broken": broken}
+
+
+def _compare_all(
+    seeds: Sequence[int], policies: tuple[str, ...], bandwidth: float, processes: int
+) -> Any:
     count = len(seeds)
     with virtual.pool(processes) as pool:
         yield from pool.map(compare, seeds, [policies] * count, [bandwidth] * count)

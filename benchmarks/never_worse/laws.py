@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.common.shrink import shrink
 from benchmarks.never_worse.running import LEFT_EARLY, LIMIT, Outcome, run
 from benchmarks.never_worse.scenarios import Scenario, make_scenario
 
-__all__ = ["Finding", "compare", "summary"]
+__all__ = ["Finding", "compare", "smallest", "summary"]
 
 #: Tolerance of times, virtual seconds: the delay of a few batches of messages.
 ROUND_TRIP = 0.02
@@ -47,7 +48,14 @@ def compare(
 
     Returns the seed, the policy and the finding of each check.
     """
-    scenario = make_scenario(seed)
+    return compare_scenario(make_scenario(seed), policies, bandwidth)
+
+
+def compare_scenario(
+    scenario: Scenario, policies: tuple[str, ...], bandwidth: float = math.inf
+) -> list[tuple[int, str, Finding]]:
+    """Do what `compare` does with the scenario of a seed."""
+    seed = scenario.seed
     plain = run(scenario, "none", bandwidth)
     outcomes = {policy: run(scenario, policy, bandwidth) for policy in policies}
     found = [
@@ -60,6 +68,21 @@ def compare(
         for policy, ours in outcomes.items():
             found += [(seed, policy, finding) for finding in _first_reports(fair, ours)]
     return found
+
+
+def smallest(seed: int, policy: str, law: str, bandwidth: float = math.inf) -> Scenario:
+    """Return a small scenario that breaks a law under a policy as that of the seed does."""
+
+    def breaks(scenario: Scenario) -> bool:
+        found = compare_scenario(scenario, (policy,), bandwidth)
+        return any(finding.broken and finding.law == law for _, _, finding in found)
+
+    return shrink(
+        make_scenario(seed),
+        breaks,
+        lists=lambda scenario: [scenario.participants, scenario.events],
+        parameters=lambda scenario: [one.parameters for one in scenario.participants],
+    )
 
 
 def check(scenario: Scenario, policy: str, plain: Outcome, ours: Outcome) -> list[Finding]:

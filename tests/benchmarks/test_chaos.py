@@ -7,9 +7,11 @@ import json
 from click.testing import CliRunner
 
 from benchmarks.chaos import __main__ as chaos
+from benchmarks.chaos import verdict
 from benchmarks.chaos.faults import HAPPEN
 from benchmarks.chaos.rounds import KINDS, make_round
 from benchmarks.chaos.running import run
+from benchmarks.chaos.verdict import KEYS, judge
 from benchmarks.never_worse.probe import value_of
 from dask_slaq.scheduler.pools import Pools
 
@@ -25,7 +27,7 @@ def test_rounds_leave_nothing_behind_and_count_their_faults():
     found = json.loads(result.stdout)
     assert sum(found["faults"].values()) >= 40
     assert found["compared"] > 0
-    for key in ("lost", "different", "left_over", "invariants_broken"):
+    for key in KEYS:
         assert found[key] == 0
 
 
@@ -49,3 +51,24 @@ def test_a_round_ends_alike_again():
 
 def test_another_attempt_gives_the_same_values():
     assert value_of("map-a.0~2-1", [3]) == value_of("map-a.0-1", [3]) != value_of("map-a.1-1", [3])
+
+
+def test_a_round_that_goes_on_after_its_last_fault_is_late(monkeypatch):
+    made = make_round(11, faults=3)
+    assert judge(made).late == []
+    monkeypatch.setattr(verdict, "TIMES", -100.0)
+    assert "after the last fault" in judge(made).late[0]
+
+
+def test_a_ledger_goes_on_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(Pools, "left_over", lambda pools: ["a task"])
+    ledger = tmp_path / "ledger"
+    arguments = ["--faults", "20", "--seed", "11", "--processes", "1", "--ledger", str(ledger)]
+    monkeypatch.setattr(chaos, "_judge_all", lambda seeds, n: map(verdict.judge_seed, seeds))
+    result = CliRunner().invoke(chaos.main, arguments)
+    assert result.exit_code == 1
+    ledger.write_text(ledger.read_text() + '{"seed": 12, "lo')  # cut off
+    (row,) = [json.loads(line) for line in ledger.read_text().splitlines()[:1]]
+    assert row["seed"] == 11 and row["left_over"] == ["a task"] * len(row["left_over"])
+    result = CliRunner().invoke(chaos.main, arguments)
+    assert result.exit_code == 0  # nothing is left to run
