@@ -125,11 +125,12 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
             at[trial.worker].append(trial)
     may_wait = trials.settings.max_waiting - trials.staying
     found = {}
-    ahead = _ahead(trials, at, rooms) if unstarted or any(r.begun for r in rooms.values()) else {}
+    ahead = _ahead(trials, at, rooms) if unstarted else {}
     for worker in sorted(rooms, key=lambda w: (ahead.get(w, 0.0), w)):
         room = rooms[worker]
         threads = max(room.threads - room.guests, 0)
-        # A model cannot leave its worker: new ones begin where the work will end first.
+        # A model cannot leave its worker: new ones begin where the work will end first. Those that
+        # are there cannot go elsewhere, and would wait for long once no further ones come.
         admits = 0 if room.crowded and not room.leaves else room.admits
         explores = admits > 0 and ahead.get(worker, 0.0) <= 1.0
         # Without any thread, trials wait that were not explored, too.

@@ -98,6 +98,13 @@ def test_new_models_begin_where_the_work_will_end_first():
     assert {worker: turns.width for worker, turns in found.items()} == {"a": 1, "b": 0}
 
 
+def test_a_new_model_that_is_there_does_not_wait_for_a_worker_with_less_work():
+    trials = trials_at(*"aaab")
+    train(trials, 0, 3)
+    found = choose(trials, {"a": Room(1, begun=1), "b": Room(1)}, unstarted=0)
+    assert found["a"].width == 0
+
+
 @pytest.mark.parametrize("room", [Room(1, 1, crowded=True), Room(1, 1)])
 def test_nothing_more_waits_than_may(room):
     trials = trials_at(*"aa", max_waiting=100 if room.crowded else 1)
