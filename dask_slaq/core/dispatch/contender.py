@@ -40,12 +40,23 @@ class Group:
     def full_resource(self, needs: Iterable[tuple[str, float]]) -> str | None:
         """Return the resource of which tasks need more than is left to the owner; None if none."""
         for name, amount in needs if self.resources else ():
-            if (most := self.resources.get(name)) is not None:
-                sent = (sent for pool in self.pools for sent in pool.running.values())
-                used = sum(n for each in sent for r, n in each.needs if r == name)
-                if used + amount > most + 1e-9:
-                    return name
+            most = self.resources.get(name)
+            if most is not None and self._used(name) + amount > most + 1e-9:
+                return name
         return None
+
+    def room_for(self, needs: Iterable[tuple[str, float]]) -> float:
+        """Return how many further tasks that need amounts of resources may start."""
+        room = math.inf
+        for name, amount in needs if self.resources else ():
+            if (most := self.resources.get(name)) is not None and amount > 0:
+                room = min(room, (most - self._used(name) + 1e-9) // amount)
+        return max(room, 0.0)
+
+    def _used(self, name: str) -> float:
+        """Return what the tasks on workers use of a resource."""
+        sent = (sent for pool in self.pools for sent in pool.running.values())
+        return float(sum(n for each in sent for r, n in each.needs if r == name))
 
     @property
     def lag(self) -> float:
