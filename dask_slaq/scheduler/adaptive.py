@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -169,12 +170,17 @@ class Scaling:
         return max(runnable - impossible, 0)
 
     def _possible(self, pool: Pool) -> int:
-        """Return the number of ready tasks whose resources some worker has.
+        """Return the number of ready tasks whose resources some worker has and their owner may use.
 
         New workers are assumed to be like the present ones. Without any, all tasks count.
         """
-        workers = self._pools.scheduler.workers.values()
-        kinds = {kind: any(map(kind.allows, workers)) for kind in pool.kinds}
-        if not workers or all(kinds.values()):
+        workers, group = self._pools.scheduler.workers.values(), pool.group
+        rooms = dict.fromkeys(pool.kinds, math.inf)
+        if workers:
+            rooms = {kind: math.inf if any(map(kind.allows, workers)) else 0.0 for kind in rooms}
+        if group is not None and group.resources:
+            rooms = {k: min(room, group.room_for(k.resources or ())) for k, room in rooms.items()}
+        if min(rooms.values(), default=math.inf) == math.inf:
             return len(pool.ready)
-        return sum(kinds.get(entry.kind, True) for entry in pool.ready.values())
+        waiting = Counter(entry.kind for entry in pool.ready.values())
+        return int(sum(min(count, rooms.get(k, math.inf)) for k, count in waiting.items()))

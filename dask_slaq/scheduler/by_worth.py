@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from statistics import median
 from time import monotonic
@@ -17,6 +18,7 @@ from dask_slaq.core.dispatch import Kind
 from dask_slaq.core.scaling import (
     Demand,
     Levels,
+    UsualWorth,
     Worth,
     in_words,
     work_left,
@@ -37,6 +39,8 @@ __all__ = ["ByWorth"]
 SHORT = 0.5
 #: Start-ups that are remembered.
 REMEMBERED = 9
+#: Seconds without a question after which workers no longer drain.
+PATIENCE = 30.0
 #: Part of the workers' memory above which Dask asks for more of them.
 FULL = 0.6
 
@@ -66,13 +70,14 @@ class ByWorth:
         self.terms = terms
         self._jobs, self._searches, self._usable = jobs, searches, usable
         self._scheduler, self._pools = jobs.scheduler, jobs.pools
-        self._levels = Levels()
+        self._levels, self._usual = Levels(), UsualWorth()
         self._threads = 1.0  # of a worker
         self._since: dict[str, float] = {}  # when work of unknown duration was first seen
         self._joined: dict[str, float] = {}
         self._start_ups: deque[float] = deque(maxlen=REMEMBERED)
         self._absent: dict[int, float] = {}  # levels that have not come, and when they were asked
         self.draining: set[str] = set()  # workers that get no further task
+        self._chosen_at = -math.inf
         self._target = terms.minimum
         self._wanted = terms.minimum
 
@@ -86,6 +91,7 @@ class ByWorth:
         now, terms = monotonic(), self.terms
         here = self._look(now)
         needs = list(self._needs(now))
+        self._usual.add(now, self._target, len(needs))
         worth = self._worth(needs, terms.maximum, now)
         self._wanted = self._best(worth)
         target = self._levels.update(
@@ -174,6 +180,8 @@ class ByWorth:
     def _worth(self, needs: list[_Need], most: int, now: float) -> Worth:
         """Return what up to `most` workers cost, of which some are there and some have to come."""
         demand = Demand(*(np.array([n[k] for n in needs], float) for k in range(1, 5)))
+        usual = self._usual.per_second * self.terms.price
+        demand = replace(demand, worth=np.where(np.isnan(demand.worth), usual, demand.worth))
         if needs and self._jobs.engine.owners is not None:
             demand = self._within_limits(needs, demand)
         demand = demand.waiting()
@@ -207,7 +215,8 @@ class ByWorth:
         least = max(self.terms.minimum, self._for_memory())
         if not worth.demand.work.size:
             return least
-        return max(worth.best(min(least, self.terms.maximum)), least)
+        most = self.terms.maximum
+        return max(worth.best(min(least, most), most), least)
 
     def _for_memory(self) -> int:
         """Return the workers that the data in memory needs, as Dask counts it: at least one."""
@@ -236,18 +245,30 @@ class ByWorth:
                 ws.address,
             )
         )
+        self._chosen_at = now
         chosen: set[str] = set()
         rest = [ws for ws in here if ws.status == Status.running]
         for ws in going:
             if len(chosen) < surplus and self._can_do_without(ws, rest):
                 chosen.add(ws.address)
                 rest = [other for other in rest if other is not ws]
+        self._drain(chosen)
+
+    def _drain(self, chosen: set[str]) -> None:
         if chosen != self.draining:
             self.draining = chosen
             self._pools.drain(chosen)
             self._searches.draining = chosen
             self._searches.look()
             self._changed()
+
+    def check(self) -> None:
+        """Let workers have tasks again if nobody has asked for long which to close.
+
+        The cluster may no longer be adaptive.
+        """
+        if self.draining and monotonic() - self._chosen_at > PATIENCE:
+            self._drain(set())
 
     def _can_do_without(self, ws: WorkerState, rest: list[WorkerState]) -> bool:
         """Return whether all tasks that a worker may run may also run on another of the `rest`."""
@@ -281,7 +302,7 @@ class ByWorth:
         now, terms = monotonic(), self.terms
         self._joined = {a: self._joined.get(a, now) for a in self._scheduler.workers}
         needs = list(self._needs(now))
-        most = max(terms.maximum, len(self._joined), workers or 0) + 1
+        most = max(terms.maximum, len(self._joined), self._for_memory(), workers or 0) + 1
         worth = self._worth(needs, most, now)
         best = self._best(worth)
         here = len(self._joined)

@@ -437,6 +437,7 @@ class SlaqPlugin(SchedulerPlugin):
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
         self.speeds.learn(monotonic())
+        self.by_worth.check()
         self.reallocate()
         self.jobs.record()
         self.host_speeds.write()

@@ -57,6 +57,21 @@ async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, plugin, a):
         del futures
 
 
+@with_plugin(
+    ONE,
+    ahead=0,
+    owners={"ann": {"max-resources": {"GPU": 2}}},
+    worker_kwargs={"resources": {"GPU": 4}},
+)
+async def test_resources_above_an_owners_limit_ask_for_no_workers(c, s, plugin, a):
+    async with jobs(c, "a", owner="ann"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
+        await until(lambda: [ts.state for ts in s.tasks.values()].count("no-worker") >= 28)
+        assert s.adaptive_target(target_duration=0.1) <= 2
+        del futures
+
+
 @pytest.mark.parametrize("keep", ["1h", 0])
 def test_data_keeps_workers_for_a_bounded_time(keep):
     @gen_cluster(client=True, nthreads=ONE * 3)

@@ -92,7 +92,7 @@ async def test_dearer_time_asks_for_more_workers(c, s, plugin, a):
 
 
 @with_plugin(TWO, scaling=TERMS, ahead=0)
-async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b):
+async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monkeypatch):
     async with jobs(c, "a"):
         with tasks_of("a"):
             first = c.map(wait_for, ["go"] * 2, pure=False)
@@ -111,8 +111,11 @@ async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b):
         assert ran == set(s.workers) - {going}
         assert s.adaptive_target() == 1
         assert s.workers_to_close(target=1) == [going]
-        plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=8, minimum=2)
-        assert s.adaptive_target() == 2 and not plugin.by_worth.draining
+        plugin.run_once()
+        assert plugin.by_worth.draining == {going}
+        monkeypatch.setattr("dask_slaq.scheduler.by_worth.PATIENCE", 0.0)
+        plugin.run_once()  # nobody asks any more: the cluster is no longer adaptive
+        assert not plugin.by_worth.draining and not plugin.pools.draining
         del first, rest
 
 

@@ -62,12 +62,24 @@ class Group:
         needs = list(needs)
         for group in self.line() if needs else ():
             for name, amount in needs if group.resources else ():
-                if (most := group.resources.get(name)) is not None:
-                    sent = (sent for pool in group.pools for sent in pool.running.values())
-                    used = sum(n for each in sent for r, n in each.needs if r == name)
-                    if used + amount > most + 1e-9:
-                        return group, name
+                most = group.resources.get(name)
+                if most is not None and group.used(name) + amount > most + 1e-9:
+                    return group, name
         return None
+
+    def room_for(self, needs: Iterable[tuple[str, float]]) -> float:
+        """Return how many further tasks that need amounts of resources may start."""
+        room, needs = math.inf, list(needs)
+        for group in self.line() if needs else ():
+            for name, amount in needs if group.resources else ():
+                if (most := group.resources.get(name)) is not None and amount > 0:
+                    room = min(room, (most - group.used(name) + 1e-9) // amount)
+        return max(room, 0.0)
+
+    def used(self, name: str) -> float:
+        """Return what the tasks on workers use of a resource."""
+        sent = (sent for pool in self.pools for sent in pool.running.values())
+        return float(sum(n for each in sent for r, n in each.needs if r == name))
 
     def add(self, pool: Contender) -> None:
         """Add a job to this group and its teams, with the threads that its tasks use."""

@@ -3,6 +3,7 @@
 from dask_slaq.core.scaling.demand import work_left as work_left
 from dask_slaq.core.scaling.keeping import Levels as Levels
 from dask_slaq.core.scaling.keeping import seconds_to_keep as seconds_to_keep
+from dask_slaq.core.scaling.usual import UsualWorth as UsualWorth
 from dask_slaq.core.scaling.words import in_words as in_words
 from dask_slaq.core.scaling.worth import Demand as Demand
 from dask_slaq.core.scaling.worth import Worth as Worth

@@ -38,7 +38,7 @@ def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -
     # Pauses shorter and longer than anything seen are possible: some that end at any time.
     assumed = np.linspace(0.0, 2.0 * again, 2 * PRIOR + 1)[1::2]
     every = np.concatenate([known, assumed])
-    tries = np.unique(np.concatenate([[0.0, again], every[every <= again] + 1e-9]))
+    tries = np.unique(np.concatenate([[0.0, again], every[every <= again]]))
     cost = [
         np.where(every <= seconds, np.minimum(every, seconds), seconds + again).sum()
         for seconds in tries

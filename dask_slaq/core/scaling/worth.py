@@ -28,8 +28,7 @@ class Demand:
     """What jobs still need. Arrays are (n_jobs,).
 
     `work` is in core-seconds, `width` the threads that a job can use, `weight` its part of a fair
-    cluster, and `worth` what an hour of its time is worth; nan where it is worth what its workers
-    cost.
+    cluster, and `worth` what an hour of its time is worth.
     """
 
     work: FloatArray
@@ -59,9 +58,7 @@ class Worth:
     are there. `stays` (n_workers,) is the seconds for which each costs at least. A worker has
     `threads`, and costs `price` per second from now on until it is no longer of use.
 
-    The worth of time is what jobs lose by ending later. A job with a worth per hour loses that much
-    in each hour. For any other, to end a percent sooner is worth a percent of what its work costs:
-    so it gets another worker as long as that makes it sooner by a greater part than dearer.
+    The worth of time is what jobs lose by ending later.
 
     >>> two = Demand(work=[600.0, 600.0], width=[8.0, 8.0], weight=[1.0, 1.0], worth=[1.0, 1.0])
     >>> worth = Worth(two, arrive=np.zeros(20), stays=np.zeros(20), threads=1, price=0.1 / 3600)
@@ -133,13 +130,8 @@ class Worth:
     @cached_property
     def time(self) -> FloatArray:
         """What jobs lose by their time with each number of workers; inf if they never end."""
-        demand = self.demand
-        told = np.isfinite(demand.worth)
-        rate = np.where(told, np.nan_to_num(demand.worth) / 3600.0, 0.0)
-        own = np.where(told, 0.0, self.price * demand.work / self.threads)
-        end = np.maximum(np.where(np.isinf(self.end), 1.0, self.end), 1e-3)
-        lost = np.where(np.isinf(self.end) & (rate + own > 0), np.inf, rate * end)
-        total: FloatArray = (lost + own * np.log(end)).sum(axis=1)
+        rate = self.demand.worth / 3600.0
+        total: FloatArray = (rate * self.end).sum(axis=1)
         return total
 
     @cached_property
@@ -152,9 +144,7 @@ class Worth:
         share = _Fill(demand.weight, demand.width)(alive, (self.threads * count).astype(np.float64))
         before, after = share[:-1], share[1:]
         part = np.divide(after - before, after, out=np.zeros_like(after), where=after > NONE)
-        told = np.isfinite(demand.worth)
-        rate = np.nan_to_num(demand.worth) / 3600.0 / self.price
-        worth = np.where(told, rate * part, (after - before) / self.threads)
+        worth = demand.worth / 3600.0 / self.price * part
         each: FloatArray = np.maximum(worth, 0.0).sum(axis=1)
         return each
 

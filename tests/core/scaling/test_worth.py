@@ -18,12 +18,13 @@ number = st.floats(0.5, 500.0)
 job = st.tuples(number, st.integers(1, 40), st.sampled_from([1.0, 2.0, 0.5]))
 
 
-def demand(jobs, worth=math.nan):
+def demand(jobs, worth):
     work, width, weight = (np.array(column, float) for column in zip(*jobs, strict=True))
     return Demand(work, width, weight, np.full(len(jobs), worth))
 
 
-def worth_of(jobs, *, here=2, more=6, start_up=30.0, stay=60.0, price=1.0, worth=math.nan):
+def worth_of(jobs, *, here=2, more=6, start_up=30.0, stay=60.0, price=1.0, worth=None):
+    worth = 3600.0 * 2.0 * price if worth is None else worth  # two workers
     arrive = [0.0] * here + [start_up] * more
     stays = [0.0] * here + [start_up + stay] * more
     return Worth(demand(jobs, worth), np.array(arrive), np.array(stays), 2, price)
