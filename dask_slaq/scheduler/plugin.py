@@ -18,6 +18,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from dask.utils import key_split
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
@@ -38,7 +39,14 @@ from dask_slaq.scheduler.host_speeds import HostSpeeds
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.job_states import JobStates
 from dask_slaq.scheduler.jobs import ScheduledJobs
-from dask_slaq.scheduler.pools import LABEL, Pools, TaskOwners, drop_stale_counts
+from dask_slaq.scheduler.pools import (
+    LABEL,
+    LIGHTGBM_TASK,
+    LooseRuns,
+    Pools,
+    TaskOwners,
+    drop_stale_counts,
+)
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -53,6 +61,7 @@ from dask_slaq.scheduler.views import Shown, add_metrics, add_web_pages
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import TaskState
 
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.activity import Activity
@@ -66,6 +75,11 @@ logger = logging.getLogger(__name__)
 #: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
+#: What is said of several runs of LightGBM at once while no job is open.
+LOOSE_RUNS = (
+    "several runs of LightGBM are computed at once outside of jobs: each waits for its other half, "
+    "so they may hang for ever; run them in blocks of slaq.job, which starts each as a whole"
+)
 
 
 def received_at(stimulus: str) -> float:
@@ -228,6 +242,7 @@ class SlaqPlugin(SchedulerPlugin):
             tell=self.jobs.goals.tell_once,
             fail=self.fall_back,
         )
+        self._loose_runs, self._warned_of_loose_runs = LooseRuns(), False
         self.job_states = JobStates(scheduler)
         self.task_owners = TaskOwners(
             self.pools,
@@ -508,6 +523,16 @@ class SlaqPlugin(SchedulerPlugin):
             sender = sender_of_message()
             client = client if sender is None else sender.client
             self.task_owners.own(client, tasks, keys, received_at(stimulus_id))
+        elif len(tasks) == 1 and key_split(tasks[0]) == LIGHTGBM_TASK:
+            self._warn_of_loose_runs(client, scheduler.tasks[tasks[0]])
+
+    def _warn_of_loose_runs(self, client: str, ts: TaskState) -> None:
+        """Warn once of several runs of LightGBM outside of jobs: nothing starts them together."""
+        if self._loose_runs.add(ts) and not self._warned_of_loose_runs:
+            self._warned_of_loose_runs = True
+            logger.warning("%s", LOOSE_RUNS)
+            owner = self.jobs.owner_of(client)
+            self.alert({"event": "blocked", "job": "", "owner": owner, "message": LOOSE_RUNS})
 
     def _submits_outside(self, client: str, received: float) -> bool:
         """Tell a client that it submits tasks outside of its open block. Returns if it has one.

@@ -2,6 +2,7 @@
 
 from dask_slaq.scheduler.pools.durations import ByGroup, group_of
 from dask_slaq.scheduler.pools.entries import input_bytes
+from dask_slaq.scheduler.pools.gangs import LIGHTGBM_TASK, LooseRuns
 from dask_slaq.scheduler.pools.label_limits import LABEL, Limits
 from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Pool
@@ -13,9 +14,11 @@ from dask_slaq.scheduler.pools.tracker import TaskTracker
 
 __all__ = [
     "LABEL",
+    "LIGHTGBM_TASK",
     "Binding",
     "ByGroup",
     "Limits",
+    "LooseRuns",
     "Pool",
     "Pools",
     "TaskControl",

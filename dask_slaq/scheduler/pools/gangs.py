@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Annotations: name of a gang, unique per run; its number of members; and threads of a member.
 NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"
+#: Name of the tasks in which lightgbm.dask trains, by their keys.
+LIGHTGBM_TASK = "train_part"
 #: States of a task that waits for nothing but a worker, or has been sent to one.
 READY = ("no-worker", "processing")
 
@@ -96,6 +98,29 @@ class Gangs:
                 gang.size -= 1
             if not gang.members:
                 del self._by_name[gang.name]
+
+
+class LooseRuns:
+    """Runs of lightgbm.dask while no job is open, whose tasks plain Dask starts one by one."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Hashable, list[TaskState]] = {}
+
+    def add(self, ts: TaskState) -> bool:
+        """Add a new task. Returns whether it belongs to a run beside another one.
+
+        Two such runs wait for each other for ever if each has half of the threads.
+        """
+        found = _declaration(ts)
+        if found is None:
+            return False
+        over = ("memory", "erred", "forgotten")
+        for name, tasks in list(self._runs.items()):
+            self._runs[name] = [each for each in tasks if each.state not in over]
+            if not self._runs[name]:
+                del self._runs[name]
+        self._runs.setdefault(found[0], []).append(ts)
+        return len(self._runs) > 1
 
 
 def _declaration(ts: TaskState) -> tuple[Hashable, int | None, int | None] | None:
