@@ -86,7 +86,7 @@ def _reason(
     if name in jobs.queued and name not in jobs.paused:
         owner, (count, most) = jobs.owner[name], jobs.jobs_at_once(jobs.owner[name])
         if jobs.waits_for_budget(owner):
-            spending = jobs.budgets.of(owner)
+            spending = jobs.budgets.of(owner) if jobs.accounts.loaded else None
             return f"waits: {'usage is being read' if spending is None else spending.in_words()}"
         return f"waits: {count} of {owner}'s {most:g} jobs run"
     if pool.paused:
