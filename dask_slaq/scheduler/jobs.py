@@ -21,7 +21,7 @@ from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
 from dask_slaq.core.memory import Kind, kind_of_name
-from dask_slaq.core.owners import ON_SPARE, OwnerTerms
+from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import BLOCKED, STOP, check_job_settings, shown
 from dask_slaq.core.usage import DAY
 from dask_slaq.memory import Memory
@@ -143,6 +143,7 @@ class ScheduledJobs:
         )
         self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
         self.budgets = Budgets(self.accounts.spent)
+        self._read = self.accounts.loaded  # whether usage was read from the file at the last check
         self.check_budgets()
 
     @property
@@ -279,7 +280,7 @@ class ScheduledJobs:
     def check_budgets(self) -> None:
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
         owners = self.engine.owners if self.accounts.broken is None else None
-        before = self._over()
+        before, self._read = (self._over(), self._read), self.accounts.loaded
         news = self.budgets.update(owners, int(time() // DAY))
         for spending in news:
             self._alert(
@@ -290,7 +291,7 @@ class ScheduledJobs:
                     "message": spending.in_words() + (": " + _above(spending)) * spending.is_over,
                 }
             )
-        if self._over() != before:
+        if (self._over(), self._read) != before:
             self.admit()
             self._changed()
 
@@ -299,12 +300,16 @@ class ScheduledJobs:
         return {(each.account, each.terms.over) for each in self.budgets.all() if each.is_over}
 
     def waits_for_budget(self, owner: str) -> bool:
-        """Return whether new jobs of an owner wait, because nothing of its budget is left."""
-        spending, terms = self.budgets.of(owner), self.terms_of(owner)
-        if spending is None:  # until usage is read from the file
-            unread = not self.accounts.loaded and self.accounts.broken is None
-            return unread and terms.has_budget and terms.over != ON_SPARE
-        return spending.waits
+        """Return whether new jobs of an owner wait, because nothing of its budget is left.
+
+        Until usage is read from the file, all wait that have a budget.
+        """
+        if self.accounts.broken is not None:
+            return False
+        if not self.accounts.loaded:
+            return self.terms_of(owner).has_budget
+        spending = self.budgets.of(owner)
+        return spending is not None and spending.waits
 
     def _group_of(self, owner: str) -> Group | None:
         """Return the group of an owner until the next decision; None without owners."""

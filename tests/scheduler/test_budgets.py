@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 
 import dask
@@ -182,6 +183,38 @@ def test_usage_of_days_before_the_period_does_not_count(tmp_path):
         for days, seconds in ((30, 3.0), (31, 7.0), (365, 15.0), (1, 1.0)):
             await slaq.set_owner("ann", period=f"{days}d", client=c)
             assert plugin.jobs.budgets.of("ann").used * 3600 == pytest.approx(seconds)
+
+    life()
+
+
+@pytest.mark.parametrize("over", ["wait", "spare"])
+def test_no_task_runs_before_usage_is_read(over, tmp_path, monkeypatch):
+    """Neither of an owner that has used its budget before the start, nor of one that has not."""
+    path, read = str(tmp_path / "runs.db"), threading.Event()
+    store, usage = RunStore(path), RunStore.usage
+    store.add_usage([(UsageKey(int(time.time() // DAY), "ann", "svm", "a"), Usage(9.0))])
+    store.close()
+    monkeypatch.setattr(RunStore, "usage", lambda *args: read.wait(60) and usage(*args))
+
+    @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+    async def life(c, s, a, b):
+        owners = {"ann": budget(1.0, over), "bob": budget(9.0, over), "eve": {}}
+        plugin = await start_plugin(c, s, memory=path, owners=owners)
+        async with jobs(c, "hers", owner="ann"), jobs(c, "his", owner="bob"), jobs(c, "eves"):
+            futures = {}
+            for name in ("hers", "his", "eves"):
+                with tasks_of(name):
+                    futures[name] = c.submit(inc, 1, pure=False)
+            assert await futures["eves"] == 2
+            assert plugin.jobs.queued == {"hers", "his"}
+            assert (await slaq.explain("hers", client=c))["reason"] == "waits: usage is being read"
+            assert ready(plugin, "hers") == ready(plugin, "his") == 1
+            read.set()
+            assert await futures["his"] == 2  # nothing else happens that would let it begin
+            if over == "spare":
+                assert await futures["hers"] == 2
+            else:
+                assert plugin.jobs.queued == {"hers"} and ready(plugin, "hers") == 1
 
     life()
 

@@ -87,7 +87,7 @@ def _reason(
     if name in jobs.queued and name not in jobs.paused:
         owner = jobs.owner[name]
         if jobs.waits_for_budget(owner):
-            spending = jobs.budgets.of(owner)
+            spending = jobs.budgets.of(owner) if jobs.accounts.loaded else None
             return f"waits: {'usage is being read' if spending is None else spending.in_words()}"
         whose = jobs.full_of(name) or owner
         count, most = jobs.jobs_at_once(whose)
