@@ -200,7 +200,11 @@ def test_no_task_runs_before_usage_is_read(over, tmp_path, monkeypatch):
     async def life(c, s, a, b):
         owners = {"ann": budget(1.0, over), "bob": budget(9.0, over), "eve": {}}
         plugin = await start_plugin(c, s, memory=path, owners=owners)
-        async with jobs(c, "hers", owner="ann"), jobs(c, "his", owner="bob"), jobs(c, "eves"):
+        async with (
+            jobs(c, "hers", owner="ann"),
+            jobs(c, "his", owner="bob"),
+            jobs(c, "eves", owner="eve"),
+        ):
             futures = {}
             for name in ("hers", "his", "eves"):
                 with tasks_of(name):
