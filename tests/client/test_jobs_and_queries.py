@@ -94,6 +94,7 @@ async def test_status_tells_every_job(c, s, a, b):
         "failed": None,
         "jobs": {},
         "owners": {},
+        "teams": {},
         "limits": {},
         "speeds": "",
         "foretold": {"ended": 0, "held": 0},

@@ -227,9 +227,7 @@ def _train_part(event, **kwargs):  # named as that of lightgbm.dask
 
 
 @with_plugin(TWO)
-async def test_runs_of_lightgbm_at_once_outside_of_jobs_are_warned_of(
-    c, s, plugin, a, b
-):
+async def test_runs_of_lightgbm_at_once_outside_of_jobs_are_warned_of(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
 
     def run(name, event):
