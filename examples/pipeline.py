@@ -17,7 +17,7 @@ import dask.array as da
 from dask_ml.decomposition import TruncatedSVD
 from dask_ml.linear_model import LogisticRegression
 from dask_ml.preprocessing import StandardScaler
-from distributed import Client
+from distributed import Client, LocalCluster
 from sklearn.pipeline import Pipeline
 
 import dask_slaq as slaq
@@ -67,7 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000)
     rows = parser.parse_args().rows
-    with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as c:
+    small = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    with LocalCluster(processes=False, **small) as cluster, Client(cluster) as c:
         c.register_plugin(slaq.SlaqPlugin(epoch="100ms"))
         random = da.random.default_rng(0)
         X = random.normal(size=(rows, 20), chunks=(rows // 8, 20)).persist()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask
+
 README = Path(__file__).parents[1] / "README.md"
 
 #: What README's blocks take as given.
@@ -77,3 +79,14 @@ def test_readme_runs(tmp_path):
 
 if __name__ == "__main__":
     print(*run("."), sep="\n")
+
+
+def test_the_quick_start_makes_its_cluster_whatever_scheduler_is_configured():
+    page = (Path(__file__).parents[1] / "docs" / "quick-start.md").read_text()
+    (block,) = re.findall(r"```python\n(from distributed import Client.*?)```", page, re.DOTALL)
+    names = {}
+    with dask.config.set({"scheduler-address": "tcp://127.0.0.1:1"}):
+        exec(block.replace("LocalCluster(", "LocalCluster(dashboard_address=None, "), names)
+        assert names["client"].submit(abs, -1).result() == 1
+        names["client"].close()
+        names["cluster"].close()

@@ -90,7 +90,7 @@ def _cut(line: str, width: int) -> str:
 
 def ended_table(jobs: Sequence[Mapping[str, Any]], started: float) -> str:
     """Return jobs that ended since the scheduler `started`, at a Unix time, as a table."""
-    young = time.time() - started < DAY
+    young = time.time() - started < DAY and all(job["ended"] >= started for job in jobs)
     period = f"since the scheduler's start at {_time(started)}" if young else "within a day"
     if not jobs:
         return f"no job has ended {period}"

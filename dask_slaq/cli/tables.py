@@ -102,8 +102,11 @@ def show_replay(
     lines = [found["said"], *found["notes"]]
     if "policies" in found:
         s = found["settings"]
+        cores = [s["cores"], *(threads for _, threads in s["capacity"])]
+        few, many = min(cores), max(cores)
+        of_cores = f"{few}" if few == many else f"{few} to {many}"
         title = (
-            f"What if: {s['jobs']} jobs, {s['cores']} cores, {RECORDED!r} under {found['policy']}; "
+            f"What if: {s['jobs']} jobs, {of_cores} cores, {RECORDED!r} under {found['policy']}; "
             f"{100 * found['overhead']:.0f} % of the work is overhead of tasks"
         )
         lines += ["", _table(found, title)]

@@ -13,7 +13,7 @@ import logging
 import math
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -477,13 +477,30 @@ class Memory:
     def keep_audit(self, event: dict[str, Any]) -> None:
         """Store an `event` of the audit."""
         if self.store is not None:
-            self.store.add_audit(event)
+            self.store.add_event("audit", event)
+
+    @safely
+    def keep_ended(self, event: dict[str, Any]) -> None:
+        """Store the last alert of a job."""
+        if self.store is not None:
+            self.store.add_event("ended", event)
+
+    async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
+        """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""
+        found = {(each["job"], each["ended"]): each for each in here}
+        if self.store is not None:
+            kept = await self._loop.run_in_executor(None, self.store.events, "ended")
+            found = {(each.get("job"), each.get("ended", 0.0)): each for each in kept} | found
+        return sorted(
+            (each for (_, ended), each in found.items() if ended >= since),
+            key=lambda each: float(each["ended"]),
+        )
 
     async def audit(self, said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the stored events of the audit, and those `said` that are not stored."""
         if self.store is None:
             return list(said)
-        kept = await self._loop.run_in_executor(None, self.store.audit)
+        kept = await self._loop.run_in_executor(None, self.store.events, "audit")
         known = {(event.get("at"), event.get("message")) for event in kept}
         more = [event for event in said if (event["at"], event["message"]) not in known]
         return sorted([*kept, *more], key=lambda event: float(event.get("at", 0.0)))

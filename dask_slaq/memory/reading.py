@@ -14,7 +14,7 @@ from dask_slaq.core.memory import PastRun
 from dask_slaq.core.usage import Usage
 from dask_slaq.memory.file import NotOurs, is_damage, open_to_read, open_to_write
 from dask_slaq.memory.rows import select_runs, shrink
-from dask_slaq.memory.usage_rows import select_audit, select_usage
+from dask_slaq.memory.usage_rows import select_events, select_usage
 
 __all__ = [
     "KindSummary",
@@ -106,7 +106,7 @@ def read_usage(
 def read_audit(path: str | Path) -> list[dict[str, Any]]:
     """Return the events of the audit in a store, oldest first. Raises `StoreError`."""
     with _opened(path) as connection:
-        return select_audit(connection)
+        return select_events(connection, "audit")
 
 
 def prune(

@@ -35,10 +35,10 @@ from dask_slaq.memory.rows import (
 from dask_slaq.memory.stage_rows import insert_stages, select_stages
 from dask_slaq.memory.unfinished import LAPSE, Unfinished
 from dask_slaq.memory.usage_rows import (
-    add_audit,
+    add_event,
     add_usage,
     compact_usage,
-    select_audit,
+    select_events,
     select_usage,
 )
 
@@ -148,9 +148,9 @@ class RunStore:
         """
         return self._put(lambda connection: add_usage(connection, rows), then)
 
-    def add_audit(self, event: Mapping[str, Any]) -> None:
-        """Queue an `event` of the audit, a mapping of plain values."""
-        self._put(lambda connection: add_audit(connection, event))
+    def add_event(self, table: str, event: Mapping[str, Any]) -> None:
+        """Queue an `event` of the audit, or of a job that ended: a mapping of plain values."""
+        self._put(lambda connection: add_event(connection, table, event))
 
     def set_reservations(self, all_: Sequence[Reservation]) -> None:
         """Queue reservations, in place of those in the file."""
@@ -189,10 +189,10 @@ class RunStore:
         """Read the reservations; none if the file cannot be read."""
         return self._read(select_reservations) or []
 
-    def audit(self) -> list[dict[str, Any]]:
-        """Read the events of the audit, oldest first, with those that are queued."""
+    def events(self, table: str) -> list[dict[str, Any]]:
+        """Read the events of a table, oldest first, with those that are queued."""
         self.flush(PATIENCE)
-        return self._read(select_audit) or []
+        return self._read(lambda connection: select_events(connection, table)) or []
 
     def _read(self, select: Callable[[sqlite3.Connection], T]) -> T | None:
         self._opened.wait(OPENING)

@@ -1,4 +1,4 @@
-"""Usage in the file, in rows that are added to, and added up when they are old; and the audit."""
+"""Usage in the file, in rows that are added to, and added up when they are old; and events."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dask_slaq.core.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage,
 from dask_slaq.memory.rows import storable
 
 __all__ = [
-    "add_audit",
+    "add_event",
     "add_usage",
     "compact_usage",
-    "select_audit",
+    "select_events",
     "select_usage",
     "usage_as_dicts",
 ]
@@ -25,8 +25,8 @@ __all__ = [
 BY_JOB, BY_DAY = 90, 730
 #: Maximum number of rows; above it, the oldest are kept only by owner.
 MOST_ROWS = 200_000
-#: Maximum number of lines of the audit; the oldest are deleted first.
-MOST_LINES = 10_000
+#: Maximum number of events of each table; the oldest are deleted first.
+MOST_LINES = {"audit": 10_000, "ended": 1000}
 
 _KEY, _SUMS = ", ".join(UsageKey._fields), ", ".join(f"sum({name})" for name in COLUMNS)
 #: Name of jobs and kinds that are added up. Work outside of jobs has none.
@@ -116,21 +116,22 @@ def _add_up(connection: sqlite3.Connection, before: int, day: str, kind: str, wh
     add_usage(connection, ((UsageKey(*row[:4]), Usage(*row[4:])) for row in rows))
 
 
-def add_audit(connection: sqlite3.Connection, event: Mapping[str, Any]) -> None:
-    """Add an event of plain values to the audit of an open store."""
+def add_event(connection: sqlite3.Connection, table: str, event: Mapping[str, Any]) -> None:
+    """Add an event of plain values to a `table` of an open store, one of `MOST_LINES`."""
     text = storable(json.dumps(event, default=str))
-    connection.execute("INSERT INTO audit (event) VALUES (?)", (text,))
+    connection.execute(f"INSERT INTO {table} (event) VALUES (?)", (text,))
     connection.execute(
-        "DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (MOST_LINES,)
+        f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?",
+        (MOST_LINES[table],),
     )
 
 
-def select_audit(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+def select_events(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
     """Return the events of an open store, oldest first; none if an earlier release wrote it."""
-    if not _has(connection, "audit"):
+    if not _has(connection, table):
         return []
     found = []
-    for (text,) in connection.execute("SELECT event FROM audit ORDER BY number"):
+    for (text,) in connection.execute(f"SELECT event FROM {table} ORDER BY number"):
         try:
             found.append(dict(json.loads(text)))
         except (ValueError, TypeError):

@@ -407,6 +407,7 @@ class ScheduledJobs:
                 used = self.engine.jobs[name].runtime.attained
                 if (alert := self.goals.end(name, outcome or "lost")) is not None:
                     self.ended.append({**alert, "core_seconds": used, "ended": time()})
+                    self.memory.keep_ended(self.ended[-1])
                 grant = self.engine.grants.get(name)
                 reduction = 1.0 - grant.normalized if grant else 0.0
                 self.accounts.job_ended(name, outcome or "lost", reduction)

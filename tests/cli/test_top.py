@@ -9,6 +9,7 @@ import pytest
 from scheduler_process import free_port
 
 import dask_slaq as slaq
+from dask_slaq.cli.top.table import shortened
 from dask_slaq.core.job_columns import rows
 
 HOSTILE = "red \x1b[31m[bold]"  # as in conftest.py
@@ -74,7 +75,10 @@ def test_top_explains_pauses_and_stops_after_a_question(file, training):
         assert "a is paused" in shown(app, "#message")
         await pilot.press("p")
         await until(pilot, lambda: app.status["jobs"]["a"]["state"] != "paused")
-        await pilot.press("s", "n")
+        await pilot.press("s")
+        question = "Stop a of bob@lab at its next report?"
+        assert question in str(app.screen.query_one("Static").render())
+        await pilot.press("n")
         await pilot.press("o", "s", "o")  # no job is seen, and none is stopped
         await app.refresh_status()
         assert app.status["jobs"]["a"]["state"] == "idle"
@@ -218,3 +222,10 @@ def test_top_with_two_hundred_jobs_writes_only_what_has_changed(file, training):
         assert app.job is None
 
     top(file, scenario)
+
+
+def test_of_long_names_the_middle_is_cut():
+    first, second = (shortened(f"gradient-boosting-on-the-census-{n}") for n in (12, 13))
+    assert len(first) == 24 and first != second
+    assert first.startswith("gradient-boo") and first.endswith("census-12")
+    assert shortened("x" * 24) == "x" * 24

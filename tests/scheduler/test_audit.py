@@ -125,14 +125,14 @@ def test_the_audit_goes_on_with_the_next_scheduler(tmp_path):
 
 
 def test_the_kept_audit_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(usage_rows, "MOST_LINES", 20)
+    monkeypatch.setitem(usage_rows.MOST_LINES, "audit", 20)
     store = RunStore(tmp_path / "runs.db")
     for number in range(100):
-        store.add_audit({"at": number, "message": "m\ud800"})
+        store.add_event("audit", {"at": number, "message": "m\ud800"})
     assert store.flush()
     store.close()
     assert [event["at"] for event in read_audit(tmp_path / "runs.db")] == list(range(80, 100))
-    assert [event["message"] for event in store.audit()] == ["m\ud800"] * 20
+    assert [event["message"] for event in store.events("audit")] == ["m\ud800"] * 20
     with sqlite3.connect(tmp_path / "runs.db") as connection:
         connection.execute("UPDATE audit SET event = '[' WHERE number = 90")
     assert len(read_audit(tmp_path / "runs.db")) == 19

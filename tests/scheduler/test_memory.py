@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 
 import pytest
 from distributed import Client, Scheduler
 from distributed.utils_test import gen_test
-from driving import ONE, start_plugin, until, with_plugin
+from driving import ONE, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.cli.status_tables import ended_table
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.memory import Kind
@@ -47,7 +48,7 @@ async def test_within_its_life_without_any_setting(c, s, plugin, a):
         found = (await slaq.status(c))["jobs"]["net-lr0.2"]
         assert (found["kind"], found["like_runs"]) == ("net", 1)
         text = (await slaq.explain("net-lr0.2", client=c))["text"]
-        assert "its forecast rests on 1 like run of kind net" in text
+        assert "Its forecast rests on 1 like run of kind net" in text
     async with slaq.job("other", client=c):
         assert (await slaq.status(c))["jobs"]["other"]["like_runs"] == 0
     assert (await slaq.status(c))["memory"] == {
@@ -338,3 +339,24 @@ async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, 
     await until(lambda: len(plugin.memory.store.ends()) == 2)
     plugin.stop()
     await start_plugin(c, s)
+
+
+def test_jobs_that_ended_are_known_after_a_restart(tmp_path):
+    path, seen = str(tmp_path / "runs.db"), []
+
+    @gen_cluster(client=True, nthreads=ONE)
+    async def life(c, s, a):
+        await start_plugin(c, s, memory=path)
+        async with slaq.job("fit", client=c, owner="ann") as job:
+            for loss in (3.0, 2.0, 1.5):
+                job.report(loss)
+        seen.append(await slaq.ended(c))
+
+    for _ in range(3):
+        life()
+    assert [len(each) for each in seen] == [1, 2, 3]
+    assert seen[2][:2] == seen[1]
+    assert {(each["job"], each["owner"], each["event"]) for each in seen[2]} == {
+        ("fit", "ann", "done")
+    }
+    assert "within a day" in ended_table(seen[2], started=time())

@@ -25,6 +25,7 @@ import dask_slaq as slaq
 from dask_slaq.client import introduce
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
 from dask_slaq.core.policies import POLICIES
+from dask_slaq.scheduler.views import in_words
 
 
 def used(plugin):
@@ -221,7 +222,9 @@ async def test_the_reason_says_what_a_job_waits_for(c, s, plugin, a):
         found = await slaq.explain("b", client=c)
         assert found["position"] == 0
         assert "its next task gets the next free thread" in found["text"]
-        assert "would change it" in found["text"]
+        assert "It would change with" in found["text"]
+        for line in found["text"].splitlines()[1:]:
+            assert line[2].isupper() and line.endswith("."), line
         await slaq.pause("b", client=c)
         assert "paused" in (await slaq.explain("b", client=c))["text"]
         await slaq.resume("b", client=c)
@@ -284,7 +287,7 @@ async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
 
     async def counts():
         found = await slaq.explain("a", client=c)
-        assert f"tasks: {found['running']} running, {found['ready']} ready" in found["text"]
+        assert f"{found['running']} run and {found['ready']} are ready" in found["text"]
         return found["running"], found["ready"]
 
     async with slaq.job("a", client=c):
@@ -311,3 +314,23 @@ async def test_the_policy_changes_without_a_restart(c, s, plugin, a, b):
         with pytest.raises(slaq.core.errors.UnknownPolicy):
             await slaq.set_policy("fastest", client=c)
         assert (await slaq.status(c))["policy"] == "fair"
+
+
+@with_plugin(TWO, ahead=0)
+async def test_a_job_at_its_cap_is_told_of_others_only_if_these_wait(c, s, plugin, a, b):
+    async with slaq.job("alone", client=c, max_share=1), slaq.job("idle", client=c):
+        with tasks_of("alone"):
+            futures = [c.submit(wait_for, "go", key=f"x-{i}") for i in range(3)]
+        await until(lambda: len(plugin.pools.pools["alone"].running) >= 1)
+        plugin.run_once()
+        reason = (await slaq.explain("alone", client=c))["reason"]
+        assert "at its max_share of 1 threads" in reason and "others" not in reason
+        await Event("go").set()
+        await c.gather(futures)
+
+
+def test_an_end_that_is_only_late_is_a_sentence():
+    ends = dict.fromkeys(("expected", "low", "high", "promised", "fair"))
+    assert in_words({**ends, "of": "all", "late": "two jobs came"}) == (
+        "later than it was promised: two jobs came"
+    )

@@ -19,7 +19,7 @@ from dask_slaq import client as api
 from dask_slaq.cli.connection import Where, close, connect, explained
 from dask_slaq.cli.status_tables import COLUMNS, owners_table, summary
 from dask_slaq.cli.text import aligned, printable
-from dask_slaq.cli.top.table import JobsTable, shortened
+from dask_slaq.cli.top.table import JobsTable
 from dask_slaq.client import as_cells, request
 from dask_slaq.core.job_columns import Row, rows
 
@@ -326,15 +326,17 @@ class Top(App[None]):
     def action_stop(self) -> None:
         """Stop the chosen job, if the user means it."""
         job = self.job
-        if job is None:
+        if job is None or self.status is None:
             return
+        owner = self.status["jobs"][job]["owner"]
+        whose = f"{job} of {owner}" if owner else job
 
         async def answered(yes: bool | None) -> None:
             if yes:
                 done = "ends at its next report"
                 await self._steer(job, lambda client: api.stop(job, client=client), done)
 
-        self.push_screen(Question(f"Stop {shortened(job)} at its next report?"), answered)
+        self.push_screen(Question(f"Stop {printable(whose)} at its next report?"), answered)
 
     async def _steer(self, job: str, action: Callable[[Client], Awaitable[Any]], done: str) -> None:
         try:

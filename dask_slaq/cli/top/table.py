@@ -92,9 +92,14 @@ class JobsTable(DataTable[Text]):
 
 
 def shortened(name: str) -> str:
-    """Return a name without control characters, and not too long."""
+    """Return a name without control characters, and without its middle if it is too long.
+
+    Names of many jobs differ at their end.
+    """
     name = printable(name)
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[: _LONGEST // 2]}…{name[len(name) - (_LONGEST - 1) // 2 :]}"
 
 
 def _cell(name: str, k: int, text: str) -> Text:

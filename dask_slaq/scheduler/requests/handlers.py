@@ -340,10 +340,9 @@ class Messages:
         """Return how fast each worker is, by address; see `workers_of`."""
         return views.workers_of(self.plugin.scheduler, self.plugin.speeds)
 
-    def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
+    async def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
         """Return the jobs that ended in the last `seconds`, oldest first."""
-        since = time() - seconds
-        return [job for job in self.plugin.jobs.ended if job["ended"] >= since]
+        return await self.plugin.memory.all_ended(self.plugin.jobs.ended, time() - seconds)
 
     async def audit(self) -> list[dict[str, Any]]:
         """Return who changed what, oldest first, also on earlier schedulers; see `audit`."""

@@ -138,7 +138,9 @@ def in_words(ends: Mapping[str, Any] | None) -> str:
     text = ", ".join(parts)
     if ends["of"] == "submitted" and text:
         text = f"what it has submitted so far: {text}"
-    return text if ends["late"] is None else f"{text}; later than it was promised: {ends['late']}"
+    if ends["late"] is not None:
+        text += f"{'; ' * bool(text)}later than it was promised: {ends['late']}"
+    return text
 
 
 def _clock(seconds: float) -> str:

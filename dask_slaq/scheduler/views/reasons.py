@@ -168,8 +168,10 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     if last and jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
     if len(pool.running) >= pool.most:
-        cap = f"max_share of {pool.most:g} threads while others wait"
-        return f"runs {_tasks(len(pool.running))}, at its cap {cap}"
+        cap = f"max_share of {pool.most:g} threads"
+        if any(each.ready for each in pools.pools.values() if each is not pool):
+            cap += " while others wait"
+        return f"{_doing(pool)}, at its {cap}"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
     if ahead and jobs.is_spare(jobs.owner[pool.name]):
@@ -280,38 +282,43 @@ def _resources(needs: dict[str, float]) -> str:
 def _text(found: dict[str, Any]) -> str:
     """Return an explanation as lines of text."""
     lines = [f"{found['job']} ({found['owner'] or 'no owner'}): {found['reason']}"]
-    lines.append(
-        f"  granted {found['share']:.3g} threads by {found['policy']}: {found['why']}; "
-        f"tasks: {found['running']} running, {found['ready']} ready"
-    )
+    said = [
+        f"{found['policy']} grants it {found['share']:.3g} threads: {found['why']}",
+        f"of its tasks, {found['running']} run and {found['ready']} are ready",
+    ]
     if found["stage"] is not None:
         stage = found["stage"]
-        lines.append(f"  stage {stage['name']}: {stage['done']} of {stage['tasks']} tasks")
+        said.append(f"of stage {stage['name']}, {stage['done']} of {stage['tasks']} tasks are done")
     if found["next_thread"] is not None:
-        line = f"  another thread would lower its loss by {found['next_thread']:.2g} in an epoch"
+        line = (
+            f"another thread would lower its loss by {found['next_thread']:.2g} of its predicted "
+            "range in an epoch"
+        )
         if found["rival"] is not None:
             rival = found["rival"]
-            line += f"; the best other use, {rival['job']}: {rival['next_thread']:.2g}"
-        lines.append(line + " (of its predicted range)")
+            line += f"; its best other use, for {rival['job']}, by {rival['next_thread']:.2g}"
+        said.append(line)
     if found["like_runs"]:
         runs = "1 like run" if found["like_runs"] == 1 else f"{found['like_runs']} like runs"
-        lines.append(f"  its forecast rests on {runs} of kind {found['kind']}")
+        said.append(f"its forecast rests on {runs} of kind {found['kind']}")
     limits = [f"weight {found['weight']:g}"]
     for name in ("min_share", "max_share"):
         if found[name] is not None:
             limits.append(f"{name} {found[name]:g} threads")
     if found["latest"] is not None:
         limits.append(f"latest {found['latest']:g} times its fair time")
-    lines.append("  in force: " + ", ".join(limits))
+    said.append(f"in force are: {', '.join(limits)}")
     if found["yields"] is not None:
-        lines.append(f"  {found['yields']}")
+        said.append(found["yields"])
     if found["target"] is not None:
-        lines.append(f"  time to target {found['target']:g}: {time_to_target(found)}")
-    if found["ends"] is not None:
-        lines.append(f"  {in_words(found['ends'])}")
+        said.append(f"the time to its target of {found['target']:g} is {time_to_target(found)}")
+    if ends := in_words(found["ends"]):
+        of_all = found["ends"]["of"] != "submitted"
+        said.append(f"its end is {ends}" if of_all else ends.replace(": ", " is ", 1))
     if found["position"] is not None and found["next_slot"] is not None:
-        lines.append(f"  the next thread is expected to be free in {found['next_slot']:.2g} s")
+        said.append(f"the next thread is expected to be free in {found['next_slot']:.2g} s")
     if found["last_sent"] is not None:
-        lines.append(f"  the last task that was sent: {found['last_sent']}")
-    lines += [f"  would change it: {hint}" for hint in found["would_change"]]
+        said.append(f"its last task was sent because: {found['last_sent']}")
+    said += [f"it would change with {hint}" for hint in found["would_change"]]
+    lines += [f"  {line[0].upper()}{line[1:]}." for line in said]
     return "\n".join(lines)

@@ -164,6 +164,8 @@ class RecordedJob:
     recomputed: Event | None = None
     #: Time at which the job ended; None if it had not.
     left: float | None = None
+    #: How it ended: ``done``, ``stopped``, ``failed`` or ``lost``; None if it had not.
+    outcome: str | None = None
     #: Threads granted, and the thread-seconds that the job could use from its last report `until`.
     share: float = 0.0
     usable: float = 0.0
@@ -278,7 +280,7 @@ class Recording:
             job.settings["kind"] = kind_from_dict(event["kind"])
         elif kind == "leave":
             self._account()
-            job.left = event["time"]
+            job.left, job.outcome = event["time"], event.get("outcome", "lost")
             del self._running[job.name]
             self._held.pop(job.name, None)
 

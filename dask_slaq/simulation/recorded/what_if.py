@@ -128,6 +128,8 @@ def _left_out(recording: Recording, jobs: Sequence[RecordedJob]) -> list[str]:
             why["without tasks"] += 1
     why["that came before the log begins"] = len(recording.unknown)
     notes = ["left out: " + ", ".join(f"{n} {what}" for what, n in why.items() if n)]
+    if lost := sum(job.outcome == "lost" for job in jobs):
+        notes.append(f"jobs that were lost, which end with their last report: {lost}")
     open_ = sum(job.left is None for job in jobs)
     if open_:
         notes.append(f"{open_} jobs had not ended: they end with their last report")

@@ -392,3 +392,14 @@ def test_past_runs_are_remembered_if_they_ended_before(recorded, tmp_path):
     assert list(plain) == [RECORDED, "max-total", "fair"]
     forgetful = found["policies"]["max-total without memory"]
     assert forgetful["t90_mean_s"] == plain["max-total"]["t90_mean_s"]
+
+
+def test_lost_jobs_and_workers_that_came_later_are_told(tmp_path):
+    jobs = [make("a", work=8.0), make("b", 1.0)]
+    events, _ = record(jobs, cores=2, capacity=[(3.0, 16)])
+    for event in events:
+        if event["event"] == "leave" and event["job"] == "b":
+            event.pop("outcome", None)  # so of a client that is gone
+    log = written(tmp_path / "log", events)
+    assert "jobs that were lost, which end with their last report: 1" in replay_log(log)["notes"]
+    assert "2 jobs, 2 to 16 cores" in CliRunner().invoke(slaq, ["replay", str(log)]).output
