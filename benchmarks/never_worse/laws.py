@@ -71,15 +71,17 @@ def compare_scenario(
 
 
 def smallest(seed: int, policy: str, law: str, bandwidth: float = math.inf) -> Scenario:
-    """Return a small scenario that breaks a law under a policy as that of the seed does."""
+    """Return a small scenario that breaks a law under a policy half as much as that of the seed."""
 
-    def breaks(scenario: Scenario) -> bool:
+    def excess(scenario: Scenario) -> float:
         found = compare_scenario(scenario, (policy,), bandwidth)
-        return any(finding.broken and finding.law == law for _, _, finding in found)
+        return max((f.excess for _, _, f in found if f.broken and f.law == law), default=0.0)
 
+    whole = make_scenario(seed)
+    least = excess(whole) / 2
     return shrink(
-        make_scenario(seed),
-        breaks,
+        whole,
+        lambda scenario: excess(scenario) > max(least, 1e-6),
         lists=lambda scenario: [scenario.participants, scenario.events],
         parameters=lambda scenario: [one.parameters for one in scenario.participants],
     )
