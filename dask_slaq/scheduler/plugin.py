@@ -221,7 +221,6 @@ class SlaqPlugin(SchedulerPlugin):
             pool_of_unowned=self.jobs.pool_of_unowned,
             is_contended=lambda: self.jobs.contended,
             claimed=self.searches.claim,
-            found=self.searches.find,
             outside=self._submits_outside,
             fail=self.fall_back,
         )
@@ -476,6 +475,8 @@ class SlaqPlugin(SchedulerPlugin):
             sender = sender_of_message()
             client = client if sender is None else sender.client
             self.task_owners.own(client, tasks, keys, received_at(stimulus_id))
+            if self.searches.running:
+                self.searches.submitted(client, tasks)
 
     def _submits_outside(self, client: str, received: float) -> bool:
         """Tell a client that it submits tasks outside of its open block. Returns if it has one.
