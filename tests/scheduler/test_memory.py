@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from time import monotonic, sleep
 
 import pytest
@@ -338,3 +340,20 @@ async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, 
     await until(lambda: len(plugin.memory.store.ends()) == 2)
     plugin.stop()
     await start_plugin(c, s)
+
+
+def test_a_program_that_ends_without_closing_its_cluster_says_nothing(tmp_path):
+    program = f"""
+import dask_slaq as slaq
+from distributed import Client, LocalCluster
+client = Client(LocalCluster(n_workers=1, processes=False, dashboard_address=None))
+client.register_plugin(slaq.SlaqPlugin(memory={str(tmp_path / "runs.db")!r}))
+with slaq.job("fit") as job:
+    for k in range(12):
+        job.report(1 / (k + 1))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "cannot schedule" not in done.stderr and "Plugin call failed" not in done.stderr
+    assert [run.job for run in read_runs(tmp_path / "runs.db")] == ["fit"]

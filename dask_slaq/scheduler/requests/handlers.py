@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
 
-from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.settings import (
     ALERT_TOPIC,
@@ -204,6 +204,12 @@ class Messages:
             searches.hand_over(kept, checked["run"], search, followed)
             self.plugin.changed()
             return {"keys": list(kept.keys)}
+        left = None if search is None else searches.kept.find(name, checked["owner"])
+        if left is not None and searches.is_left(left):
+            raise DuplicateJob(
+                f"search {shown(name)} goes on without its block: slaq.search({shown(name)}, "
+                f"reattach=True) finds it again, and slaq.stop({shown(name)}) ends it"
+            )
         await memory.prepare(name, checked["kind"])
         self._check_connected(sender)  # the client may have left meanwhile
         self.plugin.jobs.open(name, sender.client, comm=sender.comm, **checked)

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.job_columns import time_to_target
+from dask_slaq.core.text import printable
 from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.views.forecasts import in_words
 from dask_slaq.scheduler.views.status import status_of_jobs
@@ -293,4 +294,4 @@ def _text(found: dict[str, Any]) -> str:
     if found["last_sent"] is not None:
         lines.append(f"  the last task that was sent: {found['last_sent']}")
     lines += [f"  would change it: {hint}" for hint in found["would_change"]]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))  # names are users' text
