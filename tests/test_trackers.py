@@ -101,3 +101,21 @@ def test_optuna_shows_a_search_as_a_study(search, caplog):
         assert trial.intermediate_values == dict(enumerate(losses(rate), 1))
         assert trial.state.name == ("FAIL" if rate == 1.0 else "COMPLETE")
     assert study.best_params == {"rate": 0.01} and study.best_value == losses(0.01)[-1]
+
+
+def diverge(rate: float) -> None:
+    for _ in range(STEPS):
+        slaq.report(float("nan") if rate == 1.0 else rate)
+
+
+def test_models_without_a_loss_have_failed_in_an_optuna_study(client, caplog):
+    optuna = pytest.importorskip("optuna")
+    client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    study = optuna.create_study(study_name="grid")
+    distributions = {"rate": optuna.distributions.FloatDistribution(1e-3, 1, log=True)}
+    shown = example("optuna_study").OptunaStudy(study, distributions)
+    with slaq.search("grid", callbacks=shown) as search:
+        wait(search.map(diverge, RATES, pure=False))
+    assert "failed" not in caplog.text
+    found = {trial.params["rate"]: trial.state.name for trial in study.trials}
+    assert found == {0.1: "COMPLETE", 0.01: "COMPLETE", 1.0: "FAIL"}

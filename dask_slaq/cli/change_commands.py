@@ -185,7 +185,8 @@ def set_limit(label: str, most: str, where: Where) -> None:
         raise click.UsageError(f"MOST must be a number of tasks, or none, not {most!r}")
     count = None if most == "none" else int(most)
     ask(where, lambda client: api.set_limit(label, count, client=client))
-    _say(f"{label}: {most} at once, until the scheduler ends")
+    limit = "no limit" if count is None else f"{most} at once"
+    _say(f"{label}: {limit}, until the scheduler ends")
 
 
 def _given(settings: Mapping[str, Any], options: str) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Follower:
         for place, callback in enumerate(self._callbacks):
             try:
                 callback({**event, "params": dict(event["params"])})
-            except Exception:
+            except BaseException:  # SystemExit, too, would end this thread alone, without a word
                 if place not in self._failed:
                     self._failed.add(place)
                     logger.warning(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,10 @@ COLUMNS = tuple(column for column in JOB_COLUMNS if column.notebook)
 HEADINGS = tuple(column.title or column.name for column in COLUMNS)
 #: Number of searches whose models are shown, and of models in a terminal.
 MOST_SEARCHES, MOST_IN_TERMINAL = 4, 10
+#: States of models that have ended.
+ENDED = (*ENDS, "pruned")
+#: Seconds for which tasks that were submitted may be on their way to the scheduler.
+ON_THEIR_WAY = 5.0
 #: Number of alerts that stay below a notebook's cell.
 MOST_SHOWN = 50
 # Notebooks align cells to the right, and headers as told.
@@ -73,7 +77,8 @@ def progress(
     """Show jobs live until they have ended, and of searches the best models.
 
     In a notebook this returns a widget at once, which updates itself; ipywidgets must be
-    installed, or the table is shown once. In a terminal it blocks until the jobs have ended.
+    installed, or the table is shown once. In a terminal it blocks until the jobs have ended. A job
+    in whose block it is called cannot end meanwhile: there it waits for its tasks.
 
     Parameters
     ----------
@@ -98,11 +103,10 @@ def progress(
             f"progress() takes names of jobs, not {shown(jobs)}; a client is passed as client="
         )
     named = [jobs] if isinstance(jobs, str) else None if jobs is None else list(jobs)
-    followed = Followed(client, named)
     try:
         if in_notebook() if notebook is None else notebook:
-            return _widget(followed, client, interval)
-        _in_terminal(followed, client, interval)
+            return _widget(Followed(client, named), client, interval)
+        _in_terminal(Followed(client, named, _blocks_here()), client, interval)
     except NoPlugin as error:
         go_without(client, error)
     return None
@@ -114,11 +118,28 @@ def _are_names(jobs: object) -> bool:
     )
 
 
-class Followed:
-    """Jobs that are followed until they have ended; without names, all that run at first."""
+def _blocks_here() -> list[str]:
+    """Return the names of the jobs in whose blocks the running code is."""
+    from dask_slaq.client.job_block import running_job  # which shows its status by this module
 
-    def __init__(self, client: Client, names: Sequence[str] | None) -> None:
-        self._client, self._names = client, names
+    found, block = [], running_job.get()
+    while block is not None and block.is_open:
+        found.append(block.name)
+        block = block._outer
+    return found
+
+
+class Followed:
+    """Jobs that are followed until they have ended; without names, all that run at first.
+
+    Of those whose blocks are `around` the caller, until no task is left.
+    """
+
+    def __init__(
+        self, client: Client, names: Sequence[str] | None, around: Collection[str] = ()
+    ) -> None:
+        self._client, self._names, self._around = client, names, around
+        self._busy = time.monotonic()  # when tasks were last seen, or may be on their way
         self._last: dict[str, dict[str, Any]] = {}
         self.running = True
 
@@ -144,14 +165,36 @@ class Followed:
                 state = self._last[name]["state"]
                 state = state if state in ENDS else "done"
                 self._last[name] = {**self._last[name], "state": state, "share": 0.0}
-        self.running = bool(running)
         jobs = {name: self._last[name] for name in self._names if name in self._last}
         models = {
             name: await request(self._client, "slaq_models", search=name)
             for name in found.get("searches", ())[:MOST_SEARCHES]
             if name in self._names
         }
+        inside = [name for name in running if name in self._around]
+        self.running = len(inside) < len(running) or self._is_busy(inside, jobs, models)
         return Status({**found, "jobs": jobs, "models": models})
+
+    def _is_busy(
+        self, names: Collection[str], jobs: Mapping[str, Any], models: Mapping[str, Any]
+    ) -> bool:
+        """Return whether tasks are left of any of these jobs, in whose blocks the caller waits."""
+        if not names:
+            return False
+        now = time.monotonic()
+        if any(_has_tasks(jobs[name], models.get(name)) for name in names):
+            self._busy = now
+            return True
+        # A large graph takes some time to arrive.
+        sent = any(f.status == "pending" for f in list(self._client.futures.values()))
+        return sent and now - self._busy < ON_THEIR_WAY
+
+
+def _has_tasks(job: Mapping[str, Any], models: Mapping[str, Any] | None) -> bool:
+    """Return whether tasks of a job, or models of a search, have not ended."""
+    if models is not None and any(row["state"] not in ENDED for row in models["rows"]):
+        return True
+    return bool(job["running"] or job["ready"]) or job["state"] in ("running", "waiting")
 
 
 def _ended(event: dict[str, Any]) -> dict[str, Any]:
@@ -241,10 +284,19 @@ def alerts(
     client : distributed.Client, optional
         Defaults to the current client.
 
+    Raises
+    ------
+    InvalidSetting
+        The handler cannot be called.
+
     Examples
     --------
     >>> alerts(lambda alert: requests.post(URL, json=alert))  # doctest: +SKIP
     """
+    if handler is not None and not callable(handler):
+        raise InvalidSetting(
+            f"alerts() takes a function that is called with an alert, a dict, not {shown(handler)}"
+        )
     client = current_client(client)
     if not client.asynchronous:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from typing import Any
 
 __all__ = ["warn_of_silence"]
@@ -18,6 +19,9 @@ REMEDIES = {
     "iterates: estimator.set_callbacks(dask_slaq.adapters.sklearn.SlaqReport())",
     "_parallel_build_trees": "the trees of a forest make no steps that could be compared, so use "
     "slaq.job instead of slaq.search",
+    "create_model": "a search of dask-ml, such as IncrementalSearchCV or HyperbandSearchCV, trains "
+    "its models in turns of tasks, and reports them itself to a job: use slaq.job instead of "
+    "slaq.search. Other functions that train must call dask_slaq.report(loss) after each step",
 }
 OTHERWISE = (
     "the function that trains must call dask_slaq.report(loss) after each step, in the thread of "
@@ -30,6 +34,9 @@ CAUSES = {
     "empty": "search %(job)r: no task was submitted in its block. Tasks belong to the search in "
     "whose block they are submitted or computed, wherever they were built: call client.map, "
     "client.compute or dask.compute inside of it",
+    "known": "search %(job)r: %(n)s tasks %(tasks)r were submitted before, outside of a search or "
+    "long ago: they are not computed again, and nothing is known of their models. To train these "
+    "in the search, pass pure=False to map or submit, or drop the futures of before",
     "equal": "search %(job)r: two models have equal parameters (%(tasks)s). If they come from "
     "Optuna, a sampler with a seed was pickled into every task, and draws the same in each: leave "
     "the seed out, or set study.sampler in the task, with another seed in each",
@@ -39,11 +46,26 @@ CAUSES = {
 }
 
 
-def warn_of_silence(why: Any = "", **told: Any) -> None:
-    """Warn of what the scheduler has found in a search or job of this client."""
+#: Searches of which it is remembered what was advised about tasks that do not report.
+REMEMBERED = 100
+_advised: OrderedDict[object, set[str]] = OrderedDict()
+
+
+def warn_of_silence(why: Any = "", run: Any = None, **told: Any) -> None:
+    """Warn of what the scheduler has found in the block `run` of a search or job of this client.
+
+    A block of many kinds of tasks has one warning that they do not report, or one per remedy.
+    """
     cause = CAUSES.get(why)
     if cause is not None:
         name = str(told.get("tasks", ""))
         remedy = next((text for part, text in REMEDIES.items() if part in name), OTHERWISE)
+        if why == "silent":
+            before = _advised.setdefault(str(run), set())
+            if remedy in before or (before and remedy is OTHERWISE):
+                return
+            before.add(remedy)
+            while len(_advised) > REMEMBERED:
+                _advised.popitem(last=False)
         told = {"n": "", "job": "", **told, "tasks": name, "remedy": remedy}
         logger.warning("%s", cause % told)

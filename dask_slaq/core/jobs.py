@@ -113,7 +113,8 @@ class Jobs(Mapping[str, "Job"]):
         """Raise `DuplicateJob` if a job of this name is running."""
         if name in self._row:
             raise DuplicateJob(
-                f"a job named {name!r} is running already; names are unique on one scheduler"
+                f"a job named {name!r} is running already, and names are unique on one scheduler: "
+                f"end it with slaq.stop({name!r}), wait for its end, or use another name"
             )
 
     def add(self, name: str, owner: str = "", search: str = "", **settings: float) -> None:

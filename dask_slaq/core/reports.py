@@ -64,7 +64,15 @@ def as_metrics(given: Any) -> dict[str, float]:
     if not given:
         raise InvalidSetting("report needs a loss, or metrics of which the first is the loss")
     some = list(given.items())[: 1 + MOST_METRICS]
-    return {str(name)[:LONGEST_METRIC]: as_loss(value) for name, value in some}
+    found = {}
+    for name, value in some:
+        try:
+            found[str(name)[:LONGEST_METRIC]] = as_loss(value)
+        except NonFiniteLoss:
+            raise NonFiniteLoss(
+                f"metric {str(name)[:LONGEST_METRIC]!r} must be a number, not {value!r}"
+            ) from None
+    return found
 
 
 def as_step(step: Any) -> int | None:

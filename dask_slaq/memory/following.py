@@ -520,7 +520,10 @@ class Memory:
         """Write what is known now, when the scheduler closes."""
         self.stop()
         if self.store is not None:
-            await self._loop.run_in_executor(None, self.store.close)
+            try:
+                await self._loop.run_in_executor(None, self.store.close)
+            except RuntimeError:  # the program ends, and no other thread takes work any more
+                self.store.close()
 
 
 def _open(path: str, acknowledge: Callable[[str, str], object]) -> RunStore:

@@ -81,7 +81,11 @@ class Notices:
         """Wait a moment for notices that are on their way."""
         threads = [way.thread for way in self._ways.values() if way.thread is not None]
         if threads:
-            await asyncio.to_thread(_join, threads, monotonic() + AT_CLOSE)
+            end = monotonic() + AT_CLOSE
+            try:
+                await asyncio.to_thread(_join, threads, end)
+            except RuntimeError:  # the program ends, and no other thread takes work any more
+                _join(threads, end)
 
 
 class _Way:

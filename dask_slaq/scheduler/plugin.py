@@ -250,7 +250,6 @@ class SlaqPlugin(SchedulerPlugin):
             pool_of_unowned=self.jobs.pool_of_unowned,
             is_contended=lambda: self.jobs.contended,
             claimed=self.searches.claim,
-            found=self.searches.find,
             outside=self._submits_outside,
             fail=self.fall_back,
         )
@@ -523,6 +522,8 @@ class SlaqPlugin(SchedulerPlugin):
             sender = sender_of_message()
             client = client if sender is None else sender.client
             self.task_owners.own(client, tasks, keys, received_at(stimulus_id))
+            if self.searches.running:
+                self.searches.submitted(client, tasks)
         elif len(tasks) == 1 and key_split(tasks[0]) == LIGHTGBM_TASK:
             self._warn_of_loose_runs(client, scheduler.tasks[tasks[0]])
 

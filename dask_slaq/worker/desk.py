@@ -368,6 +368,7 @@ class Desk:
                 alive = [k for k in turn["order"] if k in self.seats and not self.seats[k].away]
                 held.update(alive[turn["width"] :])
                 held.difference_update(key for key, _ in turn["prune"])
+                held.difference_update(turn.get("free", ()))
         self._held = held
         self._leaving = {key for turn in self._turns for key in turn.get("leave", ())}
         for key, seat in self.seats.items():
@@ -385,6 +386,7 @@ class Desk:
         for turn in self._turns:
             if _is_of(turn, seat) and turn["explored"] > 0 and not turn["stop"]:
                 known = seat.key in self._held or seat.key in turn["order"]
+                known = known or seat.key in turn.get("free", ())
                 if not known and seat.reports >= turn["explore"]:
                     turn["explored"] -= 1
                     self._explored.add(seat.key)
@@ -424,6 +426,8 @@ class Desk:
     def verdict(self, seat: Seat) -> str:
         """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""
         for turn in self._turns:
+            if seat.key in turn.get("free", ()):  # others want its result
+                return ""
             if _is_of(turn, seat) and turn.get("stop"):
                 return "stopped"
             # The next trial of the same task is not meant, nor one that is complete by now.

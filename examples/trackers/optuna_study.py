@@ -11,6 +11,7 @@ Then ``optuna-dashboard sqlite:///grid.db``. The study only shows the models: it
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import optuna
@@ -39,5 +40,7 @@ class OptunaStudy:
             self.trials[model].report(event["loss"], event["step"])
         elif event["event"] == "end":
             state = STATES.get(event["state"], TrialState.FAIL)
+            if math.isnan(event["loss"]):  # which a study refuses
+                state = TrialState.FAIL
             value = event["loss"] if state == TrialState.COMPLETE else None
             self.study.tell(self.trials.pop(model), value, state)

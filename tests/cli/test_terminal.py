@@ -91,7 +91,7 @@ def test_operators_change_owners_and_limits(run, training):
     refused(run("limits", "set", "database", "0"), "whole and from 1")
     refused(run("limits", "set", "data\x1b[31m", "4"), "must map labels")
     assert run("limits", "set", "database", "some").exit_code == 2
-    assert "none at once" in run("limits", "set", "database", "none").output
+    assert "database: no limit," in run("limits", "set", "database", "none").output
     refused(run("limits", "set", "database", "none"), "'database' has no limit")
     assert "set owner 'eve' max_threads=8" in run("audit").output
     assert "limit 'database' to 4" in run("audit").output

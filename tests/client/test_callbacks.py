@@ -107,6 +107,21 @@ async def test_errors_of_callbacks_are_logged_once_and_training_goes_on(c, s, pl
     assert len(events) == len(GRID) * (STEPS + 2)
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+@with_plugin(ONE)
+async def test_a_callback_that_exits_ends_no_other(c, s, plugin, a, error, caplog):
+    def gives_up(event):
+        raise error("the tracker gave up")
+
+    events = []
+    with caplog.at_level(logging.WARNING, logger="dask_slaq.client.callbacks"):
+        async with slaq.search("grid", client=c, callbacks=[gives_up, events.append]) as search:
+            assert await c.gather(search.map(train, GRID)) == [p["offset"] for p in GRID]
+    assert len([r for r in caplog.records if r.name.endswith(".callbacks")]) == 1
+    assert "the tracker gave up" in caplog.text
+    assert len(events) == len(GRID) * (STEPS + 2)
+
+
 @with_plugin(ONE)
 async def test_slow_callbacks_miss_reports_and_nothing_else(c, s, plugin, a, caplog, monkeypatch):
     monkeypatch.setattr(Events.__init__, "__defaults__", (20,))

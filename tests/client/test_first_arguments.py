@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 from driving import ONE, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.core.errors import InvalidSetting, SlaqError
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, SlaqError
 
 
 @with_plugin(ONE)
@@ -34,3 +34,26 @@ def test_blocks_and_progress_of_a_synchronous_client():
 
         with pytest.raises(SlaqError, match="use 'with'"):
             asyncio.run(asyncio.wait_for(enter(), 20))
+
+
+@with_plugin(ONE)
+async def test_what_cannot_be_called_hears_no_alerts(c, s, plugin, a):
+    for handler in (5, "x", c):
+        with pytest.raises(InvalidSetting, match="takes a function that is called with an alert"):
+            slaq.alerts(handler, client=c)
+
+
+@with_plugin(ONE)
+async def test_a_name_that_runs_says_what_to_do(c, s, plugin, a):
+    async with slaq.job("fit", client=c):
+        again = slaq.job("fit", client=c)
+        with pytest.raises(DuplicateJob, match=r"slaq.stop\('fit'\), wait .* another name"):
+            await again.__aenter__()
+
+
+@with_plugin(ONE)
+async def test_names_are_in_one_line_of_an_explanation(c, s, plugin, a):
+    async with slaq.job("a\n\x1b[31mb", client=c, owner="x\ry"):
+        text = (await slaq.explain("a\n\x1b[31mb", client=c))["text"]
+    assert text.startswith(r"a\n\x1b[31mb (x\ry): ")
+    assert all(line.isprintable() for line in text.split("\n"))

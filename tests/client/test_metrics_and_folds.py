@@ -44,6 +44,8 @@ async def test_a_job_takes_the_first_metric(c, s, plugin, a):
             job.report({})
         with pytest.raises(NonFiniteLoss):
             job.report({"loss": "much"})
+        with pytest.raises(NonFiniteLoss, match="metric 'auc' must be a number, not None"):
+            job.report({"loss": 1.0, "auc": None})
         await c.submit(int)
     assert job.iteration == 2
 

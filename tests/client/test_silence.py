@@ -179,3 +179,24 @@ def test_a_stopped_grid_search_raises(client):
         stopper.join()
     assert not hasattr(grid, "best_params_")
     assert all(row["params"]["max_iter"] == 100_000 for row in search.trials())
+
+
+def test_an_incremental_search_is_told_once_to_be_a_job(client, said):
+    pytest.importorskip("dask_ml")
+    import dask.array as da
+    from dask_ml.model_selection import IncrementalSearchCV
+    from sklearn.linear_model import SGDClassifier
+
+    rows = np.random.default_rng(0)
+    X = da.from_array(rows.normal(size=(200, 3)), chunks=(50, 3))
+    y = da.from_array(rows.integers(0, 2, 200), chunks=50)
+    found = {"alpha": [1e-4, 1e-3, 1e-2]}
+    with slaq.search("incremental"):
+        IncrementalSearchCV(
+            SGDClassifier(), found, n_initial_parameters=3, max_iter=5, decay_rate=None
+        ).fit(X, y, classes=[0, 1])
+    said(1)
+    client.run_on_scheduler(lambda: None)
+    time.sleep(0.2)
+    (text,) = said(1)
+    assert "use slaq.job instead of slaq.search" in text and "IncrementalSearchCV" in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from time import monotonic, sleep, time
 
 import pytest
@@ -360,3 +362,20 @@ def test_jobs_that_ended_are_known_after_a_restart(tmp_path):
         ("fit", "ann", "done")
     }
     assert "within a day" in ended_table(seen[2], started=time())
+
+
+def test_a_program_that_ends_without_closing_its_cluster_says_nothing(tmp_path):
+    program = f"""
+import dask_slaq as slaq
+from distributed import Client, LocalCluster
+client = Client(LocalCluster(n_workers=1, processes=False, dashboard_address=None))
+client.register_plugin(slaq.SlaqPlugin(memory={str(tmp_path / "runs.db")!r}))
+with slaq.job("fit") as job:
+    for k in range(12):
+        job.report(1 / (k + 1))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "cannot schedule" not in done.stderr and "Plugin call failed" not in done.stderr
+    assert [run.job for run in read_runs(tmp_path / "runs.db")] == ["fit"]

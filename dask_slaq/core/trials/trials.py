@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
@@ -170,6 +170,7 @@ class Trial:
     away: bool = False  # on no worker, or on its way to one; `worker` is where it was
     heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
     silent: bool = False  # it trains, and has sent none for long
+    shared: bool = False  # others want its result: it trains on, and is not given up
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
     curve: Curve = field(default_factory=Curve)  # of its losses
     others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
@@ -540,7 +541,7 @@ class Trials:
         self._events.add({**known, **more})
 
     def restore(self, row: Mapping[str, Any]) -> None:
-        """Add a trial that ended in an earlier search, from its row with its curves."""
+        """Add a trial that ended in another search, from its row with its curves."""
         sign = -1.0 if self.settings.maximize else 1.0
         self._count += 1
         trial = Trial(row["key"], row["worker"], str(self._count), row["trial"])
@@ -557,6 +558,10 @@ class Trials:
             trial.first = trial.curve.losses[0]
             self.best = min(self.best, *trial.curve.losses)
         self._add_ended(trial)
+        self._tell_begin(trial)
+        if trial.outcome == "pruned":
+            self._tell("pruned", trial)
+        self._tell_end(trial)
 
     def has_ended(self, key: Hashable) -> bool:
         """Return whether a trial of a task is known that has ended."""
@@ -649,7 +654,12 @@ class Trials:
         return sum(seconds) / max(len(seconds), 1)
 
     def gives_up(self, trial: Trial) -> bool:
-        """Return whether a trial should end now: it is without hope, or over its time."""
+        """Return whether a trial should end now: it is without hope, or over its time.
+
+        One whose result others want ends by itself.
+        """
+        if trial.shared:
+            return False
         chosen = self.settings
         if chosen.trial_timeout is not None and trial.computed > chosen.trial_timeout:
             return True
@@ -693,15 +703,19 @@ class Trials:
         fall = max(curve.losses[since] - trial.loss, 0.0) / max(trial.last - curve.steps[since], 1)
         return trial.loss - FALLS_ON * fall * self._most_left(trial)
 
-    def as_dicts(self, *, curves: bool = False) -> list[dict[str, Any]]:
+    def as_dicts(
+        self, *, curves: bool = False, only: Container[Hashable] | None = None
+    ) -> list[dict[str, Any]]:
         """Return one dict per trial, with losses as they were reported; see `Search.trials`.
 
-        With `curves`, there are their ``steps`` and ``losses``, as bytes of int64 and floats, and
-        both of ``others`` by name.
+        They are those of all tasks, or `only` of some. With `curves`, there are their ``steps`` and
+        ``losses``, as bytes of int64 and floats, and both of ``others`` by name.
         """
         sign = -1.0 if self.settings.maximize else 1.0
         found: list[dict[str, Any]] = []
         for trial in self:
+            if only is not None and trial.key not in only:
+                continue
             # What has ended has no forecast any more.
             known = math.nan if trial.outcome else 1.0
             predicted = known * trial.predicted

@@ -262,9 +262,9 @@ def _ahead(
     return {worker: (seconds - least) / one for worker, seconds in work.items()}
 
 
-def _rank(trial: Trial) -> tuple[bool, float, str]:
+def _rank(trial: Trial) -> tuple[bool, bool, float, str]:
     """Return the sort key of a trial on its worker, first served first."""
-    return (not trial.in_turn, _score(trial), trial.name)
+    return (not trial.shared, not trial.in_turn, _score(trial), trial.name)
 
 
 def _score(trial: Trial) -> float:

@@ -32,9 +32,8 @@ class TaskOwners:
     """Puts tasks into the pools of the `running` jobs, oldest first, or of unowned tasks.
 
     `pool_of_unowned` returns the pool of a client, and `is_contended` whether tasks must be held.
-    `claimed` is called with the name of a job and a task of an earlier block of that name, `found`
-    with one that is submitted and has ended already, and `outside` with a client that submits
-    outside of any block, and the Unix time at which it was
+    `claimed` is called with the name of a job and a task of an earlier block of that name, and
+    `outside` with a client that submits outside of any block, and the Unix time at which it was
     heard of: it returns whether a block was open.
     """
 
@@ -46,12 +45,10 @@ class TaskOwners:
         pool_of_unowned: Callable[[str], Pool],
         is_contended: Callable[[], bool],
         claimed: Callable[[str, TaskState], None],
-        found: Callable[[str, TaskState], None],
         outside: Callable[[str, float], bool],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._pools, self._running, self._claimed = pools, running, claimed
-        self._found = found
         self._outside = outside
         self._told: set[str] = set()  # clients that were told that they submit outside of a block
         # Clients and names of ended jobs that left unfinished tasks.
@@ -90,9 +87,6 @@ class TaskOwners:
                     continue
                 pool = self._pool_of_unowned(client)
             self._pools.tracker.own(pool, states)
-            for ts in states:
-                if ts.state in ("memory", "erred"):
-                    self._found(name, ts)
         self._pools.hold(self._is_contended())
 
     def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:

@@ -84,6 +84,10 @@ class TaskTracker:
         wanted = self._wanted.get(ts)
         return (self.owner[ts.key], *wanted) if wanted else ()
 
+    def waiting_for(self, ts: TaskState) -> Collection[Pool]:
+        """Return the pools that wait for a task of another one."""
+        return self._wanted.get(ts, ())
+
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in a pool until it is sent."""
         if ts.key in self.away:

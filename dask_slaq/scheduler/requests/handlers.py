@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
 
-from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.scaling_terms import MOST_WORKERS
 from dask_slaq.core.settings import (
@@ -206,6 +206,12 @@ class Messages:
             searches.hand_over(kept, checked["run"], search, followed)
             self.plugin.changed()
             return {"keys": list(kept.keys)}
+        left = None if search is None else searches.kept.find(name, checked["owner"])
+        if left is not None and searches.is_left(left):
+            raise DuplicateJob(
+                f"search {shown(name)} goes on without its block: slaq.search({shown(name)}, "
+                f"reattach=True) finds it again, and slaq.stop({shown(name)}) ends it"
+            )
         await memory.prepare(name, checked["kind"])
         self._check_connected(sender)  # the client may have left meanwhile
         around = searches.around(checked["within"], checked["owner"]) if search is None else None

@@ -105,15 +105,18 @@ class Search:
         self.bound: int | None = None
         self.seen: tuple[int | None, int, int] = (None, 0, 0)  # by which it was computed
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
+        # Models submitted in its block that train by an earlier submission, and the block of that,
+        # empty if it was of no search; and those of which nothing is known, as they ended before.
+        self.elsewhere: dict[Any, str] = {}
+        self.unknown: dict[Any, str] = {}
         self.unreported = Unreported()
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
-        self.before = ""  # last block of its name, and rows of the models of that, once needed
-        self.rows: dict[Any, list[dict[str, Any]]] | None = None
+        self.before = ""  # last block of its name
 
     @property
     def goes_on(self) -> bool:
         """Whether any of its models is not done."""
-        return bool(self.pool.unfinished or self.jobs)
+        return bool(self.pool.unfinished or self.jobs or self.elsewhere)
 
     @property
     def training(self) -> int:
@@ -380,20 +383,83 @@ class Searches:
         for known in [known for known in self._interrupted if known[0] == client]:
             del self._interrupted[known]
 
-    def find(self, name: str, ts: TaskState) -> None:
-        """Know the model of a task whose result the last search of this name left.
+    def submitted(self, client: str, keys: Collection[Any]) -> None:
+        """Follow a graph of a client: some tasks may be known to others, or have ended before.
 
-        A cell of a notebook that is run again submits the same tasks, and nothing is computed.
+        A cell of a notebook that is run again submits the same tasks, and nothing is computed. So
+        does whoever calls the same function with the same arguments. The annotations of such tasks
+        are those of their first submission.
         """
-        search = self.running.get(name)
-        if search is None or ts.key in search.trials.alive or search.trials.has_ended(ts.key):
+        self._soon.ask()  # whom others want is given up no more
+        search = self._block_of(client)
+        if search is None:
             return
-        if search.rows is None:
-            search.rows = {}
-            for row in self.ended.get(search.before):
-                search.rows.setdefault(row["key"], []).append(row)
-        for row in search.rows.pop(ts.key, ()):
-            search.trials.restore(row)
+        ended = []
+        for key in keys:
+            ts: TaskState = self._scheduler.tasks[key]
+            if ts.run_spec is None or key in search.trials.alive or search.trials.has_ended(key):
+                continue
+            if ts.state not in _OUTCOMES and self._tracker.owner.get(key) is search.pool:
+                continue
+            run = (ts.annotations or {}).get("slaq_search", "")
+            if ts.state != "released" and run not in search.runs:
+                search.elsewhere[key] = run if isinstance(run, str) else ""
+                if ts.state in _OUTCOMES:
+                    ended.append(key)
+        self._take_over(search, ended)
+
+    def _block_of(self, client: str) -> Search | None:
+        """Return the search of a client in whose block its last graph was submitted, if any was."""
+        latest = next(reversed(self._scheduler.computations), None)
+        about = {} if latest is None else latest.annotations
+        block = about.get("slaq_search"), about.get("slaq_job"), client  # a job in it has its own
+        some = (search for search in self.running.values() if search.outcome is None)
+        return next((s for s in some if (s.run, s.pool.name, s.pool.client) == block), None)
+
+    def _rows_of(self, search: Search, keys: Collection[Any]) -> dict[Any, list[dict[str, Any]]]:
+        """Return rows of models that train elsewhere, with curves, as far as they are known."""
+        found: dict[Any, list[dict[str, Any]]] = {}
+        if not (some := set(keys)):
+            return found
+        for run in {*(search.elsewhere[key] for key in some), search.before} - {""}:
+            for other in self.running.values():
+                if run in other.runs and other is not search:
+                    rows = other.trials.as_dicts(curves=True, only=some)
+                    break
+            else:
+                rows = [row for row in self.ended.get(run) if row["key"] in some]
+            mine: dict[Any, list[dict[str, Any]]] = {}
+            for row in rows:
+                mine.setdefault(row["key"], []).append(row)
+            found = {**mine, **found} if run == search.before else {**found, **mine}
+        return found
+
+    def _take_over(self, search: Search, keys: Collection[Any]) -> None:
+        """Know models that were trained elsewhere, and have ended."""
+        rows = self._rows_of(search, keys)
+        for key in keys:
+            run = search.elsewhere.pop(key)
+            state = _OUTCOMES[self._scheduler.tasks[key].state]
+            for row in rows.get(key, ()):
+                over = row["state"] in ENDS_OF_TRIALS
+                search.trials.restore(row if over else {**row, "state": state, "ended": time()})
+            if key not in rows:
+                search.unknown[key] = run
+
+    def _ended_elsewhere(self, search: Search, key: Any) -> None:
+        """Follow the end of a model that others have trained."""
+        try:
+            ts, name = self._scheduler.tasks.get(key), search.pool.name
+            if self.running.get(name) is not search or key not in search.elsewhere:
+                return
+            if ts is not None and ts.state in _OUTCOMES:
+                self._take_over(search, [key])
+            elif ts is None or not ts.who_wants:
+                del search.elsewhere[key]
+            if search.outcome is not None:
+                self._end_if_over(search)
+        except Exception as error:
+            self._fail(error)
 
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
@@ -417,11 +483,24 @@ class Searches:
             outcome = "done"
         if search is not None:
             search.outcome = outcome
-            none = not (search.pool.tasks or search.pool.ended or any(search.trials))
-            if outcome == "done" and none:
-                self._tell_client(name, SILENT, job=name, why="empty")
+            if outcome == "done":
+                self._warn_of_unknown(name, search)
         if search is None or outcome == "failed" or not search.goes_on:
             self._end_job(name, outcome)
+
+    def _warn_of_unknown(self, name: str, search: Search) -> None:
+        """Tell the client that no task was submitted, or of which ones nothing can be known."""
+        models = {_name_of(trial.key) for trial in search.trials}
+        is_empty = not (search.pool.tasks or search.pool.ended or models)
+        known: Mapping[Any, TaskState] = self._scheduler.tasks
+        some = [key for key, run in search.unknown.items() if is_empty or not run]
+        some += [key for key, run in search.elsewhere.items() if not run]
+        kinds = [_name_of(key) for key in some if not _is_input(known.get(key))]
+        if some := [kind for kind in kinds if not models or kind in models]:
+            about = {"tasks": some[0], "n": len(some)}
+            self._tell_client(name, SILENT, job=name, why="known", **about)
+        elif is_empty and not search.elsewhere:
+            self._tell_client(name, SILENT, job=name, why="empty")
 
     def is_open(self, run: str) -> bool:
         """Return whether the block `run` of a search was not left yet."""
@@ -527,14 +606,15 @@ class Searches:
             if search.run == run:
                 known = search.trials.as_dicts(curves=curves)
                 seen = {trial["key"] for trial in known}
+                there = self._rows_of(search, search.elsewhere)
+                known += [row for rows in there.values() for row in rows]
+                seen |= there.keys()
                 rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
+                rest += [key for key in search.elsewhere if key not in seen]
+                known = known if curves else _without_curves(known)
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
         found = self.ended.get(run)
-        if not curves:
-            for row in found:
-                for part in ("steps", "losses", "others"):
-                    row.pop(part, None)
-        return found
+        return found if curves else _without_curves(found)
 
     def train_on(self, run: str, keys: Any, best: int | None, steps: int) -> list[dict[str, Any]]:
         """Return tasks of trials that have ended, and names of their states, which are kept.
@@ -545,13 +625,22 @@ class Searches:
         if search is None:
             raise SlaqError("the search is over: train models on inside of its block")
         ended = {trial.key: trial for trial in search.trials.ended}
+        known: Mapping[Any, TaskState] = self._scheduler.tasks
+        there = {key: known[key] for key in ended if key in known}
+        held = {key: ts for key, ts in there.items() if ts.run_spec is not None}
         if keys is None:
             done = [t for t in ended.values() if t.outcome == "done" and not t.diverges]
             done = [t for t in done if t.key not in search.trained_on]
-            keys = [t.key for t in sorted(done, key=lambda t: (t.loss, t.name))[:best]]
-        tasks = [self._scheduler.tasks.get(key) if key in ended else None for key in keys]
+            some = [t for t in done if t.key in held]
+            if done and not some:
+                raise InvalidSetting(
+                    "no future is held of a model of this search that is done, and was not trained "
+                    "on before"
+                )
+            keys = [t.key for t in sorted(some, key=lambda t: (t.loss, t.name))[:best]]
+        tasks = [held.get(key) for key in keys]
         for key, ts in zip(keys, tasks, strict=True):
-            if ts is None or ts.run_spec is None:
+            if ts is None:
                 raise InvalidSetting(
                     f"{shown(key)} is not a model of this search that has ended, and whose future "
                     "is held"
@@ -765,6 +854,10 @@ class Searches:
         """
         pool = self._tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
+        if finish in ("memory", "erred", "forgotten"):
+            for other in self.running.values():
+                if key in other.elsewhere:
+                    asyncio.get_running_loop().call_soon(self._ended_elsewhere, other, key)
         if search is None:
             for other in self.running.values() if finish == "forgotten" else ():
                 self._drop_inherited(other, key)
@@ -871,6 +964,7 @@ class Searches:
         self._lend(rooms_of)
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self.running.items():
+            free = self._free(search)
             unstarted = 0 if search.pool.paused else self._unstarted(search)
             rooms = rooms_of[name]
             for job, trial in search.jobs.items():
@@ -898,6 +992,7 @@ class Searches:
                     "explore": EXPLORE,
                     "explored": chosen.explored,
                     "prune": chosen.pruned,
+                    "free": free,
                     "steps": search.trials.settings.steps,
                     "stop": name in self._stopping,
                     "leave": chosen.leave,
@@ -907,6 +1002,36 @@ class Searches:
                 turns.setdefault(worker, []).append(turn)
         self._decided = now
         return turns
+
+    def _free(self, search: Search) -> list[Any]:
+        """Mark trials of which others want the result, and return their keys.
+
+        They neither wait nor are given up: under plain Dask, others would have the result. A search
+        that is stopped tells it of all tasks, as the next one may begin at any time.
+        """
+        alive = search.trials.alive
+        some: list[Any] = list(alive)
+        if search.pool.name in self._stopping:
+            some += [ts.key for ts in search.pool.unfinished if ts.key not in alive]
+        tasks, client = self._scheduler.tasks, search.pool.client
+        known = {key for other in self.running.values() for key in other.elsewhere}
+        found = []
+        for key in some:
+            is_shared = key in known or self._is_wanted_by_others(tasks.get(key), client)
+            if is_shared:
+                found.append(key)
+            if key in alive:
+                alive[key].shared = is_shared
+        return found
+
+    def _is_wanted_by_others(self, ts: TaskState | None, client: str) -> bool:
+        """Return whether somebody else than a client waits for a task, or for what needs it."""
+        if ts is None:
+            return False
+        for cs in ts.who_wants or ():
+            if cs.client_key != client and cs.client_key in self._scheduler.client_comms:
+                return True
+        return any(pool.client != client for pool in self._tracker.waiting_for(ts))
 
     def _allowed(self, search: Search) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
@@ -1163,6 +1288,9 @@ class Searches:
 #: How a trial ended, by the state of its task.
 _OUTCOMES: dict[str, str] = {"memory": "done", "erred": "failed"}
 
+#: How trials end that are not dropped.
+ENDS_OF_TRIALS = ("done", "pruned", "stopped", "failed")
+
 _UNKNOWN: dict[str, Any] = {
     "key": None,
     "trial": None,
@@ -1177,6 +1305,14 @@ _UNKNOWN: dict[str, Any] = {
     **dict.fromkeys(("began", "ended"), float("nan")),
     "error": "",
 }
+
+
+def _without_curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of trials without their curves."""
+    for row in rows:
+        for part in ("steps", "losses", "others"):
+            row.pop(part, None)
+    return rows
 
 
 def _name_of(key: Any) -> str:

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.job_columns import time_to_target
+from dask_slaq.core.text import printable
 from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.views.forecasts import in_words
 from dask_slaq.scheduler.views.status import status_of_jobs
@@ -321,4 +322,4 @@ def _text(found: dict[str, Any]) -> str:
         said.append(f"its last task was sent because: {found['last_sent']}")
     said += [f"it would change with {hint}" for hint in found["would_change"]]
     lines += [f"  {line[0].upper()}{line[1:]}." for line in said]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))  # names are users' text

@@ -137,7 +137,7 @@ async def test_an_interrupted_block_keeps_its_search_and_says_so(c, s, plugin, a
             raise KeyboardInterrupt
     del futures
     assert "slaq.stop('grid') ends it" in log.getvalue()
-    with pytest.raises(DuplicateJob):
+    with pytest.raises(DuplicateJob, match=r"reattach=True.*slaq.stop\('grid'\)"):
         async with slaq.search("grid", client=c):
             pass
     async with slaq.search("grid", client=c, reattach=True, keep=60) as search:

@@ -137,3 +137,20 @@ async def test_lost_results_are_made_from_the_last_state(c, s, plugin, a, b):
 
 def holders(scheduler, future):
     return scheduler.tasks[future.key].who_has or ()
+
+
+@with_plugin(TWO)
+async def test_the_best_are_chosen_among_those_whose_futures_are_held(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, [3, 0, 2, 1], pure=False)
+        await c.gather(futures)
+        assert await c.gather(await search.train_on(best=2, steps=MORE))
+        await until(lambda: not [key for key in s.tasks if str(key).startswith("train-on")])
+        # The two best models and what they became: the first are used up, the others dropped.
+        more = await search.train_on(best=3, steps=MORE)
+        assert await c.gather(more) == [list(range(1, MORE + 1))] * 2
+        assert sorted({offset for offset, step in RUN if step > STEPS}) == [0, 1, 2, 3]
+        del more
+        await until(lambda: not [key for key in s.tasks if str(key).startswith("train-on")])
+        with pytest.raises(InvalidSetting, match="no future is held"):
+            await search.train_on(best=1, steps=MORE)

@@ -1,0 +1,193 @@
+"""The same function with the same arguments has the same key, whoever submits it.
+
+A search gives up no model that others want. A model that others train, or have trained, is a row.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from distributed import Client, Event, wait
+from driving import ONE, TWO, until, with_plugin
+
+import dask_slaq as slaq
+
+STEPS = 20
+GRID = [{"offset": float(offset)} for offset in (3, 0, 2, 1)]
+
+
+def train(params):
+    for k in range(STEPS):
+        time.sleep(0.005)
+        slaq.report(params["offset"] + 1 / (k + 1))
+    return params["offset"]
+
+
+def train_later(params, event="go"):
+    Event(event).wait()
+    return train(params)
+
+
+RESULTS = [params["offset"] for params in GRID]
+
+
+@asynccontextmanager
+async def another_client(s):
+    async with Client(s.address, asynchronous=True, set_as_default=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize("how", ["pruned", "stopped", "paused"])
+@pytest.mark.parametrize("first", ["search", "map"])
+@with_plugin(TWO)
+async def test_what_others_want_is_not_given_up(c, s, plugin, a, b, how, first):
+    # Without others, each model would end at once.
+    limit = {"trial_timeout": 1e-6} if how == "pruned" else {}
+    async with another_client(s) as other:
+        if first == "map":
+            theirs = other.map(train_later, GRID)
+            await until(lambda: len(s.tasks) >= len(GRID))
+        async with slaq.search("mine", client=c, steps=STEPS, **limit) as search:
+            mine = search.map(train_later, GRID)
+            await until(lambda: len([ts for ts in s.tasks.values() if ts.processing_on]) >= 2)
+            if how == "stopped":
+                await search.stop()
+            if first == "search":
+                theirs = other.map(train_later, GRID)
+                await until(lambda: all(len(s.tasks[f.key].who_wants) == 2 for f in mine))
+            await Event("go", client=c).set()
+            if how == "paused":
+                done = [f for f in theirs if s.tasks[f.key].processing_on]
+                await search.pause()
+                assert await other.gather(done) == [await f for f in done]
+                await search.resume()
+            assert await other.gather(theirs) == RESULTS
+            assert await c.gather(mine) == RESULTS
+
+
+@with_plugin(ONE)
+async def test_a_model_that_only_its_search_wants_is_given_up_again(c, s, plugin, a):
+    def endless(event):
+        while True:
+            time.sleep(0.01)
+            slaq.report(1.0)
+
+    async with (
+        another_client(s) as other,
+        slaq.search("mine", client=c, trial_timeout=0.01) as search,
+    ):
+        (future,) = search.map(endless, ["x"])
+        await until(lambda: future.key in s.tasks)
+        theirs = other.submit(endless, "x", key=future.key)
+        await until(lambda: len(s.tasks[future.key].who_wants) == 2)
+        trials = plugin.searches.running["mine"].trials
+        await until(lambda: future.key in trials.alive)
+        trial = trials.alive[future.key]
+        await until(lambda: trial.computed > 0.2)
+        assert not trial.outcome
+        theirs.release()
+        await wait(future)
+        assert [row["state"] for row in await search.trials()] == ["pruned"]
+
+
+@with_plugin(ONE)
+async def test_what_depends_on_a_model_wants_it(c, s, plugin, a):
+    async with (
+        another_client(s) as other,
+        slaq.search("mine", client=c, trial_timeout=1e-6) as search,
+    ):
+        mine = search.map(train_later, GRID)
+        await until(lambda: mine[0].key in s.tasks)
+        models = other.map(train_later, GRID)
+        total = other.submit(sum, models)
+        del models
+        await until(lambda: total.key in s.tasks and len(s.tasks[mine[0].key].who_wants) == 1)
+        await Event("go", client=c).set()
+        assert await total == sum(RESULTS)
+
+
+def key_and_loss(rows):
+    return {(row["key"], row["state"], row["loss"], row["params"]["offset"]) for row in rows}
+
+
+@pytest.mark.parametrize("who", ["a search that is over", "one that is open", "another client's"])
+@with_plugin(TWO)
+async def test_models_that_have_been_trained_are_rows(c, s, plugin, a, b, who, caplog):
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.silence")
+    async with another_client(s) as other:
+        client = other if who == "another client's" else c
+        async with AsyncExitStack() as stack:
+            one = await stack.enter_async_context(slaq.search("one", client=client))
+            before = client.map(train, GRID)
+            await wait(before)
+            if who == "a search that is over":
+                await stack.aclose()
+                assert "one" not in plugin.searches.running
+            events = []
+            async with slaq.search("two", client=c, callbacks=events.append) as two:
+                assert await c.gather(c.map(train, GRID)) == RESULTS
+                rows = await two.trials()
+                assert key_and_loss(rows) == key_and_loss(await one.trials())
+                curves = {row["key"]: row["curve"] for row in rows}
+                assert curves == {row["key"]: row["curve"] for row in await one.trials()}
+                assert (await two.best()).params == {"offset": 0.0}
+            assert key_and_loss(await two.trials()) == key_and_loss(rows)
+            ends = [event for event in events if event["event"] == "end"]
+            assert [event["event"] for event in events if event["event"] == "begin"]
+            assert {e["key"]: (e["state"], e["loss"]) for e in ends} == {
+                row["key"]: ("done", row["loss"]) for row in rows
+            }
+    assert not [r for r in caplog.records if r.name.endswith(".silence")]
+
+
+@with_plugin(TWO)
+async def test_models_that_another_search_trains_are_rows_until_they_have_ended(c, s, plugin, a, b):
+    async with another_client(s) as other:
+        async with slaq.search("one", client=other, steps=STEPS) as one:
+            before = one.map(train_later, GRID)
+            await until(lambda: before[0].key in s.tasks)
+        async with slaq.search("two", client=c, steps=STEPS) as two:
+            futures = two.map(train_later, GRID)
+            await until(lambda: len(s.tasks[before[0].key].who_wants) == 2)
+            rows = await two.trials()
+            assert {row["key"] for row in rows} == {future.key for future in futures}
+            assert {row["state"] for row in rows} == {"ready"}
+        # It goes on after its block, as its models do.
+        assert {"one", "two"} <= plugin.searches.running.keys()
+        await Event("go", client=c).set()
+        assert await c.gather(futures) == RESULTS
+        await until(lambda: not plugin.searches.running)
+        assert {row["state"] for row in await two.trials()} == {"done"}
+        assert key_and_loss(await two.trials()) == key_and_loss(await one.trials())
+        assert (await two.best()).loss == 1 / STEPS
+
+
+@with_plugin(TWO)
+async def test_a_search_whose_models_were_trained_outside_says_so(c, s, plugin, a, b, caplog):
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.silence")
+    before = c.map(str, range(3))
+    await wait(before)
+    async with slaq.search("late", client=c) as search:
+        await wait(c.map(str, range(3)))
+    await until(lambda: [r for r in caplog.records if r.name.endswith(".silence")])
+    (text,) = [r.getMessage() for r in caplog.records if r.name.endswith(".silence")]
+    assert "3 tasks" in text and "were submitted before" in text and "pure=False" in text
+    assert await search.trials() == []
+
+
+@with_plugin(TWO)
+async def test_a_search_that_is_over_and_found_again_has_tasks(c, s, plugin, a, b, caplog):
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.silence")
+    async with slaq.search("kept", client=c, keep=60) as search:
+        futures = c.map(train, GRID)
+        await wait(futures)
+    await until(lambda: "kept" not in plugin.searches.running)
+    async with slaq.search("kept", client=c, keep=60, reattach=True) as again:
+        rows = await again.trials()
+    assert key_and_loss(rows) == key_and_loss(await search.trials()) != set()
+    assert not [r for r in caplog.records if r.name.endswith(".silence")]
+    plugin.searches.kept.forget_all()
+    del futures
