@@ -148,9 +148,11 @@ def test_scores_are_higher_for_better_models(client, plugin):
 def test_models_without_hope_are_pruned(client, plugin):
     with slaq.search("grid", steps=200, prune=True) as search:
         futures = [
-            slaq.submit(fit, {"lr": lr}, None, name=f"lr-{lr}", steps=200) for lr in (0, 5, 9)
+            slaq.submit(fit, {"lr": lr}, None, name=f"lr-{lr}", steps=200, go="on" * (lr > 0))
+            for lr in (0, 5, 9)
         ]
-        assert futures[0].result(100) == 0
+        assert futures[0].result(100) == 0  # what is ready judges the others
+        Event("on", client=client).set()
         for future in futures[1:]:
             with pytest.raises(Exception, match="was stopped"):
                 future.result(100)
