@@ -421,7 +421,7 @@ def search(
     steps: int | None = None,
     maximize: bool = False,
     prune: bool | Mapping[str, float] = False,
-    max_waiting: int = 100,
+    max_waiting: int = 500,
     trial_timeout: str | float | None = None,
     silent: str | float | None = "2min",
     restart_silent: bool = False,
@@ -463,7 +463,7 @@ def search(
         by a tenth of the distance from their own first loss.
     max_waiting : int
         About how many models may have begun and wait: a few per worker may be on their way. Each
-        keeps its memory. A worker above 60 % of its memory limit lets no further ones wait.
+        keeps its memory and a thread. A worker above 60 % of its memory limit lets no further ones wait.
     trial_timeout : str or float, optional
         Time that a model may compute, as ``"10min"`` or in seconds. The next report after it raises
         `TrialPruned`.

@@ -90,7 +90,7 @@ class SearchSettings:
     steps: int | None = None
     maximize: bool = False
     prune: bool | Mapping[str, float] = False  # or the settings of `Pruning`
-    max_waiting: int = 100
+    max_waiting: int = 500
     trial_timeout: float | None = None  # seconds that a model may compute
     silent: float | None = 120.0  # seconds without a report after which a model counts as silent
     restart_silent: bool = False  # whether the worker of such a model is restarted
