@@ -196,14 +196,16 @@ class ByWorth:
             demand = self._within_limits(needs, demand)
         demand = demand.waiting()
         stay, start = self.terms.stay, self.start_up
-        here = sorted(self._joined.values())[:most]
-        arrive, stays = [0.0] * len(here), [max(at + stay - now, 0.0) for at in here]
-        for level in range(len(here) + 1, most + 1):
+        here = min(len(self._joined), most)
+        # Those that are there or were asked for stay anyway: only what they are used for counts.
+        arrive, stays = [0.0] * here, [0.0] * most
+        for level in range(here + 1, most + 1):
             asked = self._absent.get(level)
             # One that is late may come at any time, or not at all: half of its time again.
             seconds = start if asked is None else max(asked + start - now, start / 2)
             arrive.append(max(seconds, arrive[-1] if arrive else 0.0))
-            stays.append(arrive[-1] + stay)
+            if asked is None:
+                stays[level - 1] = arrive[-1] + stay
         return Worth(
             demand, np.array(arrive), np.array(stays), self._threads, self.terms.per_second
         )
