@@ -651,8 +651,8 @@ def job(
         Only for tasks that may run twice.
     worth_per_hour : float, optional
         What it is worth that the job ends an hour sooner, in the unit of the price in the setting
-        ``slaq.scaling`` of the scheduler, which asks for workers by it. By default the job's time
-        is worth what its workers cost: to end 1 % sooner may cost 1 % more.
+        ``slaq.scaling`` of the scheduler, which asks for workers by it. By default it is worth
+        what the cluster of late has cost per hour of a job.
     client : distributed.Client, optional
         Client of the job. Defaults to the current client.
 

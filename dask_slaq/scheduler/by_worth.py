@@ -37,6 +37,8 @@ __all__ = ["ByWorth"]
 #: Seconds that a task of unknown duration is taken to need at least; otherwise it takes as long
 #: again as it has.
 SHORT = 0.5
+#: Part of the tasks that a job had which is remembered from one question to the next.
+FORGETS = 0.98
 #: Start-ups that are remembered.
 REMEMBERED = 9
 #: Seconds without a question after which workers no longer drain.
@@ -72,6 +74,7 @@ class ByWorth:
         self._scheduler, self._pools = jobs.scheduler, jobs.pools
         self._levels, self._usual = Levels(), UsualWorth()
         self._threads = 1.0  # of a worker
+        self._had: dict[str, float] = {}  # tasks of each job that could run at once of late
         self._since: dict[str, float] = {}  # when work of unknown duration was first seen
         self._joined: dict[str, float] = {}
         self._start_ups: deque[float] = deque(maxlen=REMEMBERED)
@@ -124,7 +127,10 @@ class ByWorth:
             self._since.clear()  # nothing takes any time
         order = engine.jobs.order()
         if order.names:
-            work, width = work_left(engine.jobs, engine._predictor.forecast(order.reported))
+            self._had = {name: self._tasks_of(jobs.pools.pools[name]) for name in order.names}
+            had = np.array(list(self._had.values()))
+            forecast = engine._predictor.forecast(order.reported)
+            work, width = work_left(engine.jobs, forecast, had)
             weight = engine.jobs.table.column["weight"][order.rows]
             for i, name in enumerate(order.names):
                 pool = jobs.pools.pools[name]
@@ -146,6 +152,10 @@ class ByWorth:
             seconds = self._expected(outside, now, unknown)
             yield _Need("", seconds, float(len(outside)), jobs.other_weight, math.nan)
         self._since = {name: at for name, at in self._since.items() if name in unknown}
+
+    def _tasks_of(self, pool: Pool) -> float:
+        """Return the tasks that a job has to run at once, or had of late, as between iterations."""
+        return max(float(self._usable(pool)), FORGETS * self._had.get(pool.name, 0.0))
 
     def _expected(self, tasks: Iterable[TaskState], now: float, unknown: set[str]) -> float:
         """Return the core-seconds that tasks take by what Dask knows of others of their names."""
@@ -186,14 +196,16 @@ class ByWorth:
             demand = self._within_limits(needs, demand)
         demand = demand.waiting()
         stay, start = self.terms.stay, self.start_up
-        here = sorted(self._joined.values())[:most]
-        arrive, stays = [0.0] * len(here), [max(at + stay - now, 0.0) for at in here]
-        for level in range(len(here) + 1, most + 1):
+        here = min(len(self._joined), most)
+        # Those that are there or were asked for stay anyway: only what they are used for counts.
+        arrive, stays = [0.0] * here, [0.0] * most
+        for level in range(here + 1, most + 1):
             asked = self._absent.get(level)
             # One that is late may come at any time, or not at all: half of its time again.
             seconds = start if asked is None else max(asked + start - now, start / 2)
             arrive.append(max(seconds, arrive[-1] if arrive else 0.0))
-            stays.append(arrive[-1] + stay)
+            if asked is None:
+                stays[level - 1] = arrive[-1] + stay
         return Worth(
             demand, np.array(arrive), np.array(stays), self._threads, self.terms.per_second
         )

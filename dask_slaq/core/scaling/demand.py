@@ -12,12 +12,13 @@ from dask_slaq.core.jobs import Jobs
 __all__ = ["work_left"]
 
 
-def work_left(jobs: Jobs, forecast: Forecast) -> tuple[FloatArray, FloatArray]:
+def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the core-seconds (n_jobs,) that jobs have left, and the threads that they can use.
 
-    `forecast` has the jobs that report. A job of unknown length has the iterations after which its
-    loss hardly falls any more; without a forecast it goes on for as long as it has. A job that
-    never had a task that ended has nan.
+    `forecast` has the jobs that report, and `tasks` (n_jobs,) are those that they had to run at
+    once of late. A job of unknown length has the iterations after which its loss hardly falls any
+    more; without a forecast it goes on for as long as it has. A job that never had a task that
+    ended has nan.
     """
     order = jobs.order()
     rows, at = order.rows, order.reporting
@@ -37,8 +38,9 @@ def work_left(jobs: Jobs, forecast: Forecast) -> tuple[FloatArray, FloatArray]:
     for other in (by_curve, unknown):
         left = np.where(np.isfinite(left), left, other)
     # Between two iterations there are no tasks for a moment.
-    tasks = np.maximum(column["demand"][rows], np.round(column["fair_width"][rows]))
+    tasks = np.maximum(tasks, column["demand"][rows])
     trains = column["reports"][rows] & (seen["reports"][rows] > 0)
     tasks = np.where(trains, np.maximum(tasks, speeds.width), tasks)
-    width = np.minimum(np.minimum(tasks, column["most"][rows]), speeds.efficient)
+    width = np.minimum(tasks, column["most"][rows])
+    width[speeds.scaled] = np.minimum(width, speeds.efficient)[speeds.scaled]
     return left, np.where(column["paused"][rows], 0.0, width)

@@ -7,9 +7,9 @@ import math
 __all__ = ["UsualWorth"]
 
 #: Seconds over which the past counts, and job-seconds for which the assumed worth counts.
-MEMORY, PRIOR = 3600.0, 120.0
+MEMORY, PRIOR = 3600.0, 600.0
 #: Worth of a job's second that is assumed, and the least and most, in seconds of a worker.
-ASSUMED, LEAST, MOST = 2.0, 1.0, 10.0
+ASSUMED, LEAST, MOST = 5.0, 1.0, 10.0
 
 
 class UsualWorth:
@@ -20,11 +20,11 @@ class UsualWorth:
 
     >>> usual = UsualWorth()
     >>> usual.per_second
-    2.0
+    5.0
     >>> for second in range(3600):
     ...     usual.add(float(second), workers=6, jobs=2)
     >>> round(usual.per_second, 1)
-    3.0
+    3.2
     """
 
     def __init__(self) -> None:

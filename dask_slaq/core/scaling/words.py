@@ -53,7 +53,7 @@ def _change(found: dict[str, Any], terms: ScalingTerms) -> str:
     if abs(cost) < 1e-12:
         for_ = "for the same"
     if math.isinf(last):
-        return f"all ends {'at all' if last > 0 else 'never'}, {for_}"
+        return f"{'all would end at last' if last > 0 else 'nothing would end'}, {for_}"
     if abs(last) < 0.5 and abs(found["seconds"]) < 0.5:
         return f"nothing ends sooner, {for_}"
     if abs(last) < 0.5:
