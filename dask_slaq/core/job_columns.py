@@ -115,7 +115,7 @@ def _soonest_first(seconds: float | None) -> float:
 
 
 JOB_COLUMNS = (
-    Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=280),
+    Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=420),
     Column("owner", "whose it is", left=True, terminal=True, notebook=True, board=130),
     Column(
         "state",
