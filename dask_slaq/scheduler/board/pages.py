@@ -15,6 +15,7 @@ from bokeh.models import (
     ColumnDataSource,
     DataRange1d,
     DataTable,
+    DatetimeTickFormatter,
     DaysTicker,
     Div,
     FactorRange,
@@ -178,6 +179,8 @@ class Usage(_Plot):
         kwargs = {"x_axis_type": "datetime", "x_axis_label": "day (UTC)", **kwargs}
         self.root = _figure("Core-seconds used per day by each owner", **kwargs)
         self.root.xaxis.ticker = DaysTicker(days=list(range(1, 32)))
+        day = dict.fromkeys(("days", "months", "years"), "%b %d")
+        self.root.xaxis.formatter = DatetimeTickFormatter(**day)
         at = {key: key for key in ("left", "right", "bottom", "top", "color")}
         small = {"label_text_font_size": "11px", "glyph_height": 12, "spacing": 0, "padding": 2}
         self.root.add_layout(BokehLegend(border_line_alpha=0, **small), "right")
