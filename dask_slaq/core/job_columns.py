@@ -115,8 +115,8 @@ def _soonest_first(seconds: float | None) -> float:
 
 
 JOB_COLUMNS = (
-    Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=280),
-    Column("owner", "whose it is", left=True, terminal=True, notebook=True, board=130),
+    Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=420),
+    Column("owner", "whose it is", left=True, terminal=True, notebook=True, board=190),
     Column(
         "state",
         "running, waiting for a thread or another job's end, idle, paused or stopping",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["duration", "number", "printable", "without_nan"]
+__all__ = ["duration", "number", "printable", "shortened", "without_nan"]
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -36,6 +36,19 @@ def duration(seconds: float | None) -> str:
 def printable(text: object) -> str:
     r"""Return a user's text in one line, with control characters escaped, as in ``\x1b``."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
+def shortened(name: str, most: int) -> str:
+    """Return a name without its middle if it has more than `most` characters.
+
+    Names of many jobs differ at their end.
+
+    >>> shortened("gradient-boosting-12", 13)
+    'gradie…ing-12'
+    """
+    if len(name) <= most:
+        return name
+    return f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"
 
 
 def without_nan(value: Any) -> Any:

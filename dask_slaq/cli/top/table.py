@@ -11,6 +11,7 @@ from textual.widgets import DataTable
 from dask_slaq.cli.status_tables import COLUMNS, cell
 from dask_slaq.cli.text import printable
 from dask_slaq.core.job_columns import Row
+from dask_slaq.core.text import shortened as cut_in_the_middle
 
 __all__ = ["JobsTable", "shortened"]
 
@@ -92,14 +93,8 @@ class JobsTable(DataTable[Text]):
 
 
 def shortened(name: str) -> str:
-    """Return a name without control characters, and without its middle if it is too long.
-
-    Names of many jobs differ at their end.
-    """
-    name = printable(name)
-    if len(name) <= _LONGEST:
-        return name
-    return f"{name[: _LONGEST // 2]}…{name[len(name) - (_LONGEST - 1) // 2 :]}"
+    """Return a name without control characters, and not too long; its end stays."""
+    return cut_in_the_middle(printable(name), _LONGEST)
 
 
 def _cell(name: str, k: int, text: str) -> Text:

@@ -14,6 +14,8 @@ from bokeh.models import (
     ColumnDataSource,
     DataRange1d,
     DataTable,
+    DatetimeTickFormatter,
+    DaysTicker,
     Div,
     FactorRange,
     HoverTool,
@@ -28,6 +30,7 @@ from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
 
+from dask_slaq.core.text import shortened
 from dask_slaq.scheduler.board.data import COLUMNS, GREY, BoardData, Plain, data_of
 from dask_slaq.scheduler.board.routes import PLOTS, SEARCH
 from dask_slaq.scheduler.board.task_stream import JobTaskStream
@@ -173,6 +176,9 @@ class Usage(_Plot):
         super().__init__(scheduler)
         kwargs = {"x_axis_type": "datetime", "x_axis_label": "day (UTC)", **kwargs}
         self.root = _figure("Core-seconds used per day by each owner", **kwargs)
+        self.root.xaxis.ticker = DaysTicker(days=list(range(1, 32)))
+        day = dict.fromkeys(("days", "months", "years"), "%b %d")
+        self.root.xaxis.formatter = DatetimeTickFormatter(**day)
         at = {key: key for key in ("left", "right", "bottom", "top", "color")}
         small = {"label_text_font_size": "11px", "glyph_height": 12, "spacing": 0, "padding": 2}
         self.root.add_layout(BokehLegend(border_line_alpha=0, **small), "right")
@@ -266,7 +272,7 @@ class Legend(_Text):
                 parts.append(f'<b style="color:#666666">{escape(owner)}</b>')
                 before = owner
             swatch = f'<span style="background:{color};{SWATCH}"></span>' if color else ""
-            name = escape(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…")
+            name = escape(shortened(name, LONGEST))
             if outcome:
                 name = f'<span style="color:{GREY}">{name} ({outcome})</span>'
             parts.append(f'<span style="white-space:nowrap">{swatch}{name}</span>')
