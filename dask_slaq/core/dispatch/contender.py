@@ -31,7 +31,10 @@ class Group:
 
     def has_room(self, threads: float = 1.0) -> bool:
         """Return whether tasks that use this number of `threads` may start."""
-        return self.most == math.inf or self.running + threads <= self.most
+        if self.most == math.inf:
+            return True
+        promised = sum(pool.promised for pool in self.pools)
+        return self.running + promised + threads <= self.most
 
     def supplies(self, needs: Iterable[tuple[str, float]]) -> bool:
         """Return whether tasks that need amounts of resources may start."""
@@ -41,8 +44,8 @@ class Group:
         """Return the resource of which tasks need more than is left to the owner; None if none."""
         for name, amount in needs if self.resources else ():
             if (most := self.resources.get(name)) is not None:
-                sent = (sent for pool in self.pools for sent in pool.running.values())
-                used = sum(n for each in sent for r, n in each.needs if r == name)
+                held = (needs for pool in self.pools for needs in pool.held())
+                used = sum(n for needs in held for r, n in needs if r == name)
                 if used + amount > most + 1e-9:
                     return name
         return None
@@ -79,6 +82,9 @@ class Contender:
     kinds: dict[Kind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
     running: dict[Any, Sent] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use
+    lent: float = 0.0  # threads of those that wait for tasks of their own
+    promised: int = 0  # threads that tasks on workers may take without being sent
+    holds: dict[Any, Any] = field(default_factory=dict)  # resources of tasks without a thread
     passed: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
     made_at: dict[str, float] = field(default_factory=dict)  # tasks without a home, by worker
     prioritized: bool = False  # whether any ready task has had a priority of the user's
@@ -145,6 +151,21 @@ class Contender:
         self.key_until = -math.inf
         if self.group is not None:
             self.group.running += threads
+
+    def lend(self, sent: Sent, lends: bool) -> None:
+        """Let the tasks that a task has submitted, and waits for, have what the task holds."""
+        if sent.lends != lends:
+            threads = sent.threads if lends else -sent.threads
+            sent.lends = lends
+            self.lent += threads
+            self.key_until = -math.inf
+            if self.group is not None:
+                self.group.running -= threads
+
+    def held(self) -> Iterator[Iterable[tuple[str, float]]]:
+        """Yield the resources that each task on a worker holds, and does not lend."""
+        yield from (sent.needs for sent in self.running.values() if not sent.lends)
+        yield from self.holds.values()
 
     def charge(self, seconds: float) -> None:
         """Charge the job for core-seconds used; negative to refund."""

@@ -294,7 +294,7 @@ class Pools:
         for name, pool in self.pools.items() if self.groups else ():
             pool.group = group = self.groups[owner_of[name]]
             group.pools.append(pool)
-            group.running += pool.threads
+            group.running += pool.threads - pool.lent
             group.tokens -= sum(sent.ahead for sent in pool.running.values())
         self.wakeups.soon()
 
@@ -462,7 +462,7 @@ class Pools:
             assert pool.passed.total() == passed, f"tasks of {name} that Dask sent"
             assert math.isfinite(pool.service) and math.isfinite(pool.balance), f"account of {name}"
         for who, group in self.groups.items():
-            threads = sum(pool.threads for pool in group.pools)
+            threads = sum(pool.threads - pool.lent for pool in group.pools)
             assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
         self.order.check(self.pools.values(), monotonic())
         self.sent.check()

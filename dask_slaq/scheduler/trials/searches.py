@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +40,7 @@ from dask_slaq.core.trials import (
     Room,
     SearchSettings,
     Trials,
+    Turns,
     Unreported,
     admitted,
     decide,
@@ -103,6 +105,7 @@ class Search:
         self.cut_off: set[Any] = set()  # trials that left their worker before they ended
         self.bound: int | None = None
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
+        self.turns: dict[str, Turns] = {}  # of the last choice, by worker
         self.unreported = Unreported()
         self.before = ""  # last block of its name, and rows of the models of that, once needed
         self.rows: dict[Any, list[dict[str, Any]]] | None = None
@@ -137,7 +140,11 @@ class Search:
 
     def takes_new(self, ws: WorkerState) -> bool:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
-        return not self.pool.kinds or any(kind.suits(ws) for kind in self.pool.kinds)
+        group, kinds = self.pool.group, self.pool.kinds
+        return not kinds or any(
+            kind.suits(ws) and (group is None or group.supplies(kind.resources or ()))
+            for kind in kinds
+        )
 
     @property
     def steps(self) -> int:
@@ -152,6 +159,27 @@ class Search:
                 steps = max(self.steps - trial.reports, 1)
                 found[trial.worker] = found.get(trial.worker, 0.0) + self.model.per_step * steps
         return found
+
+    def promised(self) -> dict[str, int]:
+        """Return how many of its trials are to go on by the last choice, and wait still, by worker.
+
+        One goes on as soon as another one of its worker waits or ends, and tells so after that.
+        """
+        found = {}
+        for worker, turns in self.turns.items():
+            alive = self.trials.alive
+            some = [alive[key] for key in turns.order if key in alive]
+            some = [t for t in some if t.worker == worker and not (t.away or t.silent)]
+            due = min(turns.width, len(some)) - sum(not trial.waits for trial in some)
+            if due > 0:
+                found[worker] = due
+        return found
+
+    def promise(self) -> None:
+        """Keep threads of its owner's limit for the trials that are to go on."""
+        group = self.pool.group
+        limited = group is not None and group.most < math.inf
+        self.pool.promised = sum(self.promised().values()) if limited else 0
 
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
@@ -474,7 +502,8 @@ class Searches:
             if search.run == run:
                 known = search.trials.as_dicts(curves=curves)
                 seen = {trial["key"] for trial in known}
-                rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
+                tasks = search.pool.unfinished - search.pool.inner
+                rest = [ts.key for ts in tasks if ts.key not in seen]
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
         found = self.ended.get(run)
         if not curves:
@@ -642,12 +671,23 @@ class Searches:
         elif what == "goes" or trial.waits or ts in ts.processing_on.long_running:
             search.trials.begin_turn(trial)
             tracker.resumed(ts)
+        search.promise()
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
         if what == "keeps" and trial.in_turn:
             return
         if what != "reports" or not trial.in_turn or worker not in self._told:
             self._soon.ask()
+
+    def seceded(self, key: Any) -> None:
+        """Count a trial whose task has given up its thread, before it tells why."""
+        pool = self._tracker.owner.get(key)
+        search = None if pool is None else self.running.get(pool.name)
+        trial = None if search is None else search.trials.alive.get(key)
+        if search is not None and trial is not None:
+            trial.waits = True
+            search.pool.waiting = search.trials.waiting
+            search.promise()
 
     def _learn(
         self,
@@ -717,6 +757,9 @@ class Searches:
                 self._drop_inherited(other, key)
             self._soon.ask()  # it may leave a thread to trials, or take one
             return
+        if pool is not None and self._scheduler.tasks[key] in pool.inner:
+            self._soon.ask()  # so may a task that a model has submitted
+            return
         if start != "processing" and finish in ("erred", "forgotten") and search.is_guest(key):
             search.trials.end(key, _OUTCOMES.get(finish, ""))
             search.pool.waiting = search.trials.waiting
@@ -745,6 +788,7 @@ class Searches:
             elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
                 search.unreported.ended(_name_of(key), key)
                 self._warn_of_silence(pool.name, search, least=FEW)
+        search.promise()
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
         self._soon.ask()
@@ -816,6 +860,8 @@ class Searches:
             rooms_of[name] = rooms
             self._planned[name] = sum(min(room.threads, room.wants) for room in rooms.values())
         self._lend(rooms_of)
+        for name, search in self.running.items():
+            self._take_turns(search, rooms_of[name])
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self.running.items():
             unstarted = 0 if search.pool.paused else self._unstarted(search)
@@ -830,6 +876,8 @@ class Searches:
             elif places is not None:
                 self._to_send += [(search, move.key, move.worker) for move in found]
                 asyncio.get_running_loop().call_soon(self._send_models)
+            search.turns = choice
+            search.promise()
             for worker, chosen in choice.items():
                 if plain and not search.pool.paused:
                     chosen.width, chosen.explored = len(chosen.order), 0
@@ -874,6 +922,9 @@ class Searches:
                 trial = search.trials.alive.get(key)
                 if trial is None or ts is None or ws is None or ts.state != "no-worker":
                     continue
+                group, needs = search.pool.group, ts.resource_restrictions or {}
+                if group is not None and not (group.has_room() and group.supplies(needs.items())):
+                    continue  # until the one whose thread it takes has reported
                 if self._tracker.send_back(ts, ws):
                     trial.waits, trial.worker = False, worker
                     search.pool.waiting = search.trials.waiting
@@ -903,7 +954,7 @@ class Searches:
     def _bound(self, name: str, search: Search) -> None:
         """Set the number of steps that a search will make, if its trials have a bound."""
         steps = search.trials.settings.steps
-        bound = (steps or 0) * len(search.pool.tasks)
+        bound = (steps or 0) * (len(search.pool.tasks) - len(search.pool.inner))
         if bound and bound != search.bound:
             search.bound = bound
             self._engine.set_max_iter(name, bound)
@@ -911,8 +962,8 @@ class Searches:
     def _unstarted(self, search: Search) -> int:
         """Return the number of ready tasks of a search that are on no worker."""
         if self._tracker.holding:
-            return len(search.pool.ready)
-        tasks = search.pool.tasks
+            return len(search.pool.ready.keys() - search.pool.inner)
+        tasks = search.pool.tasks - search.pool.inner
         return sum(ts in tasks for ts in self._scheduler.queued)
 
     def _rooms(self, search: Search, wanted: bool, seconds: float) -> dict[str, Room]:
@@ -1025,13 +1076,15 @@ class Searches:
         if wanted:
             due = min(max(search.account.due(pool.share), int(pool.is_behind(monotonic()))), most)
         total = sum(room.threads for room in rooms.values())
-        # Where other tasks are, threads are given up last: they come back there last.
-        for address in sorted(rooms, key=lambda a: (-rooms[a].threads, a)):
-            over = total - due
+        # Where other tasks are, threads are given up last: they come back there last. Threads that
+        # are used are given up last, too.
+        for used, address in product((True, False), sorted(rooms, key=lambda a: (-rooms[a].threads, a))):
+            over, room = total - due, rooms[address]
             if over <= 0:
                 break
-            cut = min(over, rooms[address].threads - rooms[address].keeps)
-            rooms[address].threads -= cut
+            least = max(room.keeps, room.used) if used else room.keeps
+            cut = max(min(over, room.threads - least), 0)
+            room.threads -= cut
             total -= cut
         if not wanted or total >= due:
             return
@@ -1044,6 +1097,24 @@ class Searches:
             if more > 0:
                 rooms[address].threads += more
                 total += more
+
+    def _take_turns(self, search: Search, rooms: dict[str, Room]) -> None:
+        """Let no trial begin until another one has stopped on whose worker threads are given up.
+
+        That one trains on until its next report, and the limit of its owner holds meanwhile.
+        """
+        most, promised = self._within_limit(search), search.promised()
+        if most == math.inf:
+            return
+        busy = {a: room.used + promised.get(a, 0) for a, room in rooms.items()}
+        begins = {a: min(room.threads, room.wants) - busy[a] for a, room in rooms.items()}
+        over = sum(busy.values()) + sum(max(n, 0) for n in begins.values()) - most
+        for address in sorted(begins, key=lambda a: (-begins[a], a)):
+            if over <= 0 or begins[address] <= 0:
+                break
+            cut = min(over, begins[address])
+            rooms[address].threads = busy[address] + begins[address] - int(cut)
+            over -= cut
 
     def _lend(self, rooms_of: Mapping[str, dict[str, Room]]) -> None:
         """Give threads that no search is due, and no job wants, to the searches owed most.
@@ -1073,18 +1144,20 @@ class Searches:
 
     def _most(self, search: Search) -> int:
         """Return the maximum number of threads of a search, by its cap and its owner's limit."""
-        pool, most = search.pool, 10**9
-        if pool.most < most:
-            most = max(int(pool.most), 1)
-        group = pool.group
-        if group is not None and group.most < most:
-            others = sum(
-                self._planned.get(other.name, len(other.running))
-                for other in group.pools
-                if other is not pool
-            )
-            most = max(min(most, int(group.most) - others), 0)
-        return most
+        most = max(int(min(search.pool.most, 10**9)), 1)
+        return int(min(most, self._within_limit(search)))
+
+    def _within_limit(self, search: Search) -> float:
+        """Return the number of threads that the limit of its owner leaves to a search."""
+        pool, group = search.pool, search.pool.group
+        if group is None or group.most == math.inf:
+            return math.inf
+        used = sum(ts in pool.inner for ts in pool.running) if pool.inner else 0.0
+        for other in group.pools:
+            if other is not pool:
+                now = other.threads - other.lent + other.promised
+                used += max(now, self._planned.get(other.name, 0))
+        return max(math.floor(group.most - used), 0)
 
     def _comm(self, worker: str) -> Any:
         return self._scheduler.stream_comms.get(worker)
