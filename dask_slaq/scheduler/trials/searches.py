@@ -73,6 +73,8 @@ STEPS = 100
 LEAST = 2
 #: What Dask tells of a client just before it drops what the client wants.
 LEAVES = "remove-client"
+#: Seconds in which a worker is expected to tell that a model has gone on.
+IN_FLIGHT = 0.1
 #: Part of a worker's memory above which the state of a model is large.
 LARGE = 0.02
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
@@ -106,6 +108,8 @@ class Search:
         self.bound: int | None = None
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
         self.turns: dict[str, Turns] = {}  # of the last choice, by worker
+        # Trials that were to go on by the choice before, and until when that is expected to be told.
+        self.revoked: dict[str, tuple[int, float]] = {}
         self.unreported = Unreported()
         self.before = ""  # last block of its name, and rows of the models of that, once needed
         self.rows: dict[Any, list[dict[str, Any]]] | None = None
@@ -165,15 +169,25 @@ class Search:
 
         One goes on as soon as another one of its worker waits or ends, and tells so after that.
         """
-        found = {}
+        now = monotonic()
+        self.revoked = {w: (n, until) for w, (n, until) in self.revoked.items() if until > now}
+        found = {worker: n for worker, (n, _) in self.revoked.items()}
         for worker, turns in self.turns.items():
             alive = self.trials.alive
             some = [alive[key] for key in turns.order if key in alive]
             some = [t for t in some if t.worker == worker and not (t.away or t.silent)]
             due = min(turns.width, len(some)) - sum(not trial.waits for trial in some)
-            if due > 0:
+            if due > found.get(worker, 0):
                 found[worker] = due
         return found
+
+    def give_turns(self, turns: dict[str, Turns]) -> None:
+        """Keep the turns of a choice. One that is no longer to go on may have done so by now."""
+        before, self.turns = self.promised(), turns
+        until = monotonic() + IN_FLIGHT
+        after = self.promised()
+        self.revoked |= {w: (n, until) for w, n in before.items() if n > after.get(w, 0)}
+        self.promise()
 
     def promise(self) -> None:
         """Keep threads of its owner's limit for the trials that are to go on."""
@@ -671,6 +685,7 @@ class Searches:
         elif what == "goes" or trial.waits or ts in ts.processing_on.long_running:
             search.trials.begin_turn(trial)
             tracker.resumed(ts)
+            search.revoked.pop(worker, None)
         search.promise()
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
@@ -876,8 +891,7 @@ class Searches:
             elif places is not None:
                 self._to_send += [(search, move.key, move.worker) for move in found]
                 asyncio.get_running_loop().call_soon(self._send_models)
-            search.turns = choice
-            search.promise()
+            search.give_turns(choice)
             for worker, chosen in choice.items():
                 if plain and not search.pool.paused:
                     chosen.width, chosen.explored = len(chosen.order), 0
