@@ -463,7 +463,8 @@ def search(
         by a tenth of the distance from their own first loss.
     max_waiting : int
         About how many models may have begun and wait: a few per worker may be on their way. Each
-        keeps its memory and a thread. A worker above 60 % of its memory limit lets no further ones wait.
+        keeps its memory and a thread. A worker above 60 % of its memory limit lets no further ones
+        wait.
     trial_timeout : str or float, optional
         Time that a model may compute, as ``"10min"`` or in seconds. The next report after it raises
         `TrialPruned`.

@@ -191,18 +191,21 @@ class Accounts:
 
     @safely
     def task_ended(self, key: Any, startstops: Iterable[Any], followed: bool) -> None:
-        """Charge a task that leaves its worker, unless the pools do; before they follow that.
+        """Charge a task that leaves its worker for what the pools do not; before they follow that.
 
-        `startstops` tell what it did there; `followed` tells whether the pools follow tasks.
+        The pools charge tasks of jobs until they give up their thread, if they are `followed`.
+        `startstops` tell what it did there.
         """
-        ahead, seconds = self._ahead.pop(key, 0.0), None
+        ahead, begin = self._ahead.pop(key, 0.0), None
         for run in startstops:
             if run["action"] == "compute":
-                seconds = run["stop"] - run["start"]
-        if seconds is None:
+                begin, end = run["start"], run["stop"]
+        if begin is None:
             return  # it used what it was charged for, and is lost
         pool = self._tracker.owner.get(key) if followed else None
-        seconds = max(seconds, 0.0) if pool is None else 0.0
+        if pool is not None:
+            begin = max(begin, self._tracker.charged_to(key))
+        seconds = max(end - begin, 0.0)
         if seconds != ahead:
             self._charge(self._scheduler.tasks.get(key), pool, seconds - ahead)
         self._clients.pop(key, None)

@@ -45,12 +45,13 @@ _LOOP = Server.handle_stream.__code__
 class Sender(NamedTuple):
     """Connection on which a message came: as which client or worker it registered, and its comm.
 
-    The name of the other kind is empty.
+    The name of the other kind is empty. If a task sent a graph, `submitter` is the key of the task.
     """
 
     client: str
     worker: str
     comm: Comm
+    submitter: Any = None
 
     @property
     def name(self) -> str:
@@ -74,7 +75,8 @@ def sender_of_message() -> Sender | None:
         if frame.f_code is _LOOP:
             known = frame.f_locals
             names = known["extra"]
-            return Sender(_text(names.get("client")), _text(names.get("worker")), known["comm"])
+            client, worker = _text(names.get("client")), _text(names.get("worker"))
+            return Sender(client, worker, known["comm"], known["msg"].get("submitting_task"))
         frame = frame.f_back
     return None
 

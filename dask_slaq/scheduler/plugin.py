@@ -520,8 +520,10 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.limits.log_unknown(kwargs["annotations"])
         if self.jobs.reports:
             sender = sender_of_message()
-            client = client if sender is None else sender.client
-            self.task_owners.own(client, tasks, keys, received_at(stimulus_id))
+            submitter = None
+            if sender is not None:
+                client, submitter = sender.client, sender.submitter
+            self.task_owners.own(client, tasks, keys, received_at(stimulus_id), submitter)
             if self.searches.running:
                 self.searches.submitted(client, tasks)
         elif len(tasks) == 1 and key_split(tasks[0]) == LIGHTGBM_TASK:
@@ -683,6 +685,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Free the slot of a task that seceded."""
         if self.jobs.reports:
             self.pools.tracker.seceded(key)
+            self.searches.seceded(key)
 
     @guarded
     def _task_moves(self, *, key: Any, **message: Any) -> Callable[[], None] | None:

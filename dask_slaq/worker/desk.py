@@ -101,6 +101,7 @@ class Seat:
     pool: Collection[threading.Thread] | None = None
     seceded: bool = False  # whether a report has given up its thread before
     waits: bool = False  # whether it waits in its report, or for a thread to go on
+    rests: bool = False  # whether it waits in its report, and has told so
     resumes: bool = False  # whether its task goes on from states
     begins: int = 0  # reports before those that this task has made here
     folder: str = ""  # of the files of its states; empty if Dask keeps them
@@ -191,7 +192,7 @@ class Desk:
         seat.kept = monotonic()
         if kept is not None and kept.number == seat.number:
             seat.begins, seat.iterations = kept.reports, replace(kept.iterations)
-            self.rest(seat, kept.nbytes, 0.0)
+            self.note(seat, kept.nbytes, 0.0)
             seat.kept -= kept.age
 
     def keep(self, seat: Seat, *, leaves: bool = False) -> bool:
@@ -230,11 +231,11 @@ class Desk:
             done.wait(PATIENCE)  # what is large must be on disk before another model begins
             seat.took = monotonic() - begin
         seat.kept_after = reports
-        self.rest(seat, kept.nbytes, monotonic() - begin)
+        self.note(seat, kept.nbytes, monotonic() - begin)
         return True
 
     @staticmethod
-    def rest(seat: Seat, nbytes: int, seconds: float) -> None:
+    def note(seat: Seat, nbytes: int, seconds: float) -> None:
         """Record the size of a state, which took `seconds` to make, and when a copy is due."""
         seat.kept, seat.nbytes = monotonic(), nbytes
         # A copy takes more time where it goes.
@@ -367,6 +368,10 @@ class Desk:
             if not turn["stop"]:
                 alive = [k for k in turn["order"] if k in self.seats and not self.seats[k].away]
                 held.update(alive[turn["width"] :])
+                # One goes on when another stops: that trains on until its next report.
+                rest = [k for k in alive[: turn["width"]] if self.seats[k].rests]
+                train = sum(not self.seats[k].rests for k in alive)
+                held.update(rest[max(turn["width"] - train, 0) :])
                 held.difference_update(key for key, _ in turn["prune"])
                 held.difference_update(turn.get("free", ()))
         self._held = held
@@ -401,6 +406,18 @@ class Desk:
             return False
         worker = self.worker
         return worker.status == Status.running and not worker.batched_stream.closed()
+
+    def rest(self, seat: Seat) -> None:
+        """Let another trial have the thread of one that waits in its report."""
+        with self._lock:
+            seat.rests = True
+            self._settle()
+
+    def goes_on(self, seat: Seat) -> bool:
+        """Return whether a trial that waits goes on. From then on it counts as one that trains."""
+        with self._lock:
+            seat.rests = self.must_wait(seat) and not self.is_cancelled(seat)
+            return not seat.rests
 
     def must_leave(self, seat: Seat, *, waits: bool) -> bool:
         """Return whether a trial must leave its worker, instead of waiting if it `waits`."""

@@ -218,7 +218,7 @@ def _offer(desk: Desk, seat: Seat, state: Any) -> None:
         begin = monotonic()
         try:
             nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
-            desk.rest(seat, nbytes, monotonic() - begin)
+            desk.note(seat, nbytes, monotonic() - begin)
         except Exception as error:
             seat.unfit = True
             logger.error(
@@ -259,10 +259,11 @@ def _wait(desk: Desk, seat: Seat) -> None:
         seat.seceded = True
         secede()
     desk.send(seat, "waits")
+    desk.rest(seat)
     if desk.must_keep(seat, waits=True):
         desk.keep(seat)
     with _not_profiled(desk.worker):
-        while desk.must_wait(seat) and not desk.is_cancelled(seat):
+        while not desk.goes_on(seat):
             if desk.must_leave(seat, waits=True):
                 _leave(desk, seat, monotonic() - begin)
             seat.may_go.wait(LOOK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 
@@ -150,6 +151,33 @@ async def test_searches_and_what_seceded_count(c, s, a, b):
     found = by(await slaq.usage(client=c), "owner")
     assert found["ann"]["core_seconds"] >= 6 * 0.05
     assert found["bob"]["core_seconds"] > 0.02
+
+
+@pytest.mark.parametrize("how", ["secede", "worker_client"])
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_a_task_of_a_job_that_gave_up_its_thread_counts_until_it_ends(c, s, a, b, how):
+    from distributed import secede, worker_client
+
+    plugin = await start_plugin(c, s)
+
+    def leave():
+        with contextlib.ExitStack() as stack:
+            secede() if how == "secede" else stack.enter_context(worker_client())
+            time.sleep(0.3)
+
+    async with slaq.job("a", client=c, owner="ann"):
+        with tasks_of("a"):
+            future = c.submit(leave, key="leave")
+        await state_of(s, future, "processing")
+        ws = s.tasks["leave"].processing_on
+        await until(lambda: s.tasks["leave"] in ws.long_running)
+        for worker in (a, b):
+            await worker.heartbeat()
+        plugin.jobs.accounts.tick()  # it counts while it runs, too, and once
+        await future
+    found = by(await slaq.usage(client=c), "owner")
+    assert found["ann"]["core_seconds"] == pytest.approx(of_dask(s), rel=0.02)
+    assert of_dask(s) >= 0.3
 
 
 @with_plugin(ONE, config=VALIDATED, **LATE)

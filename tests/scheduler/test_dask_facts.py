@@ -319,8 +319,8 @@ async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a)
     a.batched_stream.send(dict(message))
     await until(lambda: len(got) == 2)
     assert [said for said, _ in got] == [{"client": "x", "worker": "y"}] * 2
-    assert got[0][1] == (c.id, "", s.client_comms[c.id].comm)
-    assert got[1][1] == ("", a.address, s.stream_comms[a.address].comm)
+    assert got[0][1] == (c.id, "", s.client_comms[c.id].comm, None)
+    assert got[1][1] == ("", a.address, s.stream_comms[a.address].comm, None)
     assert sender_of_message() is None
 
 
@@ -333,7 +333,24 @@ async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a
     senders = []
     s.add_plugin(Hook(), name="hook")
     assert await c.submit(inc, 1) == 2
-    assert [sender.client for sender in senders] == [c.id]
+    assert [(sender.client, sender.submitter) for sender in senders] == [(c.id, None)]
+
+
+def submit_more():
+    with worker_client() as client:
+        return client.submit(inc, 1).result()
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_graph_tells_which_task_has_submitted_it(c, s, a):
+    class Hook(SchedulerPlugin):
+        def update_graph(self, scheduler, **kwargs):
+            submitters.append(sender_of_message().submitter)
+
+    submitters = []
+    s.add_plugin(Hook(), name="hook")
+    assert await c.submit(submit_more, key="outer") == 2
+    assert submitters == [None, "outer"]
 
 
 @gen_cluster(client=True, nthreads=ONE)

@@ -48,8 +48,10 @@ class Group:
         """Return whether tasks that use this number of `threads` may start."""
         group: Group | None = self
         while group is not None:
-            if group.running + threads > group.most:
-                return False
+            if group.most < math.inf:
+                promised = sum(pool.promised for pool in group.pools)
+                if group.running + promised + threads > group.most:
+                    return False
             group = group.team
         return True
 
@@ -77,15 +79,15 @@ class Group:
         return max(room, 0.0)
 
     def used(self, name: str) -> float:
-        """Return what the tasks on workers use of a resource."""
-        sent = (sent for pool in self.pools for sent in pool.running.values())
-        return float(sum(n for each in sent for r, n in each.needs if r == name))
+        """Return what the tasks on workers hold of a resource."""
+        held = (needs for pool in self.pools for needs in pool.held())
+        return float(sum(n for needs in held for r, n in needs if r == name))
 
     def add(self, pool: Contender) -> None:
         """Add a job to this group and its teams, with the threads that its tasks use."""
         for group in self.line():
             group.pools.append(pool)
-            group.running += pool.threads
+            group.running += pool.threads - pool.lent
 
     def remove(self, pool: Contender) -> None:
         """Remove a job that uses no more threads."""
@@ -124,6 +126,9 @@ class Contender:
     kinds: dict[Kind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
     running: dict[Any, Sent] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use
+    lent: float = 0.0  # threads of those that wait for tasks of their own
+    promised: int = 0  # threads that tasks on workers may take without being sent
+    holds: dict[Any, Any] = field(default_factory=dict)  # resources of tasks without a thread
     passed: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
     made_at: dict[str, float] = field(default_factory=dict)  # tasks without a home, by worker
     prioritized: bool = False  # whether any ready task has had a priority of the user's
@@ -192,6 +197,21 @@ class Contender:
         while group is not None:
             group.running += threads
             group = group.team
+
+    def lend(self, sent: Sent, lends: bool) -> None:
+        """Let the tasks that a task has submitted, and waits for, have what the task holds."""
+        if sent.lends != lends:
+            threads = sent.threads if lends else -sent.threads
+            sent.lends = lends
+            self.lent += threads
+            self.key_until = -math.inf
+            for group in self.group.line() if self.group is not None else ():
+                group.running -= threads
+
+    def held(self) -> Iterator[Iterable[tuple[str, float]]]:
+        """Yield the resources that each task on a worker holds, and does not lend."""
+        yield from (sent.needs for sent in self.running.values() if not sent.lends)
+        yield from self.holds.values()
 
     def charge(self, seconds: float) -> None:
         """Charge the job for core-seconds used; negative to refund."""

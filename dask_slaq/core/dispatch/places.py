@@ -34,6 +34,7 @@ class Sent:
     ahead: float = 0.0  # core-seconds charged to its job so far
     start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
     worker: str = ""
+    lends: bool = False  # whether it waits for tasks that it has submitted
 
     def left(self, now: float) -> float:
         """Return the estimated seconds until the task ends; infinite if unknown.

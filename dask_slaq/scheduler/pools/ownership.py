@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -63,17 +64,20 @@ class TaskOwners:
         tasks: Iterable[Any],
         wanted: Iterable[Any] = (),
         received: float = -math.inf,
+        submitter: Any = None,
     ) -> None:
         """Put the tasks of a graph, by key, into the pools of their jobs, or of unowned tasks.
 
         `wanted` are the keys of which the client wants results, and `received` is the Unix time at
-        which the graph came.
+        which the graph came. If a task has submitted it, `submitter` is the key of that task, whose
+        pool theirs are in, unless they are in the block of another job.
         """
+        around, parent = self._pool_around(submitter)
         mine: dict[str, list[Any]] = {}
         for key in tasks:
             ts = self._pools.scheduler.tasks[key]
             job = self._job_of(client, ts.annotations) if ts.annotations else None
-            mine.setdefault(job or f"other:{client}", []).append(ts)
+            mine.setdefault(job or around or f"other:{client}", []).append(ts)
         if mine.keys() == {f"other:{client}"} and client not in self._told:
             # Results that were known before are of another block, or of none on purpose.
             known = self._pools.scheduler.tasks
@@ -86,8 +90,18 @@ class TaskOwners:
                 if all(ts.run_spec is None or ts.state != "released" for ts in states):
                     continue
                 pool = self._pool_of_unowned(client)
-            self._pools.tracker.own(pool, states)
+            self._pools.tracker.own(pool, states, parent if name == around else None)
         self._pools.hold(self._is_contended())
+
+    def _pool_around(self, submitter: Any) -> tuple[str | None, TaskState | None]:
+        """Return the name of the pool of a task that submits tasks while it runs, and the task."""
+        ts = None
+        if isinstance(submitter, str | tuple):
+            with suppress(TypeError):  # not a key
+                ts = self._pools.scheduler.tasks.get(submitter)
+        if ts is None or ts.processing_on is None:
+            return None, None
+        return self._pools.tracker.job_of(ts.key), ts
 
     def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:
         """Return the running job of the client that a task's annotations name, or None.

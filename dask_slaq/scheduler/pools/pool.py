@@ -38,6 +38,7 @@ class Pool(Contender):
 
     tasks: set[TaskState] = field(default_factory=set)
     unfinished: set[TaskState] = field(default_factory=set)  # they wait, are ready, or run
+    inner: set[TaskState] = field(default_factory=set)  # those that its tasks have submitted
     waiting: int = 0  # tasks that wait in a report
     is_open: bool = False  # whether tasks came after some had ended: more may come
     bytes_at: dict[str, float] = field(default_factory=dict)  # of inputs, by worker; they decay
@@ -105,8 +106,8 @@ class Pool(Contender):
 
     def drop(self, ts: TaskState) -> None:
         """Remove a task."""
-        self.tasks.discard(ts)
-        self.unfinished.discard(ts)
+        for some in (self.tasks, self.unfinished, self.inner):
+            some.discard(ts)
         if self.stages is not None:
             self.stages.drop(ts)
 

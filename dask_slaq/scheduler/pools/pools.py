@@ -479,7 +479,7 @@ class Pools:
             assert pool.passed.total() == passed, f"tasks of {name} that Dask sent"
             assert math.isfinite(pool.service) and math.isfinite(pool.balance), f"account of {name}"
         for who, group in self.groups.items():
-            threads = sum(pool.threads for pool in group.pools)
+            threads = sum(pool.threads - pool.lent for pool in group.pools)
             assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
         self.order.check(self.pools.values(), monotonic())
         self.sent.check()

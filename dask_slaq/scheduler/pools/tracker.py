@@ -56,6 +56,9 @@ class TaskTracker:
         self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
         self.owner: dict[Any, Pool] = {}  # of each task, by key
+        # Unfinished tasks that a task has submitted, and the task that has submitted each.
+        self._inner: dict[TaskState, set[TaskState]] = {}
+        self._submitter: dict[TaskState, TaskState] = {}
         self.gangs = Gangs()
         self.holding = False  # whether ready tasks are held
         # Models that have left their worker, by key: their search sends them, and no pool.
@@ -98,10 +101,13 @@ class TaskTracker:
 
     # Ownership
 
-    def own(self, pool: Pool, tasks: Iterable[TaskState]) -> None:
+    def own(
+        self, pool: Pool, tasks: Iterable[TaskState], submitter: TaskState | None = None
+    ) -> None:
         """Put `tasks` into `pool`. Tasks that another pool owns stay there, but are wanted.
 
-        Unowned tasks that a job names move to it: they are of an earlier block of its name.
+        Unowned tasks that a job names move to it: they are of an earlier block of its name. The
+        `submitter` is the task that has submitted them, if one has.
         """
         for ts in tasks:
             owner = self.owner.get(ts.key)
@@ -110,6 +116,11 @@ class TaskTracker:
             elif owner is None and ts.run_spec is not None:
                 self.owner[ts.key] = pool
                 pool.add(ts, unfinished=ts.state in UNFINISHED)
+                if submitter is not None:
+                    pool.inner.add(ts)
+                    if ts.state in UNFINISHED:
+                        self._submitter[ts] = submitter
+                        self._inner.setdefault(submitter, set()).add(ts)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
                     self._record(pool, ts)
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
@@ -117,6 +128,36 @@ class TaskTracker:
             for each in (ts, *ts.dependencies):
                 if self.owner.get(each.key, pool) is not pool:
                     self._want(pool, each)
+        if submitter is not None:
+            self._lend(submitter)
+
+    def _lend(self, ts: TaskState) -> None:
+        """Let the unfinished tasks that a task has submitted have what it holds, or no longer.
+
+        It may wait for them. Else the limit of their owner would keep them from running for ever.
+        """
+        pool = self.owner.get(ts.key)
+        if pool is None:
+            return
+        lends, sent = ts in self._inner, pool.running.get(ts)
+        if sent is not None:
+            pool.lend(sent, lends)
+        if sent is None and ts.processing_on is not None and not lends and ts.resource_restrictions:
+            pool.holds[ts] = tuple(ts.resource_restrictions.items())
+        else:
+            pool.holds.pop(ts, None)
+        if lends and self.holding:
+            self.wakeups.look_at.update(self.scheduler.workers)
+            self.wakeups.soon()
+
+    def _waits_no_longer(self, ts: TaskState) -> None:
+        """Record that nobody waits for a task any more that another one has submitted."""
+        submitter = self._submitter.pop(ts, None)
+        if submitter is not None and (some := self._inner.get(submitter)) is not None:
+            some.discard(ts)
+            if not some:
+                del self._inner[submitter]
+                self._lend(submitter)
 
     def _move(self, ts: TaskState, pool: Pool) -> None:
         """Move a task with what it was charged in advance from its pool to another one."""
@@ -186,13 +227,17 @@ class TaskTracker:
         if heir is not None:
             heir.tasks |= pool.tasks
             heir.unfinished |= pool.unfinished
-        for tasks in (pool.tasks, pool.unfinished):  # whatever refers to the pool still
-            tasks.clear()
+            heir.inner |= pool.inner
+            heir.holds.update(pool.holds)
+        for tasks in (pool.tasks, pool.unfinished, pool.inner, pool.holds):
+            tasks.clear()  # whatever refers to the pool still
 
     def _forget(self, ts: TaskState) -> None:
         for known in (self.owner, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
         self._wanted.pop(ts, None)
+        self._inner.pop(ts, None)
+        self._waits_no_longer(ts)
         self.gangs.remove(ts)
 
     # Transitions
@@ -227,6 +272,7 @@ class TaskTracker:
         elif start != "memory" and finish != "queued":
             ended = start in ("released", "erred") or finish in ("memory", "erred")
             pool.finish(ts, cancelled=not ended)
+            self._waits_no_longer(ts)
             self._wanted.pop(ts, None)
             self.gangs.remove(ts)
         if finish == "forgotten":
@@ -380,6 +426,7 @@ class TaskTracker:
         sent = self.sent.take(ts)
         if sent is not None:
             pool = sent.pool
+            pool.lend(sent, False)
             del pool.running[ts]
             pool.use(-sent.threads)
             if not sent.ours:
@@ -413,6 +460,8 @@ class TaskTracker:
             like.observe(seconds / speeds.factor(worker, name))  # on a median worker
             seconds *= sent.threads if sent is not None else 1.0
         self._left(pool, ts, seconds - charged)
+        self._inner.pop(ts, None)
+        pool.holds.pop(ts, None)
         if sent is not None and sent.expected == math.inf:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
         self._charge(pool.name, seconds, at_once)
@@ -475,14 +524,16 @@ class TaskTracker:
 
         It began `seconds` ago, as of its worker's heartbeat.
         """
-        if ts.key in self.seceded_at:
-            return self.seceded_at[ts.key][1]
         if ts.key in self.charged_until:
             since = self.charged_until[ts.key]
             return 0.0 if since is None else max(time() - since, 0.0)
         if ts.key in self.owner and self.gangs.of(ts) is not None:
             return 0.0  # gangs are charged while they run
         return seconds
+
+    def charged_to(self, key: Any) -> float:
+        """Return the Unix time up to which a task of a pool is charged to it, whenever it ends."""
+        return math.inf if key in self.charged_until else self.seceded_at.get(key, (math.inf,))[0]
 
     # Tasks that give up their thread, or are moved
 
@@ -495,6 +546,7 @@ class TaskTracker:
                 used = monotonic() - sent.start
             self.seceded_at[key] = time(), used
             self._left(pool, ts, used)
+            self._lend(ts)
         self._freed(ts.processing_on.address if ts is not None and ts.processing_on else None)
 
     def charge_part(self, pool: Pool, ts: TaskState, seconds: float, until: float | None) -> None:
@@ -515,6 +567,7 @@ class TaskTracker:
         pool, ws = self.owner.get(ts.key), ts.processing_on
         if pool is not None and ws is not None and self.control.rest(ts):
             self._left(pool, ts, 0.0)
+            self._lend(ts)
             self._freed(ws.address)
 
     def resumed(self, ts: TaskState) -> None:
@@ -523,6 +576,7 @@ class TaskTracker:
         pool, ws = self.owner.get(ts.key), ts.processing_on
         if pool is not None and ws is not None and self.control.resume(ts):
             self._record(pool, ts)
+            self._lend(ts)
             self._passed(ts)
 
     @contextlib.contextmanager

@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +41,7 @@ from dask_slaq.core.trials import (
     SearchSettings,
     Trial,
     Trials,
+    Turns,
     Unreported,
     admitted,
     decide,
@@ -72,6 +74,8 @@ STEPS = 100
 LEAST = 2
 #: What Dask tells of a client just before it drops what the client wants.
 LEAVES = "remove-client"
+#: Seconds in which a worker is expected to tell that a model has gone on.
+IN_FLIGHT = 0.1
 #: Part of a worker's memory above which the state of a model is large.
 LARGE = 0.02
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
@@ -109,6 +113,9 @@ class Search:
         # empty if it was of no search; and those of which nothing is known, as they ended before.
         self.elsewhere: dict[Any, str] = {}
         self.unknown: dict[Any, str] = {}
+        self.turns: dict[str, Turns] = {}  # of the last choice, by worker
+        # Trials that were to go on by the choice before, and when that is expected to be told.
+        self.revoked: dict[str, tuple[int, float]] = {}
         self.unreported = Unreported()
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
         self.before = ""  # last block of its name
@@ -148,7 +155,11 @@ class Search:
 
     def takes_new(self, ws: WorkerState) -> bool:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
-        return not self.pool.kinds or any(kind.suits(ws) for kind in self.pool.kinds)
+        group, kinds = self.pool.group, self.pool.kinds
+        return not kinds or any(
+            kind.suits(ws) and (group is None or group.supplies(kind.resources or ()))
+            for kind in kinds
+        )
 
     @property
     def steps(self) -> int:
@@ -163,6 +174,37 @@ class Search:
                 steps = max(self.steps - trial.reports, 1)
                 found[trial.worker] = found.get(trial.worker, 0.0) + self.model.per_step * steps
         return found
+
+    def promised(self) -> dict[str, int]:
+        """Return how many of its trials are to go on by the last choice, and wait still, by worker.
+
+        One goes on as soon as another one of its worker waits or ends, and tells so after that.
+        """
+        now = monotonic()
+        self.revoked = {w: (n, until) for w, (n, until) in self.revoked.items() if until > now}
+        found = {worker: n for worker, (n, _) in self.revoked.items()}
+        for worker, turns in self.turns.items():
+            alive = self.trials.alive
+            some = [alive[key] for key in turns.order if key in alive]
+            some = [t for t in some if t.worker == worker and not (t.away or t.silent)]
+            due = min(turns.width, len(some)) - sum(not trial.waits for trial in some)
+            if due > found.get(worker, 0):
+                found[worker] = due
+        return found
+
+    def give_turns(self, turns: dict[str, Turns]) -> None:
+        """Keep the turns of a choice. One that is no longer to go on may have done so by now."""
+        before, self.turns = self.promised(), turns
+        until = monotonic() + IN_FLIGHT
+        after = self.promised()
+        self.revoked |= {w: (n, until) for w, n in before.items() if n > after.get(w, 0)}
+        self.promise()
+
+    def promise(self) -> None:
+        """Keep threads of its owner's limit for the trials that are to go on."""
+        group = self.pool.group
+        limited = group is not None and group.most < math.inf
+        self.pool.promised = sum(self.promised().values()) if limited else 0
 
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
@@ -609,7 +651,8 @@ class Searches:
                 there = self._rows_of(search, search.elsewhere)
                 known += [row for rows in there.values() for row in rows]
                 seen |= there.keys()
-                rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
+                tasks = search.pool.unfinished - search.pool.inner
+                rest = [ts.key for ts in tasks if ts.key not in seen]
                 rest += [key for key in search.elsewhere if key not in seen]
                 known = known if curves else _without_curves(known)
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
@@ -784,12 +827,24 @@ class Searches:
         elif what == "goes" or trial.waits or ts in ts.processing_on.long_running:
             search.trials.begin_turn(trial)
             tracker.resumed(ts)
+            search.revoked.pop(worker, None)
+        search.promise()
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
         if what == "keeps" and trial.in_turn:
             return
         if what != "reports" or not trial.in_turn or worker not in self._told:
             self._soon.ask()
+
+    def seceded(self, key: Any) -> None:
+        """Count a trial whose task has given up its thread, before it tells why."""
+        pool = self._tracker.owner.get(key)
+        search = None if pool is None else self.running.get(pool.name)
+        trial = None if search is None else search.trials.alive.get(key)
+        if search is not None and trial is not None:
+            trial.waits = True
+            search.pool.waiting = search.trials.waiting
+            search.promise()
 
     def _learn(
         self,
@@ -863,6 +918,9 @@ class Searches:
                 self._drop_inherited(other, key)
             self._soon.ask()  # it may leave a thread to trials, or take one
             return
+        if pool is not None and self._scheduler.tasks[key] in pool.inner:
+            self._soon.ask()  # so may a task that a model has submitted
+            return
         if start != "processing" and finish in ("erred", "forgotten") and search.is_guest(key):
             search.trials.end(key, _OUTCOMES.get(finish, ""))
             search.pool.waiting = search.trials.waiting
@@ -891,6 +949,7 @@ class Searches:
             elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
                 search.unreported.ended(_name_of(key), key)
                 self._warn_of_silence(pool.name, search, least=FEW)
+        search.promise()
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
         self._soon.ask()
@@ -962,6 +1021,8 @@ class Searches:
             rooms_of[name] = rooms
             self._planned[name] = sum(min(room.threads, room.wants) for room in rooms.values())
         self._lend(rooms_of)
+        for name, search in self.running.items():
+            self._take_turns(search, rooms_of[name])
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self.running.items():
             free = self._free(search)
@@ -981,6 +1042,7 @@ class Searches:
             elif places is not None:
                 self._to_send += [(search, move.key, move.worker) for move in found]
                 asyncio.get_running_loop().call_soon(self._send_models)
+            search.give_turns(choice)
             for worker, chosen in choice.items():
                 if plain and not search.pool.paused:
                     chosen.width, chosen.explored = len(chosen.order), 0
@@ -1056,6 +1118,9 @@ class Searches:
                 trial = search.trials.alive.get(key)
                 if trial is None or ts is None or ws is None or ts.state != "no-worker":
                     continue
+                group, needs = search.pool.group, ts.resource_restrictions or {}
+                if group is not None and not (group.has_room() and group.supplies(needs.items())):
+                    continue  # until the one whose thread it takes has reported
                 if self._tracker.send_back(ts, ws):
                     trial.waits, trial.worker = False, worker
                     search.pool.waiting = search.trials.waiting
@@ -1085,13 +1150,14 @@ class Searches:
     def _bound(self, name: str, search: Search) -> None:
         """Set the number of steps that a search will make, if its trials have a bound."""
         steps = search.trials.settings.steps
-        seen = steps, len(search.pool.tasks), search.trials.tasks_ended
+        models = len(search.pool.tasks) - len(search.pool.inner)
+        seen = steps, models, search.trials.tasks_ended
         if not steps or seen == search.seen:
             return
         search.seen = seen
         # Models that were pruned or have failed make no further steps.
         left = {t.key: steps - t.step for t in search.trials.ended if t.outcome != "done"}
-        bound = steps * len(search.pool.tasks) - sum(max(n, 0) for n in left.values())
+        bound = steps * models - sum(max(n, 0) for n in left.values())
         if bound > 0 and bound != search.bound:
             search.bound = bound
             self._engine.set_max_iter(name, bound)
@@ -1099,8 +1165,8 @@ class Searches:
     def _unstarted(self, search: Search) -> int:
         """Return the number of ready tasks of a search that are on no worker."""
         if self._tracker.holding:
-            return len(search.pool.ready)
-        tasks = search.pool.tasks
+            return len(search.pool.ready.keys() - search.pool.inner)
+        tasks = search.pool.tasks - search.pool.inner
         return sum(ts in tasks for ts in self._scheduler.queued)
 
     def _rooms(self, search: Search, wanted: bool, seconds: float) -> dict[str, Room]:
@@ -1213,13 +1279,17 @@ class Searches:
         if wanted:
             due = min(max(search.account.due(pool.share), int(pool.is_behind(monotonic()))), most)
         total = sum(room.threads for room in rooms.values())
-        # Where other tasks are, threads are given up last: they come back there last.
-        for address in sorted(rooms, key=lambda a: (-rooms[a].threads, a)):
-            over = total - due
+        # Where other tasks are, threads are given up last: they come back there last. Threads that
+        # are used are given up last, too.
+        for used, address in product(
+            (True, False), sorted(rooms, key=lambda a: (-rooms[a].threads, a))
+        ):
+            over, room = total - due, rooms[address]
             if over <= 0:
                 break
-            cut = min(over, rooms[address].threads - rooms[address].keeps)
-            rooms[address].threads -= cut
+            least = max(room.keeps, room.used) if used else room.keeps
+            cut = max(min(over, room.threads - least), 0)
+            room.threads -= cut
             total -= cut
         if not wanted or total >= due:
             return
@@ -1232,6 +1302,24 @@ class Searches:
             if more > 0:
                 rooms[address].threads += more
                 total += more
+
+    def _take_turns(self, search: Search, rooms: dict[str, Room]) -> None:
+        """Let no trial begin until another one has stopped on whose worker threads are given up.
+
+        That one trains on until its next report, and the limit of its owner holds meanwhile.
+        """
+        most, promised = self._within_limit(search), search.promised()
+        if most == math.inf:
+            return
+        busy = {a: room.used + promised.get(a, 0) for a, room in rooms.items()}
+        begins = {a: min(room.threads, room.wants) - busy[a] for a, room in rooms.items()}
+        over = sum(busy.values()) + sum(max(n, 0) for n in begins.values()) - most
+        for address in sorted(begins, key=lambda a: (-begins[a], a)):
+            if over <= 0 or begins[address] <= 0:
+                break
+            cut = min(over, begins[address])
+            rooms[address].threads = busy[address] + begins[address] - int(cut)
+            over -= cut
 
     def _lend(self, rooms_of: Mapping[str, dict[str, Room]]) -> None:
         """Give threads that no search is due, and no job wants, to the searches owed most.
@@ -1261,18 +1349,22 @@ class Searches:
 
     def _most(self, search: Search) -> int:
         """Return the maximum number of threads of a search, by its cap and its owner's limit."""
-        pool, most = search.pool, 10**9
-        if pool.most < most:
-            most = max(int(pool.most), 1)
+        most = max(int(min(search.pool.most, 10**9)), 1)
+        return int(min(most, self._within_limit(search)))
+
+    def _within_limit(self, search: Search) -> float:
+        """Return the number of threads that the limits of its owner leave to a search."""
+        pool, most = search.pool, math.inf
+        mine = sum(ts in pool.inner for ts in pool.running) if pool.inner else 0.0
         for group in pool.group.line() if pool.group is not None else ():
-            if group.most >= most:
+            if group.most == math.inf:
                 continue
-            others = sum(
-                self._planned.get(other.name, len(other.running))
-                for other in group.pools
-                if other is not pool
-            )
-            most = max(min(most, int(group.most) - others), 0)
+            used = mine
+            for other in group.pools:
+                if other is not pool:
+                    now = other.threads - other.lent + other.promised
+                    used += max(now, self._planned.get(other.name, 0))
+            most = min(most, max(math.floor(group.most - used), 0))
         return most
 
     def _comm(self, worker: str) -> Any:

@@ -1,0 +1,158 @@
+"""Tasks that tasks submit belong to the job of these, and are within its owner's limits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from distributed import get_client, rejoin, secede, worker_client
+from driving import Client, tasks_of, until, with_plugin
+
+import dask_slaq as slaq
+
+FOUR = [("127.0.0.1", 4)] * 2
+VALIDATED = {"distributed.scheduler.validate": True}
+TWO_THREADS = {"ann": {"max-threads": 2}, "default": {}}
+
+
+class AtOnce:
+    """Counts how many calls run at once, in this process."""
+
+    lock = threading.Lock()
+    now = most = 0
+
+    @classmethod
+    def run(cls, seconds):
+        with cls.lock:
+            cls.now += 1
+            cls.most = max(cls.most, cls.now)
+        time.sleep(seconds)
+        with cls.lock:
+            cls.now -= 1
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran():
+    AtOnce.now = AtOnce.most = 0
+
+
+def leaf(k):
+    AtOnce.run(0.05)
+    return k
+
+
+def by_worker_client(n):
+    with worker_client() as client:
+        return sum(client.gather(client.map(leaf, range(n), pure=False)))
+
+
+def by_get_client(n):
+    client = get_client()
+    futures = client.map(leaf, range(n), pure=False)
+    secede()
+    found = sum(client.gather(futures))
+    rejoin()
+    return found
+
+
+def with_its_thread(n):
+    client = get_client()
+    return sum(client.gather(client.map(leaf, range(n), pure=False)))
+
+
+def by_a_client_of_its_own(n):
+    with Client(get_client().scheduler.address, set_as_default=False) as client:
+        return sum(client.gather(client.map(leaf, range(n), pure=False)))
+
+
+def deeper(n):
+    with worker_client() as client:
+        return client.submit(by_worker_client, n, pure=False).result()
+
+
+def usage(found):
+    return {row["owner"]: row["core_seconds"] for row in found["rows"] if row["core_seconds"]}
+
+
+@pytest.mark.parametrize(
+    "tree", [by_worker_client, by_get_client, with_its_thread, by_a_client_of_its_own, deeper]
+)
+@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree):
+    async with slaq.job("of bob", owner="bob", client=c), slaq.job("of ann", owner="ann", client=c):
+        with tasks_of("of ann"):
+            futures = c.map(tree, [8, 8], pure=False)
+        assert await asyncio.wait_for(c.gather(futures), 60) == [28, 28]
+        assert AtOnce.most == 2
+        assert not plugin.pools.tracker._inner and not plugin.pools.tracker._submitter
+    assert usage(await slaq.usage(client=c)).keys() == {"ann"}
+
+
+@with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}}, config=VALIDATED)
+async def test_at_its_limit_a_task_that_waits_for_its_own_tasks_lends_them_its_thread(
+    c, s, plugin, a, b
+):
+    async with slaq.job("of ann", owner="ann", client=c):
+        futures = c.map(with_its_thread, [4, 4, 4], pure=False)
+        assert await asyncio.wait_for(c.gather(futures), 60) == [6, 6, 6]
+        assert AtOnce.most == 1
+
+
+def on_gpus(n):
+    with worker_client() as client:
+        futures = client.map(leaf, range(n), pure=False, resources={"GPU": 1})
+        return sum(client.gather(futures))
+
+
+@with_plugin(
+    FOUR,
+    owners={"ann": {"max-resources": {"GPU": 2}}, "default": {}},
+    config=VALIDATED,
+    worker_kwargs={"resources": {"GPU": 4}},
+)
+async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plugin, a, b):
+    """Dask gives its GPU to nobody else; but the tasks that it waits for may have one."""
+
+    def hold(k):
+        secede()
+        AtOnce.run(0.1)
+
+    async with slaq.job("of ann", owner="ann", client=c):
+        await c.gather(c.map(hold, range(6), pure=False, resources={"GPU": 1}))
+        assert AtOnce.most == 2
+        futures = c.map(on_gpus, [4, 4], pure=False, resources={"GPU": 1})
+        assert await asyncio.wait_for(c.gather(futures), 60) == [6, 6]
+        assert AtOnce.most == 2
+        assert not any(pool.holds for pool in plugin.pools.pools.values())
+
+
+@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, plugin, a, b):
+    def train(p):
+        for k in range(3):
+            by_worker_client(4)
+            slaq.report(p + 1 / (k + 1))
+        return p
+
+    async with slaq.search("grid", owner="ann", steps=3, client=c) as search:
+        futures = search.map(train, [1, 2, 3])
+        assert await asyncio.wait_for(c.gather(futures), 60) == [1, 2, 3]
+        trials = await search.trials()
+        assert [trial["state"] for trial in trials] == ["done"] * 3
+        assert plugin.searches.running["grid"].bound == 9
+        assert AtOnce.most == 2
+    await until(lambda: not plugin.jobs.reports)
+    assert usage(await slaq.usage(client=c)).keys() == {"ann"}
+
+
+@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+async def test_no_client_gets_into_a_job_by_the_name_of_a_task_that_does_not_run(
+    c, s, plugin, a, b
+):
+    async with slaq.job("of ann", owner="ann", client=c):
+        done = c.submit(leaf, 1, key="done")
+        await done
+        for key in ("done", "none", None, 3, ["done"], {"done": 1}):
+            assert plugin.task_owners._pool_around(key) == (None, None)

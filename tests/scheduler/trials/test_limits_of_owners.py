@@ -1,0 +1,96 @@
+"""The limits of an owner hold for the models of its searches, and for what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from driving import until, with_plugin
+
+import dask_slaq as slaq
+
+GPUS = [("127.0.0.1", 4, {"resources": {"GPU": 4}})] * 2
+VALIDATED = {"distributed.scheduler.validate": True}
+
+
+class Steps:
+    """Counts the models that make a step at once, and the tasks on workers that need a GPU."""
+
+    lock = threading.Lock()
+    now = most = 0
+
+    @classmethod
+    def make(cls, seconds):
+        with cls.lock:
+            cls.now += 1
+            cls.most = max(cls.most, cls.now)
+        time.sleep(seconds)
+        with cls.lock:
+            cls.now -= 1
+
+
+@pytest.fixture(autouse=True)
+def nothing_trains():
+    Steps.now = Steps.most = 0
+
+
+def train(p, steps=10, seconds=0.05, moves=False):
+    begin = slaq.resume() or 0 if moves else 0
+    for k in range(begin, steps):
+        Steps.make(seconds)
+        slaq.report(p % 5 + 1 / (k + 1), **({"state": k + 1} if moves else {}))
+    return p
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("epoch", ["20ms", "1h"])
+@with_plugin(GPUS, owners={"ann": {"max-threads": 2}}, config=VALIDATED)
+async def test_no_more_models_train_than_the_owner_may_use_threads(
+    c, s, plugin, a, b, moves, epoch
+):
+    plugin.timer.callback_time = 20 if epoch == "20ms" else 3_600_000
+    for name in ("first", "second"):
+        async with slaq.search(name, owner="ann", steps=10, client=c) as search:
+            futures = search.map(train, range(8), moves=moves, pure=False)
+            assert await asyncio.wait_for(c.gather(futures), 60) == list(range(8))
+            assert [row["state"] for row in await search.trials()] == ["done"] * 8
+        await until(lambda: not plugin.jobs.reports)
+    assert Steps.most == 2
+
+
+@with_plugin(GPUS, owners={"ann": {"max-threads": 3}}, config=VALIDATED)
+async def test_searches_and_jobs_of_an_owner_are_within_its_limit_together(c, s, plugin, a, b):
+    async def search(name):
+        async with slaq.search(name, owner="ann", steps=8, client=c) as search:
+            await c.gather(search.map(train, range(5), steps=8, pure=False))
+
+    async def job():
+        async with slaq.job("job", owner="ann", client=c):
+            await c.gather(c.map(Steps.make, [0.1] * 10, pure=False))
+
+    await asyncio.wait_for(asyncio.gather(search("one"), search("two"), job()), 60)
+    assert Steps.most == 3
+
+
+@with_plugin(GPUS, owners={"ann": {"max-resources": {"GPU": 2}}, "bob": {}}, config=VALIDATED)
+async def test_models_hold_no_more_of_a_resource_than_the_limit_while_they_wait_too(
+    c, s, plugin, a, b
+):
+    """The other GPUs are for others: Dask gives nobody that of a model that waits."""
+    held = []
+
+    async def watch():
+        while True:
+            held.append(sum(ws.used_resources["GPU"] for ws in s.workers.values()))
+            await asyncio.sleep(0.005)
+
+    watching = asyncio.create_task(watch())
+    for name in ("first", "second"):
+        async with slaq.search(name, owner="ann", steps=10, client=c) as search:
+            futures = search.map(train, range(8), resources={"GPU": 1}, pure=False)
+            assert await asyncio.wait_for(c.gather(futures), 60) == list(range(8))
+        await until(lambda: not plugin.jobs.reports)
+    watching.cancel()
+    assert max(held) == Steps.most == 2
