@@ -361,7 +361,7 @@ def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tm
     assert shares[None, "ann"] == pytest.approx(shares[None, "bob"], rel=0.1)
     assert shares["7d", "ann"] == pytest.approx(shares["7d", "bob"] / 3, rel=0.2)
     assert shares[None]["yields"] is None
-    assert "its owner used 2 times its share lately (half-life 7 days)" in shares["7d"]["text"]
+    assert "Its owner used 2 times its share lately (half-life 7 days)" in shares["7d"]["text"]
     assert "its weight counts 0.25 times" in shares["7d"]["text"]
     assert shares["status"]["ann"]["factor"] == pytest.approx(0.25, rel=0.01)
 

@@ -79,7 +79,7 @@ def test_it_is_said_when_a_job_ends():
     assert ends["late"] is None
     assert ends["fair"] == pytest.approx(took, rel=0.25)
     assert ends["low"] < ends["expected"] < ends["high"] and ends["expected"] < ends["promised"] * 2
-    assert "  expected " in text and ", promised by " in text and ", fair by " in text
+    assert "Its end is expected " in text and ", promised by " in text and ", fair by " in text
 
 
 def test_a_promise_that_moves_is_said_with_the_reason():

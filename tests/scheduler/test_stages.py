@@ -58,7 +58,8 @@ async def test_a_stage_counts_its_tasks(c, s, a):
             held = c.map(wait_for, ["go"] * 2, pure=False)
         await counted(plugin, "features", 5)
         assert await stage_of(c) == {"name": "features", "tasks": 5, "done": 3}
-        assert "stage features: 3 of 5 tasks" in (await slaq.explain("a", client=c))["text"]
+        said = (await slaq.explain("a", client=c))["text"]
+        assert "Of stage features, 3 of 5 tasks are done" in said
         assert "features 3/5" in (await slaq.status(c))._repr_html_()
         assert {s.tasks[f.key].annotations["slaq_stage"] for f in held} == {"features"}
         assert all(plugin.pools.tracker.job_of(f.key) == "a" for f in held)
