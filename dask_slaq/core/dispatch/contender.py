@@ -33,7 +33,7 @@ class Group:
         """Return whether tasks that use this number of `threads` may start."""
         if self.most == math.inf:
             return True
-        promised = sum(pool.promised for pool in self.pools)
+        promised: int = sum(pool.promised for pool in self.pools)
         return self.running + promised + threads <= self.most
 
     def supplies(self, needs: Iterable[tuple[str, float]]) -> bool:

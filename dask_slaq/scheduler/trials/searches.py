@@ -108,7 +108,7 @@ class Search:
         self.bound: int | None = None
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
         self.turns: dict[str, Turns] = {}  # of the last choice, by worker
-        # Trials that were to go on by the choice before, and until when that is expected to be told.
+        # Trials that were to go on by the choice before, and when that should have been told.
         self.revoked: dict[str, tuple[int, float]] = {}
         self.unreported = Unreported()
         self.before = ""  # last block of its name, and rows of the models of that, once needed
@@ -1092,7 +1092,8 @@ class Searches:
         total = sum(room.threads for room in rooms.values())
         # Where other tasks are, threads are given up last: they come back there last. Threads that
         # are used are given up last, too.
-        for used, address in product((True, False), sorted(rooms, key=lambda a: (-rooms[a].threads, a))):
+        ranked = sorted(rooms, key=lambda a: (-rooms[a].threads, a))
+        for used, address in product((True, False), ranked):
             over, room = total - due, rooms[address]
             if over <= 0:
                 break

@@ -1,4 +1,4 @@
-"""The limits of an owner hold for the models of its searches: those that train, and what they hold."""
+"""Limits of an owner hold for the models of its searches: those that train, and what they hold."""
 
 from __future__ import annotations
 
