@@ -108,6 +108,7 @@ class Search:
         self.bound: int | None = None
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
         self.turns: dict[str, Turns] = {}  # of the last choice, by worker
+        self.left: set[Any] = set()  # trials that gave up their thread themselves, and take no turn
         # Trials that were to go on by the choice before, and when that should have been told.
         self.revoked: dict[str, tuple[int, float]] = {}
         self.unreported = Unreported()
@@ -174,7 +175,7 @@ class Search:
         found = {worker: n for worker, (n, _) in self.revoked.items()}
         for worker, turns in self.turns.items():
             alive = self.trials.alive
-            some = [alive[key] for key in turns.order if key in alive]
+            some = [alive[key] for key in turns.order if key in alive and key not in self.left]
             some = [t for t in some if t.worker == worker and not (t.away or t.silent)]
             due = min(turns.width, len(some)) - sum(not trial.waits for trial in some)
             if due > found.get(worker, 0):
@@ -669,6 +670,10 @@ class Searches:
         added = search.trials.report(trial, losses, computed, steps, others)
         trial.waited += waited
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
+        if what == "left":
+            search.left.add(key)
+        elif what != "keeps":
+            search.left.discard(key)
         tracker.charge_part(pool, ts, computed, None if rests else at)
         done = self._engine.jobs[pool.name].iteration
         for more in filter(None, added):
@@ -701,6 +706,7 @@ class Searches:
         trial = None if search is None else search.trials.alive.get(key)
         if search is not None and trial is not None:
             trial.waits = True
+            search.left.add(key)
             search.pool.waiting = search.trials.waiting
             search.promise()
 
@@ -788,6 +794,7 @@ class Searches:
             search.cut_off.discard(key)
         elif start == "processing":
             search.begun.pop(key, None)
+            search.left.discard(key)
             outcome = _OUTCOMES.get(finish, "")
             error = str(self._scheduler.tasks[key].exception_text or "") if outcome else ""
             if key in search.trials.alive:
@@ -924,6 +931,9 @@ class Searches:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
                 needs = Kind(None, tuple((ts.resource_restrictions or {}).items()))
+                group = search.pool.group
+                if group is not None and not group.supplies(needs.resources or ()):
+                    some = set()
                 allowed[key] = [ws.address for ws in some if needs.allows(ws)]
         return allowed
 
