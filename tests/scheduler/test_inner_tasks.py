@@ -1,4 +1,4 @@
-"""Tasks that tasks submit belong to the job of these, and are within its owner's limits."""
+"""Tasks that tasks submit belong to their job or search, and are within the limits of its owner."""
 
 from __future__ import annotations
 
@@ -148,9 +148,7 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
 
 
 @with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
-async def test_no_client_gets_into_a_job_by_the_name_of_a_task_that_does_not_run(
-    c, s, plugin, a, b
-):
+async def test_only_a_task_that_runs_submits_tasks(c, s, plugin, a, b):
     async with slaq.job("of ann", owner="ann", client=c):
         done = c.submit(leaf, 1, key="done")
         await done

@@ -1,4 +1,7 @@
-"""Which job a task belongs to: the one in whose block it was submitted, by its annotations."""
+"""Which job a task belongs to: the one in whose block it was submitted, by its annotations.
+
+What a task submits outside of any block belongs to the job of that task.
+"""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ class Search:
         self.elsewhere: dict[Any, str] = {}
         self.unknown: dict[Any, str] = {}
         self.turns: dict[str, Turns] = {}  # of the last choice, by worker
-        # Trials that were to go on by the choice before, and when that is expected to be told.
+        self.left: set[Any] = set()  # trials that gave up their thread themselves, and take no turn
+        # Trials that were to go on by the choice before, and when that should have been told.
         self.revoked: dict[str, tuple[int, float]] = {}
         self.unreported = Unreported()
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
@@ -185,7 +186,7 @@ class Search:
         found = {worker: n for worker, (n, _) in self.revoked.items()}
         for worker, turns in self.turns.items():
             alive = self.trials.alive
-            some = [alive[key] for key in turns.order if key in alive]
+            some = [alive[key] for key in turns.order if key in alive and key not in self.left]
             some = [t for t in some if t.worker == worker and not (t.away or t.silent)]
             due = min(turns.width, len(some)) - sum(not trial.waits for trial in some)
             if due > found.get(worker, 0):
@@ -811,6 +812,10 @@ class Searches:
         added = search.trials.report(trial, losses, computed, steps, others)
         trial.waited += waited
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
+        if what == "left":
+            search.left.add(key)
+        elif what != "keeps":
+            search.left.discard(key)
         tracker.charge_part(pool, ts, computed, None if rests else at)
         done = self._engine.jobs[pool.name].iteration
         for more in filter(None, added):
@@ -843,6 +848,7 @@ class Searches:
         trial = None if search is None else search.trials.alive.get(key)
         if search is not None and trial is not None:
             trial.waits = True
+            search.left.add(key)
             search.pool.waiting = search.trials.waiting
             search.promise()
 
@@ -934,6 +940,7 @@ class Searches:
             search.cut_off.discard(key)
         elif start == "processing":
             search.begun.pop(key, None)
+            search.left.discard(key)
             outcome = _OUTCOMES.get(finish, "")
             error = str(self._scheduler.tasks[key].exception_text or "") if outcome else ""
             if key in search.trials.alive:
@@ -1106,6 +1113,9 @@ class Searches:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
                 needs = Kind(None, tuple((ts.resource_restrictions or {}).items()))
+                group = search.pool.group
+                if group is not None and not group.supplies(needs.resources or ()):
+                    some = set()
                 allowed[key] = [ws.address for ws in some if needs.allows(ws)]
         return allowed
 
@@ -1281,9 +1291,8 @@ class Searches:
         total = sum(room.threads for room in rooms.values())
         # Where other tasks are, threads are given up last: they come back there last. Threads that
         # are used are given up last, too.
-        for used, address in product(
-            (True, False), sorted(rooms, key=lambda a: (-rooms[a].threads, a))
-        ):
+        ranked = sorted(rooms, key=lambda a: (-rooms[a].threads, a))
+        for used, address in product((True, False), ranked):
             over, room = total - due, rooms[address]
             if over <= 0:
                 break

@@ -1,4 +1,4 @@
-"""The limits of an owner hold for the models of its searches, and for what they hold."""
+"""Limits of an owner hold for the models of its searches: those that train, and what they hold."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from distributed import worker_client
 from driving import until, with_plugin
 
 import dask_slaq as slaq
@@ -94,3 +95,20 @@ async def test_models_hold_no_more_of_a_resource_than_the_limit_while_they_wait_
         await until(lambda: not plugin.jobs.reports)
     watching.cancel()
     assert max(held) == Steps.most == 2
+
+
+@with_plugin(GPUS, owners={"ann": {"max-threads": 1}}, config=VALIDATED)
+async def test_tasks_of_models_that_report_without_a_thread_are_not_kept_from_theirs(
+    c, s, plugin, a, b
+):
+    def train(p):
+        for k in range(3):
+            with worker_client() as client:
+                slaq.report(p + 1 / (k + 1))  # it has left its thread, and takes no turn
+                client.gather(client.map(Steps.make, [0.02] * 3, pure=False))
+        return p
+
+    async with slaq.search("grid", owner="ann", steps=3, client=c) as search:
+        futures = search.map(train, range(4), pure=False)
+        assert await asyncio.wait_for(c.gather(futures), 60) == list(range(4))
+    assert Steps.most == 1
