@@ -651,17 +651,17 @@ async def test_a_graph_leaves_its_annotations_with_the_latest_computation(c, s, 
 
     heard = []
     s.add_plugin(Hears(), name="hears")
-    busy = c.submit(wait_for, "go", key="busy")
+    (busy,) = c.map(wait_for, ["go"])
     await until(lambda: heard)
     for mine in ("first", "second"):
         with dask.annotate(mine=mine):
             # Also of tasks that are known already, which keep the annotations of the first time.
-            c.submit(wait_for, "go", key="busy")
-            await until(lambda n=len(heard): len(heard) > n)
+            c.map(wait_for, ["go"])
+            await until(lambda mine=mine: mine in heard)
     await Event("go").set()
     await busy
     assert heard[1:] == ["first", "second"]
-    assert "mine" not in (s.tasks["busy"].annotations or {})
+    assert "mine" not in (s.tasks[busy.key].annotations or {})
 
 
 @pytest.mark.slow
