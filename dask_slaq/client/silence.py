@@ -33,7 +33,8 @@ CAUSES = {
     "known of their models, and they ran as under plain Dask: %(remedy)s",
     "empty": "search %(job)r: no task was submitted in its block. Tasks belong to the search in "
     "whose block they are submitted or computed, wherever they were built: call client.map, "
-    "client.compute or dask.compute inside of it",
+    "client.compute or dask.compute inside of it. What client.submit has submitted before is not "
+    "submitted again while its future is held, unless with pure=False",
     "known": "search %(job)r: %(n)s tasks %(tasks)r were submitted before, outside of a search or "
     "long ago: they are not computed again, and nothing is known of their models. To train these "
     "in the search, pass pure=False to map or submit, or drop the futures of before",

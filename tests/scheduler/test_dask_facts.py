@@ -660,6 +660,27 @@ async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c
     assert 0 < ws.memory.optimistic <= ws.memory.process
 
 
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_graph_leaves_its_annotations_with_the_latest_computation(c, s, a):
+    class Hears(SchedulerPlugin):
+        def update_graph(self, scheduler, **kwargs):
+            heard.append(scheduler.computations[-1].annotations.get("mine"))
+
+    heard = []
+    s.add_plugin(Hears(), name="hears")
+    (busy,) = c.map(wait_for, ["go"])
+    await until(lambda: heard)
+    for mine in ("first", "second"):
+        with dask.annotate(mine=mine):
+            # Also of tasks that are known already, which keep the annotations of the first time.
+            c.map(wait_for, ["go"])
+            await until(lambda mine=mine: mine in heard)
+    await Event("go").set()
+    await busy
+    assert heard[1:] == ["first", "second"]
+    assert "mine" not in (s.tasks[busy.key].annotations or {})
+
+
 @pytest.mark.slow
 @gen_cluster(client=True, nthreads=[])
 async def test_a_nanny_tells_the_scheduler_that_it_restarts_a_worker_for_its_memory(c, s):

@@ -109,8 +109,9 @@ class Search:
         self.bound: int | None = None
         self.seen: tuple[int | None, int, int] = (None, 0, 0)  # by which it was computed
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
-        # Models submitted in its block that train by an earlier submission, and the block of that,
-        # empty if it was of no search; and those of which nothing is known, as they ended before.
+        # Models submitted in its block that are computed for others, and the block in which they
+        # were submitted first, empty if that was of no search; and those of which nothing is known,
+        # as they ended before.
         self.elsewhere: dict[Any, str] = {}
         self.unknown: dict[Any, str] = {}
         self.turns: dict[str, Turns] = {}  # of the last choice, by worker
@@ -495,9 +496,14 @@ class Searches:
             ts, name = self._scheduler.tasks.get(key), search.pool.name
             if self.running.get(name) is not search or key not in search.elsewhere:
                 return
-            if ts is not None and ts.state in _OUTCOMES:
+            outcome = "" if ts is None else _OUTCOMES.get(ts.state, "")
+            if outcome and ts is not None and key in search.trials.alive:
+                search.trials.end(key, outcome, str(ts.exception_text or ""))
+                del search.elsewhere[key]
+            elif outcome:
                 self._take_over(search, [key])
             elif ts is None or not ts.who_wants:
+                search.trials.drop(key)
                 del search.elsewhere[key]
             if search.outcome is not None:
                 self._end_if_over(search)
@@ -775,13 +781,21 @@ class Searches:
             for trials, _ in self._interrupted.values():
                 if (left := trials.alive.get(key)) is not None and left.worker == worker:
                     trials.report(left, losses, computed, steps)
-        if ts is None or pool is None or search is None:
+        if ts is None or pool is None:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
             return  # it runs elsewhere by now
         if ts.run_id != run_id:
             return  # it was cancelled, and is wanted again: this is of the run before
         self._desks[worker] = self._comm(worker)
+        if search is None:
+            for other in self.running.values():
+                if other.elsewhere.get(key) in other.runs:  # computed for somebody else
+                    trial = other.trials.at(key, worker, number)
+                    trial.heard, trial.params = monotonic(), params or trial.params
+                    other.trials.report(trial, losses, computed, steps, others)
+                    self._soon.ask()
+            return
         first = search.begun.pop(key, None) is not None
         trial = search.trials.at(key, worker, number)
         trial.heard, trial.silent = monotonic(), False
@@ -922,6 +936,13 @@ class Searches:
         if search is None:
             for other in self.running.values() if finish == "forgotten" else ():
                 self._drop_inherited(other, key)
+            if finish == "processing":
+                ts = self._scheduler.tasks[key]
+                run = (ts.annotations or {}).get("slaq_search")
+                for other in self.running.values() if run is not None else ():
+                    wanted_by = [cs.client_key for cs in ts.who_wants or ()]
+                    if run in other.runs and other.pool.client in wanted_by:
+                        other.elsewhere[key] = run  # its model is computed for somebody else
             self._soon.ask()  # it may leave a thread to trials, or take one
             return
         if pool is not None and self._scheduler.tasks[key] in pool.inner:
@@ -1081,7 +1102,8 @@ class Searches:
         alive = search.trials.alive
         some: list[Any] = list(alive)
         if search.pool.name in self._stopping:
-            some += [ts.key for ts in search.pool.unfinished if ts.key not in alive]
+            unfinished = (ts.key for ts in search.pool.unfinished)
+            some += [key for key in (*unfinished, *search.elsewhere) if key not in alive]
         tasks, client = self._scheduler.tasks, search.pool.client
         known = {key for other in self.running.values() for key in other.elsewhere}
         found = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import copy_context
 
 import pytest
 from distributed import Client, Event, wait
@@ -107,6 +108,34 @@ async def test_what_depends_on_a_model_wants_it(c, s, plugin, a):
         await until(lambda: total.key in s.tasks and len(s.tasks[mine[0].key].who_wants) == 1)
         await Event("go", client=c).set()
         assert await total == sum(RESULTS)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@with_plugin(ONE)
+async def test_models_that_are_computed_for_others_stay_models(c, s, plugin, a, stops):
+    outside = copy_context()
+    async with (
+        another_client(s) as other,
+        slaq.search("mine", client=c, steps=STEPS) as search,
+    ):
+        mine = search.map(train_later, GRID)
+        await until(lambda: len([ts for ts in s.tasks.values() if ts.processing_on]) >= 1)
+        # They have a share, as some tasks are theirs alone.
+        more = [*GRID, {"offset": 4.0}, {"offset": 5.0}]
+        theirs = outside.run(other.map, train_later, more)
+        await until(lambda: len(s.tasks) == len(GRID) + 2)
+        if stops:
+            await search.stop()
+        await Event("go", client=c).set()
+        assert await other.gather(theirs) == [*RESULTS, 4.0, 5.0]
+        assert await c.gather(mine) == RESULTS
+        assert any(
+            b.job.startswith("other:") and b.key in {f.key for f in mine}
+            for b in plugin.pools.bindings
+        )
+        rows = await search.trials()
+        assert {(row["key"], row["state"]) for row in rows} == {(f.key, "done") for f in mine}
+        assert [row["iteration"] for row in rows] == [STEPS] * len(GRID)
 
 
 def key_and_loss(rows):
