@@ -41,19 +41,14 @@ class Group:
     def full(self, threads: float = 1.0) -> Iterator[Group]:
         """Yield the groups in `line` where no tasks that use so many `threads` may start."""
         for group in self.line():
-            if group.running + threads > group.most:
-                yield group
-
-    def has_room(self, threads: float = 1.0) -> bool:
-        """Return whether tasks that use this number of `threads` may start."""
-        group: Group | None = self
-        while group is not None:
             if group.most < math.inf:
                 promised = sum(pool.promised for pool in group.pools)
                 if group.running + promised + threads > group.most:
-                    return False
-            group = group.team
-        return True
+                    yield group
+
+    def has_room(self, threads: float = 1.0) -> bool:
+        """Return whether tasks that use this number of `threads` may start."""
+        return next(self.full(threads), None) is None
 
     def supplies(self, needs: Iterable[tuple[str, float]]) -> bool:
         """Return whether tasks that need amounts of resources may start."""
