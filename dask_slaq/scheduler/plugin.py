@@ -27,12 +27,10 @@ from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin, NotAllowed
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
-from dask_slaq.core.scaling_terms import IN_HOURS
 from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, OUTSIDE
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.by_worth import ByWorth
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
 from dask_slaq.scheduler.host_speeds import HostSpeeds
@@ -65,6 +63,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.activity import Activity
+    from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.recomputed import Recomputed
@@ -132,6 +131,7 @@ class SlaqPlugin(SchedulerPlugin):
     pools: Pools
     audited: deque[dict[str, Any]]
     notices: Notices | None
+    _by_worth: ByWorth | None
 
     def __init__(
         self,
@@ -258,9 +258,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.scaling = Scaling(
             self.pools, self.jobs.reports, chosen.keep_workers, lambda: self.is_active
         )
-        self.by_worth = ByWorth(
-            chosen.scaling or IN_HOURS, self.jobs, self.searches, self.scaling.usable, self.changed
-        )
+        self._by_worth = None
         self.scaling.by_worth = None if chosen.scaling is None else self.by_worth
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
@@ -338,6 +336,18 @@ class SlaqPlugin(SchedulerPlugin):
         known = {"policy": self.settings.policy, "epoch": self.settings.epoch, "proof": True}
         self.scheduler.task_metadata["slaq"] = known
         self.scheduler.task_metadata[AUDIT_TOPIC] = True  # also when it is unregistered
+
+    @property
+    def by_worth(self) -> ByWorth:
+        """What the number of workers is worth; made when it is first asked for."""
+        if self._by_worth is None:
+            from dask_slaq.core.scaling_terms import IN_HOURS
+            from dask_slaq.scheduler.by_worth import ByWorth
+
+            terms = self.settings.scaling or IN_HOURS
+            usable = self.scaling.usable
+            self._by_worth = ByWorth(terms, self.jobs, self.searches, usable, self.changed)
+        return self._by_worth
 
     @property
     def registered(self) -> bool:
@@ -451,7 +461,8 @@ class SlaqPlugin(SchedulerPlugin):
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
         self.speeds.learn(monotonic())
-        self.by_worth.check()
+        if self._by_worth is not None:
+            self._by_worth.check()
         self.reallocate()
         self.jobs.record()
         self.host_speeds.write()
