@@ -103,7 +103,8 @@ async def test_few_enough_wait_also_where_all_tasks_are_on_the_worker(c, s, plug
         while not all(future.done() for future in futures):
             most = max(most, trials.waiting)
             await asyncio.sleep(0.005)
-    assert 1 <= most <= 4  # some may be on their way
+    # Some may be on their way, and one that takes over goes on after the other one waits.
+    assert 1 <= most <= 5
 
 
 @small_worker(policy="fair", epoch="50ms")
