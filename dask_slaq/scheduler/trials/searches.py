@@ -24,7 +24,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import Kind
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, shown
+from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, is_whole, shown
 from dask_slaq.core.trials import (
     EXPLORE,
     MANY,
@@ -108,6 +108,7 @@ class Search:
         # as they ended before.
         self.elsewhere: dict[Any, str] = {}
         self.unknown: dict[Any, str] = {}
+        self.marked = 0  # number of the last mark of its client
         self.unreported = Unreported()
         self.before = ""  # last block of its name
 
@@ -322,6 +323,7 @@ class Searches:
         """Let a running search go on in another block, which is of another client now."""
         search = kept.search
         search.run, search.runs, search.outcome = run, [run, *search.runs], None
+        search.marked = 0
         if search.trials.settings.maximize == settings.maximize:
             search.trials.settings = settings
         self.kept.hand_over(kept, search)
@@ -461,6 +463,16 @@ class Searches:
             self._tell_client(name, SILENT, job=name, why="known", **about)
         elif is_empty and not search.elsewhere:
             self._tell_client(name, SILENT, job=name, why="empty")
+
+    def mark(self, name: str, number: int) -> None:
+        """Record that what its client had submitted before the mark of this number is known."""
+        if (search := self.running.get(name)) is not None:
+            search.marked = number
+
+    def has_mark(self, run: str, number: Any) -> bool:
+        """Return whether a running search has a mark, if one is asked for."""
+        search = next((s for s in self.running.values() if s.run == run), None)
+        return search is None or not is_whole(number, 1) or search.marked >= number
 
     def is_open(self, run: str) -> bool:
         """Return whether the block `run` of a search was not left yet."""
