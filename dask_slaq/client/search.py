@@ -66,6 +66,7 @@ class Search(Job):
     _files: Mapping[str, str] = MappingProxyType({})  # annotation of the folder of states
     _callbacks: Iterable[Callback] = ()
     _follower: Follower | None = None
+    _marks = 0  # number of requests
 
     def __init__(
         self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
@@ -309,7 +310,7 @@ class Search(Job):
         }
 
         async def ask() -> Any:
-            return await request(client, "slaq_train_on", run=self._run, **asked)
+            return await request(client, "slaq_train_on", run=self._run, **asked, **self._mark())
 
         async def ask_and_submit() -> Any:
             return submit_again(client, await ask(), annotations, changes)
@@ -348,10 +349,19 @@ class Search(Job):
         """Raise SlaqError: the tasks of a search call `report` themselves."""
         raise SlaqError(f"the tasks of search {self.name!r} call dask_slaq.report(loss) themselves")
 
+    def _mark(self) -> dict[str, int]:
+        """Mark the stream of the client: what was submitted is known before a request is answered.
+
+        Requests have a connection of their own, and overtake graphs.
+        """
+        self._marks += 1
+        marked = self.is_open and self._say("slaq-mark", number=self._marks)
+        return {"mark": self._marks} if marked else {}
+
     async def _trials(self, client: Client, curves: bool) -> list[dict[str, Any]]:
         if self._plain:
             return []
-        told = await request(client, "slaq_trials", run=self._run, curves=curves)
+        told = await request(client, "slaq_trials", run=self._run, curves=curves, **self._mark())
         return read_rows(told, self._given)
 
     def _enter(self, client: Client) -> Search:

@@ -71,6 +71,7 @@ MESSAGES = {
     "trial": "trial",
     "enter": "begin of a block",
     "leave": "end of a block",
+    "mark": "mark",
 }
 
 
@@ -286,8 +287,12 @@ class Messages:
         jobs.owned(name, sender.comm, run)
         return self.plugin.job_states.of(jobs.owner[name], name)
 
-    def trials(self, run: Any, curves: Any = False) -> list[dict[str, Any]]:
-        """Return the trials of a search by the identifier of its block; see `Search.trials`."""
+    async def trials(self, run: Any, curves: Any = False, mark: Any = None) -> list[dict[str, Any]]:
+        """Return the trials of a search by the identifier of its block; see `Search.trials`.
+
+        They are those that its client submitted before a mark.
+        """
+        await self.waiting.until(lambda: self.plugin.searches.has_mark(run, mark))
         return self.plugin.searches.trials(run, curves=bool(curves))
 
     def events(self, run: Any, after: Any = 0) -> dict[str, Any]:
@@ -301,12 +306,15 @@ class Messages:
         rows, settings = self.plugin.searches.table(str(search), curves=False)
         return {"rows": rows, "maximize": settings is not None and settings.maximize}
 
-    def train_on(self, run: Any, keys: Any, best: Any, steps: Any) -> list[dict[str, Any]]:
+    async def train_on(
+        self, run: Any, keys: Any, best: Any, steps: Any, mark: Any = None
+    ) -> list[dict[str, Any]]:
         """Return tasks of a search, by the identifier of its block; see `Searches.train_on`."""
         if not (is_whole(steps, 1) and (best is None or is_whole(best, 1))):
             raise InvalidSetting(f"best and steps are numbers >= 1, not {shown((best, steps))}")
         if keys is not None and not isinstance(keys, list | tuple):
             raise InvalidSetting(f"keys must be a list of keys, not {shown(keys)}")
+        await self.waiting.until(lambda: self.plugin.searches.has_mark(run, mark))
         return self.plugin.searches.train_on(run, keys, best, steps)
 
     async def left(self, run: Any) -> None:
@@ -488,6 +496,15 @@ class Messages:
         """Record that what the client sends from now on is sent while a block is open."""
         self.plugin.jobs.owned(job, sender.comm, run)
         self.plugin.jobs.entered[job] = time()
+
+    def mark(
+        self, sender: Sender, /, job: Any = None, run: Any = None, number: Any = None, **_: Any
+    ) -> None:
+        """Record how far the stream of a search's client was read; see `trials`."""
+        self.plugin.jobs.owned(job, sender.comm, run)
+        if not is_whole(number, 1):
+            raise InvalidSetting(f"a mark is a number >= 1, not {shown(number)}")
+        self.plugin.searches.mark(job, number)
 
     def leave(
         self, sender: Sender, /, job: Any = None, run: Any = None, failed: Any = False, **_: Any

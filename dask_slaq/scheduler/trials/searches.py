@@ -25,7 +25,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import Kind
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, shown
+from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, is_whole, shown
 from dask_slaq.core.trials import (
     EXPLORE,
     MANY,
@@ -118,6 +118,7 @@ class Search:
         self.left: set[Any] = set()  # trials that gave up their thread themselves, and take no turn
         # Trials that were to go on by the choice before, and when that should have been told.
         self.revoked: dict[str, tuple[int, float]] = {}
+        self.marked = 0  # number of the last mark of its client
         self.unreported = Unreported()
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
         self.before = ""  # last block of its name
@@ -411,6 +412,7 @@ class Searches:
         """Let a running search go on in another block, which is of another client now."""
         search = kept.search
         search.run, search.runs, search.outcome = run, [run, *search.runs], None
+        search.marked = 0
         if search.trials.settings.maximize == settings.maximize:
             search.trials.settings = settings
         self.kept.hand_over(kept, search)
@@ -550,6 +552,16 @@ class Searches:
             self._tell_client(name, SILENT, job=name, why="known", **about)
         elif is_empty and not search.elsewhere:
             self._tell_client(name, SILENT, job=name, why="empty")
+
+    def mark(self, name: str, number: int) -> None:
+        """Record that what its client had submitted before the mark of this number is known."""
+        if (search := self.running.get(name)) is not None:
+            search.marked = number
+
+    def has_mark(self, run: str, number: Any) -> bool:
+        """Return whether a running search has a mark, if one is asked for."""
+        search = next((s for s in self.running.values() if s.run == run), None)
+        return search is None or not is_whole(number, 1) or search.marked >= number
 
     def is_open(self, run: str) -> bool:
         """Return whether the block `run` of a search was not left yet."""

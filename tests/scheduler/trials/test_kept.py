@@ -74,6 +74,7 @@ async def test_callbacks_of_a_new_program_are_told_what_happens_from_then_on(c, 
     before, events = [], []
     await begin(s, plugin, callbacks=before.append)
     known = plugin.searches.running["grid"]
+    await until(lambda: [trial.step for trial in known.trials] == [3, 3])  # both wait for `GO`
     search = slaq.search("grid", client=c, steps=STEPS, reattach=True, callbacks=events.append)
     async with search:
         reported = {trial.key: trial.step for trial in known.trials}
