@@ -76,7 +76,9 @@ def sender_of_message() -> Sender | None:
             known = frame.f_locals
             names = known["extra"]
             client, worker = _text(names.get("client")), _text(names.get("worker"))
-            return Sender(client, worker, known["comm"], known["msg"].get("submitting_task"))
+            message = known.get("msg")
+            submitter = message.get("submitting_task") if isinstance(message, dict) else None
+            return Sender(client, worker, known["comm"], submitter)
         frame = frame.f_back
     return None
 

@@ -81,7 +81,7 @@ def usage(found):
 )
 @with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
 async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree):
-    async with slaq.job("of bob", owner="bob", client=c), slaq.job("of ann", owner="ann", client=c):
+    async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
         with tasks_of("of ann"):
             futures = c.map(tree, [8, 8], pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [28, 28]
@@ -137,6 +137,7 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
         return p
 
     async with slaq.search("grid", owner="ann", steps=3, client=c) as search:
+        plugin.jobs._know(c.id, "bob")  # who has the same client here, and opens a job after her
         futures = search.map(train, [1, 2, 3])
         assert await asyncio.wait_for(c.gather(futures), 60) == [1, 2, 3]
         trials = await search.trials()
