@@ -50,6 +50,7 @@ MESSAGES = {
     "slaq-kind": {"job": "a", "kind": "eves"},
     "slaq-enter": {"job": "a"},
     "slaq-leave": {"job": "a", "failed": True, "outcome": "failed"},
+    "slaq-mark": {"job": "a", "number": 5},
     "slaq-trial": {"key": "x", "what": "waits", "losses": [1.0], "computed": 1e6, "waited": 0.0},
     "slaq-prove": {"proof": "x" * 32},
 }
