@@ -75,7 +75,7 @@ LEAST = 2
 #: What Dask tells of a client just before it drops what the client wants.
 LEAVES = "remove-client"
 #: Seconds in which a worker is expected to tell that a model has gone on.
-IN_FLIGHT = 0.1
+IN_FLIGHT = 0.25
 #: Part of a worker's memory above which the state of a model is large.
 LARGE = 0.02
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
