@@ -43,6 +43,7 @@ REQUESTS = {
     "slaq_workers": {},
     "slaq_models": {"search": "a"},
     "slaq_events": {"run": "x", "after": 0},
+    "slaq_whatif": {"workers": 4},
 }
 MESSAGES = {
     "slaq-report": {"job": "a", "loss": -1e6},
