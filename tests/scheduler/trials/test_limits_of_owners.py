@@ -34,10 +34,11 @@ class Steps:
             cls.now -= 1
 
     @classmethod
-    def keep(cls, limit):
-        """Whether a limit held, and was reached. A late message may let one more make a step."""
+    def check(cls, limit):
+        """Check that a limit held, and was reached. A late message may let one more make a step."""
         above = sum(now > limit for now in cls.begun)
-        return above <= 0.05 * len(cls.begun) and limit <= max(cls.begun) <= limit + 1
+        assert limit <= max(cls.begun) <= limit + 1
+        assert above <= 0.05 * len(cls.begun), (above, len(cls.begun))
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +68,7 @@ async def test_no_more_models_train_than_the_owner_may_use_threads(
             assert await asyncio.wait_for(c.gather(futures), 60) == list(range(8))
             assert [row["state"] for row in await search.trials()] == ["done"] * 8
         await until(lambda: not plugin.jobs.reports)
-    assert Steps.keep(2)
+    Steps.check(2)
 
 
 @with_plugin(GPUS, owners={"ann": {"max-threads": 3}}, config=VALIDATED)
@@ -81,7 +82,7 @@ async def test_searches_and_jobs_of_an_owner_are_within_its_limit_together(c, s,
             await c.gather(c.map(Steps.make, [0.1] * 10, pure=False))
 
     await asyncio.wait_for(asyncio.gather(search("one"), search("two"), job()), 60)
-    assert Steps.keep(3)
+    Steps.check(3)
 
 
 @with_plugin(GPUS, owners={"ann": {"max-resources": {"GPU": 2}}, "bob": {}}, config=VALIDATED)
@@ -103,7 +104,8 @@ async def test_models_hold_no_more_of_a_resource_than_the_limit_while_they_wait_
             assert await asyncio.wait_for(c.gather(futures), 60) == list(range(8))
         await until(lambda: not plugin.jobs.reports)
     watching.cancel()
-    assert max(held) == 2 and Steps.keep(2)
+    assert max(held) == 2
+    Steps.check(2)
 
 
 @with_plugin(GPUS, owners={"ann": {"max-threads": 1}}, config=VALIDATED)
@@ -120,4 +122,4 @@ async def test_tasks_of_models_that_report_without_a_thread_are_not_kept_from_th
     async with slaq.search("grid", owner="ann", steps=3, client=c) as search:
         futures = search.map(train, range(4), pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == list(range(4))
-    assert Steps.keep(1)
+    Steps.check(1)
