@@ -1,0 +1,93 @@
+"""Searches under workers by worth: workers come for models, and go as these end."""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks import virtual
+from benchmarks.autoscale.elastic import Elastic
+from benchmarks.autoscale.running import model
+from distributed.deploy import Adaptive
+from driving import TWO, on_virtual_clock, until, with_plugin
+from moving import STEPS, begin, check
+
+import dask_slaq as slaq
+
+TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
+
+
+def only_one(plugin):
+    """Let one worker be enough."""
+    plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+
+
+@with_plugin(TWO, scaling=TERMS)
+async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b):
+    search, futures = await begin(c, plugin)
+    only_one(plugin)
+    assert s.adaptive_target() == 1
+    (going,) = plugin.by_worth.draining
+    there = {key for key, trial in search.trials.alive.items() if trial.worker == going}
+    assert there and s.workers_to_close(target=1) == []  # they compute
+    await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
+    assert there & search.trials.alive.keys()  # they go on at the other worker
+    await c.retire_workers([going])
+    check(plugin, await c.gather(futures))
+
+
+def train(offset: float) -> str:
+    from distributed import get_worker
+
+    for step in range(1, STEPS + 1):
+        time.sleep(0.01)
+        slaq.report(offset + 1 / step)
+    return get_worker().address
+
+
+@with_plugin(TWO, scaling=TERMS)
+async def test_models_without_states_keep_their_worker_until_they_end(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(train, range(8), pure=False)
+    alive = plugin.searches.running["grid"].trials.alive
+    await until(lambda: {trial.worker for trial in alive.values()} == set(s.workers))
+    only_one(plugin)
+    assert s.adaptive_target() == 1
+    (going,) = plugin.by_worth.draining
+    there = {key for key, trial in alive.items() if trial.worker == going}
+    await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
+    assert there and not there & alive.keys()
+    ran = {future.key: address for future, address in zip(futures, await c.gather(futures))}
+    assert {key for key, address in ran.items() if address == going} >= there
+    await c.retire_workers([going])
+
+
+def test_workers_come_for_models_and_go_as_these_end():
+    models, steps = 8, 20
+
+    async def scenario(client, cluster, plugin):
+        elastic = Elastic(cluster, 10.0, 1)
+        adaptive = Adaptive(elastic, interval=1.0, minimum=0, maximum=8, wait_count=3)
+        counts = []  # of workers and of models that have not ended, by second
+        async with slaq.search("grid", steps=steps, client=client) as search:
+            futures = [
+                client.submit(model, f"m-{i}", search._run, i, steps, 5.0 + i, key=f"m-{i}")
+                for i in range(models)
+            ]
+            while not all(future.done() for future in futures):
+                counts.append((len(elastic.observed), sum(not f.done() for f in futures)))
+                await virtual.work(seconds=1.0)
+            trials = await search.trials()
+            found = await client.gather(futures)
+        while elastic.plan:
+            await virtual.work(seconds=1.0)
+        adaptive.stop()
+        await elastic.close()
+        return counts, found, trials, elastic.starts, plugin.scaling.failed
+
+    counts, found, trials, starts, failed = on_virtual_clock(scenario, [], scaling=TERMS)
+    print(counts[::10], starts)
+    assert found == list(range(models)) and not failed
+    assert [trial["iteration"] for trial in trials] == [steps] * models
+    assert {trial["workers"] if "workers" in trial else 1 for trial in trials} == {1}
+    assert max(workers for workers, _ in counts) >= models / 2
+    assert starts <= models
