@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from benchmarks import virtual
@@ -67,27 +68,50 @@ def test_workers_come_for_models_and_go_as_these_end():
     async def scenario(client, cluster, plugin):
         elastic = Elastic(cluster, 10.0, 1)
         adaptive = Adaptive(elastic, interval=1.0, minimum=0, maximum=8, wait_count=3)
-        counts = []  # of workers and of models that have not ended, by second
+        counts = []  # of workers, by the number of models that have not ended
         async with slaq.search("grid", steps=steps, client=client) as search:
             futures = [
                 client.submit(model, f"m-{i}", search._run, i, steps, 5.0 + i, key=f"m-{i}")
                 for i in range(models)
             ]
             while not all(future.done() for future in futures):
-                counts.append((len(elastic.observed), sum(not f.done() for f in futures)))
-                await virtual.work(seconds=1.0)
+                counts.append((sum(not f.done() for f in futures), len(elastic.observed)))
+                await asyncio.sleep(1.0)
             trials = await search.trials()
             found = await client.gather(futures)
-        while elastic.plan:
-            await virtual.work(seconds=1.0)
+        await asyncio.sleep(60.0)
+        counts.append((0, len(elastic.observed)))  # it has the results
+        del futures
+        await asyncio.sleep(60.0)
+        left = len(elastic.plan)
         adaptive.stop()
         await elastic.close()
-        return counts, found, trials, elastic.starts, plugin.scaling.failed
+        assert not plugin.scaling.failed
+        return counts, found, trials, elastic.starts, left
 
-    counts, found, trials, starts, failed = on_virtual_clock(scenario, [], scaling=TERMS)
-    print(counts[::10], starts)
-    assert found == list(range(models)) and not failed
+    counts, found, trials, starts, left = on_virtual_clock(scenario, [], scaling=TERMS)
+    assert found == list(range(models))
     assert [trial["iteration"] for trial in trials] == [steps] * models
-    assert {trial["workers"] if "workers" in trial else 1 for trial in trials} == {1}
-    assert max(workers for workers, _ in counts) >= models / 2
-    assert starts <= models
+    last = dict(counts)  # workers when the next model ended
+    assert last[models] == models and last[0] == 1
+    assert all(workers <= max(n, 1) + 1 for n, workers in last.items()), last
+    assert (starts, left) == (models, 0)
+
+
+def test_dearer_time_of_a_search_asks_for_more_workers():
+    async def scenario(client, cluster, plugin):
+        asked = []
+        for worth in (0.02, 20.0):
+            name = f"grid-{worth:g}"
+            async with slaq.search(name, steps=9, client=client, worth_per_hour=worth) as search:
+                futures = [
+                    client.submit(model, f"{name}-{i}", search._run, i, 9, 5.0, key=f"{name}-{i}")
+                    for i in range(8)
+                ]
+                await asyncio.sleep(20.0)
+                asked.append(plugin.by_worth.advise()["target"])
+                await client.gather(futures)
+        return asked
+
+    cheap, dear = on_virtual_clock(scenario, [1], scaling=TERMS)
+    assert 1 <= cheap < dear == 8
