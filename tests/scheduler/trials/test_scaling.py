@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
-from benchmarks import virtual
-from benchmarks.autoscale.elastic import Elastic
-from benchmarks.autoscale.running import model
 from distributed.deploy import Adaptive
 from driving import TWO, on_virtual_clock, until, with_plugin
 from moving import STEPS, begin, check
 
 import dask_slaq as slaq
+from benchmarks.autoscale.elastic import Elastic
+from benchmarks.autoscale.running import model
 
 TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
 
@@ -57,7 +56,10 @@ async def test_models_without_states_keep_their_worker_until_they_end(c, s, plug
     there = {key for key, trial in alive.items() if trial.worker == going}
     await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
     assert there and not there & alive.keys()
-    ran = {future.key: address for future, address in zip(futures, await c.gather(futures))}
+    ran = {
+        future.key: address
+        for future, address in zip(futures, await c.gather(futures), strict=True)
+    }
     assert {key for key, address in ran.items() if address == going} >= there
     await c.retire_workers([going])
 
