@@ -193,6 +193,15 @@ def test_a_cluster_of_processes_breathes_with_its_work():
         Event("go").wait()
         return n
 
+    def train(offset):
+        step, made = slaq.resume() or (0, [])
+        while step < 5:
+            time.sleep(0.2)
+            step += 1
+            made = [*made, step]
+            slaq.report(offset + 1 / step, state=(step, made))
+        return made
+
     cluster = LocalCluster(
         n_workers=0, processes=True, threads_per_worker=1, dashboard_address=None
     )
@@ -201,14 +210,17 @@ def test_a_cluster_of_processes_breathes_with_its_work():
         scaling = {"price": 0.1, "maximum": 2, "stay": "1s", "start-up": "1s"}
         client.register_plugin(slaq.SlaqPlugin(epoch="200ms", scaling=scaling))
         cluster.adapt(minimum=0, maximum=2, interval="200ms", wait_count=2)
-        with slaq.job("long", client=client):
+        with slaq.job("long", client=client, worth_per_hour=0.1):  # not kept for long
             futures = client.map(number, range(6), pure=False)
             wait(lambda: len(scheduler.workers) == 2)  # the longer they take, the more they may
             Event("go", client=client).set()
             assert client.gather(futures) == list(range(6))
             del futures
         wait(lambda: not scheduler.workers)
-        with slaq.job("again", client=client):
-            assert client.gather(client.map(number, range(3), pure=False)) == list(range(3))
+        with slaq.search("again", client=client, steps=5, worth_per_hour=0.1):
+            futures = client.map(train, range(8), pure=False)
+            assert client.gather(futures) == [list(range(1, 6))] * 8
+            del futures
+        wait(lambda: not scheduler.workers)
         plugin = scheduler.plugins["slaq"]
         assert plugin.failed is None and not plugin.scaling.failed
