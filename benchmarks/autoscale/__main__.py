@@ -22,7 +22,7 @@ from benchmarks.autoscale.running import Way, run
 from benchmarks.common.results import Names, give, json_option
 
 #: Sizes and settings of which the best one counts.
-FIXED = [Way("fixed", n) for n in (4, 6, 8, 12)]
+FIXED = [Way("fixed", n) for n in (1, 2, 4, 6, 8, 12)]
 ADAPTIVE = [
     Way("adaptive", target_duration=seconds, wait_count=wait)
     for seconds, wait in ((5.0, 3), (5.0, 60), (20.0, 60))

@@ -16,7 +16,7 @@ from benchmarks import virtual
 from benchmarks.autoscale.elastic import Elastic
 from benchmarks.autoscale.lists import LISTS, THREADS, Person
 
-__all__ = ["MAXIMUM", "PRICE", "START_UP", "Way", "run"]
+__all__ = ["MAXIMUM", "PRICE", "START_UP", "Way", "model", "run"]
 
 #: Seconds until a worker that is asked for computes; most workers; price of one for an hour.
 START_UP, MAXIMUM, PRICE = 30.0, 16, 0.10
@@ -170,14 +170,14 @@ async def _search(
 
     async with slaq.search(name, steps=steps, client=client, **given) as search:
         futures = [
-            client.submit(_model, f"{name}-{i}", search._run, i, steps, seconds, key=f"{name}-{i}")
+            client.submit(model, f"{name}-{i}", search._run, i, steps, seconds, key=f"{name}-{i}")
             for i in range(models)
         ]
         await client.gather(futures)
     return {}
 
 
-async def _model(key: str, run: str, number: int, steps: int, seconds: float) -> int:
+async def model(key: str, run: str, number: int, steps: int, seconds: float) -> int:
     """Train a model of a search; where no thread can wait, it waits as a coroutine."""
     from distributed import get_worker
     from distributed.worker_state_machine import SecedeEvent

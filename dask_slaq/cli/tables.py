@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from dask_slaq.cli.progress import bars
-from dask_slaq.cli.text import aligned
+from dask_slaq.cli.text import aligned, as_json
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import PastRun
 from dask_slaq.simulation.recorded import RECORDED, LogError, part_of, replay_log
@@ -119,7 +118,7 @@ def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
 
     ``-`` is standard output, on which the text is left out.
     """
-    figures = json.dumps(found, indent=2) + "\n"
+    figures = as_json(found) + "\n"
     if json_file == "-":
         click.echo(figures, nl=False)
         return

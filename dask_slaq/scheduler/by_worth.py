@@ -140,7 +140,9 @@ class ByWorth:
                     wide = min(float(self._usable(pool)), engine.jobs[name].max_share or math.inf)
                 search = self._searches.running.get(name)
                 if search is not None:
-                    left, wide = self._of_search(search, tasks), min(wide or tasks, tasks)
+                    # Each of its models uses a thread, whatever earlier searches had.
+                    most = engine.jobs[name].max_share or math.inf
+                    left, wide = self._of_search(search, tasks), min(float(tasks), most)
                 if pool.paused or not (wide or tasks):
                     continue
                 if math.isnan(left):

@@ -566,7 +566,7 @@ class ScheduledJobs:
             return True
         if not self.engine.traits.holds_tasks:
             return False
-        if self.pools.draining:
+        if self.pools.pools and any(a in self.scheduler.workers for a in self.pools.draining):
             return True
         strict = not self._settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()

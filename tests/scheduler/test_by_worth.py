@@ -181,7 +181,7 @@ def test_a_training_is_asked_for_by_all_its_iterations():
 
 @pytest.mark.slow
 def test_a_cluster_of_processes_breathes_with_its_work():
-    """A short day: it grows for work that is worth it, loses nothing, and shrinks afterwards."""
+    """It grows for work that is worth it, loses nothing, shrinks afterwards, and grows again."""
 
     def wait(condition):
         deadline = time.monotonic() + PATIENCE
@@ -189,31 +189,38 @@ def test_a_cluster_of_processes_breathes_with_its_work():
             assert time.monotonic() < deadline, len(scheduler.workers)
             time.sleep(0.02)
 
-    def nap(seconds):
-        time.sleep(seconds)
-        return seconds
+    def number(n):
+        Event("go").wait()
+        return n
+
+    def train(offset):
+        step, made = slaq.resume() or (0, [])
+        while step < 5:
+            time.sleep(0.2)
+            step += 1
+            made = [*made, step]
+            slaq.report(offset + 1 / step, state=(step, made))
+        return made
 
     cluster = LocalCluster(
         n_workers=0, processes=True, threads_per_worker=1, dashboard_address=None
     )
     with cluster, cluster.get_client() as client:
         scheduler = cluster.scheduler
-        scaling = {"price": 0.1, "maximum": 3, "stay": "1s", "start-up": "1s"}
+        scaling = {"price": 0.1, "maximum": 2, "stay": "1s", "start-up": "1s"}
         client.register_plugin(slaq.SlaqPlugin(epoch="200ms", scaling=scaling))
-        cluster.adapt(minimum=0, maximum=3, interval="200ms", wait_count=2)
-        with slaq.job("first", client=client):
-            assert sum(client.gather(client.map(nap, [0.1] * 5, pure=False))) == pytest.approx(0.5)
-        most = 0
-        with slaq.job("long", client=client):
-            futures = client.map(nap, [0.5] * 60, pure=False)
-            while not all(future.done() for future in futures):
-                most = max(most, len(scheduler.workers))
-                time.sleep(0.05)
-            assert sum(client.gather(futures)) == pytest.approx(30.0)
+        cluster.adapt(minimum=0, maximum=2, interval="200ms", wait_count=2)
+        with slaq.job("long", client=client, worth_per_hour=0.1):  # not kept for long
+            futures = client.map(number, range(6), pure=False)
+            wait(lambda: len(scheduler.workers) == 2)  # the longer they take, the more they may
+            Event("go", client=client).set()
+            assert client.gather(futures) == list(range(6))
             del futures
-        assert most == 3
         wait(lambda: not scheduler.workers)
-        with slaq.job("again", client=client):
-            assert client.gather(client.map(nap, [0.01] * 3, pure=False)) == [0.01] * 3
+        with slaq.search("again", client=client, steps=5, worth_per_hour=0.1):
+            futures = client.map(train, range(8), pure=False)
+            assert client.gather(futures) == [list(range(1, 6))] * 8
+            del futures
+        wait(lambda: not scheduler.workers)
         plugin = scheduler.plugins["slaq"]
         assert plugin.failed is None and not plugin.scaling.failed

@@ -11,8 +11,6 @@ __all__ = ["Levels", "seconds_to_keep"]
 
 #: Pauses that are remembered, and how many of them the rule without any experience counts for.
 REMEMBERED, PRIOR = 64, 4
-#: Seconds for which it is remembered that a worker was missed.
-MEMORY = 900.0
 
 
 def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -> float:
@@ -51,17 +49,17 @@ def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -
 class Levels:
     """Number of workers to have, from the number that pays now and what each would be of use.
 
-    Level `k` is wanted while at least `k` workers pay. A level that is not there is asked for, too,
-    once it has been missed for as much as it costs: short work that comes again and again never
-    pays for a worker by itself. A level stays for a while from when it was asked for, and for as
-    long as it pays to keep a worker that may be wanted again.
+    Level `k` is wanted while at least `k` workers pay. Short work that comes again and again never
+    pays for a worker by itself: a level that is not there is asked for, too, once its lack has cost
+    more than it would have, by what it costs to get. A level stays for a while from when it was
+    asked for, and for as long as it pays to keep a worker that may be wanted again.
     """
 
     def __init__(self) -> None:
         self._wanted: list[float] = []  # when each level was last wanted
         self._asked: list[float] = []  # when it was first asked for since it was last given up
         self._idle: list[bool] = []  # whether it has been without work since
-        self._missed: list[float] = []  # what its lack has cost, in seconds of a worker
+        self._missed: list[float] = []  # what its lack has cost beyond it, in worker-seconds
         self._use: list[float] = []  # what it was worth per second when last wanted, in workers
         self._pauses: deque[float] = deque(maxlen=REMEMBERED)
         self._last: float | None = None
@@ -110,9 +108,9 @@ class Levels:
     def _miss(self, use: Sequence[float], now: float, held: int, cost: float) -> int:
         """Return the highest level that has been missed for what it costs."""
         elapsed, self._last = 0.0 if self._last is None else now - self._last, now
-        fades = float(np.exp(-elapsed / MEMORY))
         self._missed += [0.0] * (len(use) - len(self._missed))
         for k in range(held, len(self._missed)):
-            gained = use[k] * elapsed if k < len(use) else 0.0
-            self._missed[k] = self._missed[k] * fades + gained
+            # If it were there, it would cost a second of a worker each second, in pauses as well.
+            gained = (use[k] if k < len(use) else 0.0) - 1.0
+            self._missed[k] = max(self._missed[k] + gained * elapsed, 0.0)
         return max((k + 1 for k in range(held, len(use)) if self._missed[k] >= cost), default=0)

@@ -55,7 +55,7 @@ def test_a_worker_that_is_missed_again_and_again_is_asked_for_at_last():
     levels, asked = Levels(), []
     for second in range(600):
         busy = second % 60 < 12  # too short for a worker that comes after 30 s
-        use = [1.0, 5.0 * busy, 0.2 * busy]
+        use = [1.0, 9.0 * busy, 0.2 * busy]
         pays = 2 if busy and asked[-31:-30] == [2] else 1  # once it is there
         asked.append(levels.update(pays, float(second), use=use, start_up=30.0, stay=60.0))
     assert asked[:15] == [1] * 15
@@ -68,3 +68,11 @@ def test_what_is_missed_is_forgotten():
         use = [1.0, 1.0 if second % 3600 < 60 else 0.0]
         target = levels.update(1, float(second), use=use, start_up=30.0, stay=60.0)
         assert target == 1
+
+
+def test_a_worker_that_would_mostly_be_idle_is_not_asked_for():
+    levels = Levels()
+    for second in range(36000):
+        busy = second % 120 < 20  # worth 50 seconds of it, of the 120 that it would cost
+        use = [1.0, 2.5 * busy]
+        assert levels.update(1, float(second), use=use, start_up=30.0, stay=60.0) == 1

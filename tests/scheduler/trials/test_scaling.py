@@ -1,0 +1,119 @@
+"""Searches under workers by worth: workers come for models, and go as these end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from distributed.deploy import Adaptive
+from driving import TWO, on_virtual_clock, until, with_plugin
+from moving import STEPS, begin, check
+
+import dask_slaq as slaq
+from benchmarks.autoscale.elastic import Elastic
+from benchmarks.autoscale.running import model
+
+TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
+
+
+def only_one(plugin):
+    """Let one worker be enough."""
+    plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+
+
+@with_plugin(TWO, scaling=TERMS)
+async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b):
+    search, futures = await begin(c, plugin)
+    only_one(plugin)
+    assert s.adaptive_target() == 1
+    (going,) = plugin.by_worth.draining
+    there = {key for key, trial in search.trials.alive.items() if trial.worker == going}
+    assert there and s.workers_to_close(target=1) == []  # they compute
+    await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
+    assert there & search.trials.alive.keys()  # they go on at the other worker
+    await c.retire_workers([going])
+    check(plugin, await c.gather(futures))
+
+
+def train(offset: float) -> str:
+    from distributed import get_worker
+
+    for step in range(1, STEPS + 1):
+        time.sleep(0.01)
+        slaq.report(offset + 1 / step)
+    return get_worker().address
+
+
+@with_plugin(TWO, scaling=TERMS)
+async def test_models_without_states_keep_their_worker_until_they_end(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(train, range(8), pure=False)
+    alive = plugin.searches.running["grid"].trials.alive
+    await until(lambda: {trial.worker for trial in alive.values()} == set(s.workers))
+    only_one(plugin)
+    assert s.adaptive_target() == 1
+    (going,) = plugin.by_worth.draining
+    there = {key for key, trial in alive.items() if trial.worker == going}
+    await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
+    assert there and not there & alive.keys()
+    ran = {
+        future.key: address
+        for future, address in zip(futures, await c.gather(futures), strict=True)
+    }
+    assert {key for key, address in ran.items() if address == going} >= there
+    await c.retire_workers([going])
+
+
+def test_workers_come_for_models_and_go_as_these_end():
+    models, steps = 8, 20
+
+    async def scenario(client, cluster, plugin):
+        elastic = Elastic(cluster, 10.0, 1)
+        adaptive = Adaptive(elastic, interval=1.0, minimum=0, maximum=8, wait_count=3)
+        counts = []  # of workers, by the number of models that have not ended
+        async with slaq.search("grid", steps=steps, client=client) as search:
+            futures = [
+                client.submit(model, f"m-{i}", search._run, i, steps, 5.0 + i, key=f"m-{i}")
+                for i in range(models)
+            ]
+            while not all(future.done() for future in futures):
+                counts.append((sum(not f.done() for f in futures), len(elastic.observed)))
+                await asyncio.sleep(1.0)
+            trials = await search.trials()
+            found = await client.gather(futures)
+        await asyncio.sleep(60.0)
+        counts.append((0, len(elastic.observed)))  # it has the results
+        del futures
+        await asyncio.sleep(60.0)
+        left = len(elastic.plan)
+        adaptive.stop()
+        await elastic.close()
+        assert not plugin.scaling.failed
+        return counts, found, trials, elastic.starts, left
+
+    counts, found, trials, starts, left = on_virtual_clock(scenario, [], scaling=TERMS)
+    assert found == list(range(models))
+    assert [trial["iteration"] for trial in trials] == [steps] * models
+    last = dict(counts)  # workers when the next model ended
+    assert last[models] == models and last[0] == 1
+    assert all(workers <= max(n, 1) + 1 for n, workers in last.items()), last
+    assert (starts, left) == (models, 0)
+
+
+def test_dearer_time_of_a_search_asks_for_more_workers():
+    async def scenario(client, cluster, plugin):
+        asked = []
+        for worth in (0.02, 20.0):
+            name = f"grid-{worth:g}"
+            async with slaq.search(name, steps=9, client=client, worth_per_hour=worth) as search:
+                futures = [
+                    client.submit(model, f"{name}-{i}", search._run, i, 9, 5.0, key=f"{name}-{i}")
+                    for i in range(8)
+                ]
+                await asyncio.sleep(20.0)
+                asked.append(plugin.by_worth.advise()["target"])
+                await client.gather(futures)
+        return asked
+
+    cheap, dear = on_virtual_clock(scenario, [1], scaling=TERMS)
+    assert 1 <= cheap < dear == 8
