@@ -290,6 +290,9 @@ def _places(order: Order, turn: Turn, pool: Contender) -> list[tuple[Entry, Plac
         return []
     if group is not None and not group.supplies(_needs(entries)):
         return []
+    labels = Counter(entry.kind.label for entry in entries if entry.kind.label is not None)
+    if any(count > turn.room(label) - turn.labels[label] for label, count in labels.items()):
+        return []
     found: dict[Any, tuple[Entry, Place, str]] = {}
     taken: Counter[tuple[str, str]] = Counter()  # of each worker's resources
     for at_home, entry in product((True, False), entries):

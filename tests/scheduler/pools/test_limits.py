@@ -282,6 +282,15 @@ async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all
     assert peak.most["database"] == 3
 
 
+@with_plugin([("127.0.0.1", 4)], limits={"database": 2}, **LATE)
+async def test_more_tasks_than_their_label_allows_never_start_together(c, s, plugin, a):
+    peak = Peak(s)
+    async with slaq.job("a", client=c, gang=True), slaq.job("b", client=c):
+        with tasks_of("a"), labelled():
+            assert await c.gather(c.map(inc, range(5), pure=False)) == [1, 2, 3, 4, 5]
+    assert peak.most["database"] == 2
+
+
 @with_plugin(FOUR, limits={"licence": 1})
 async def test_a_gang_above_the_limit_of_its_label_is_said_to_be(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
