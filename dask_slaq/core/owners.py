@@ -434,6 +434,12 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                 f"not {shown(owner)} to {shown(given)}"
             )
         owner = check_owner(owner)
+        parts = owner.split("/")
+        if not owner.isprintable() or not all(parts) or DEFAULT in parts[:-1]:
+            raise InvalidSetting(
+                f"owners must have names like ann, ann@desk, team/ann or team/{DEFAULT}, not "
+                f"{shown(owner)}"
+            )
         terms = flat_terms(owner, given or {})
         for key, number in terms.items():
             if key not in OwnerTerms._fields:

@@ -33,7 +33,7 @@ TIMEOUT, MOST_WAITING, AT_CLOSE = 10.0, 100, 2.0
 
 
 class Notices:
-    """Notices of a scheduler, by owner, ``ann@host`` or ``ann``; all others have `DEFAULT`'s."""
+    """Notices of a scheduler, by owner, ``ann@host``, ``ann`` or team; others have `DEFAULT`'s."""
 
     def __init__(self, terms: Mapping[str, NoticeTerms]) -> None:
         self._terms = terms
@@ -53,8 +53,7 @@ class Notices:
         """Tell the owner of an alert, if it is to be told of such. Does not wait, never raises."""
         try:
             owner, event = str(alert.get("owner", "")), alert.get("event")
-            names = (owner, owner.partition("@")[0], DEFAULT)
-            name = next((name for name in names if name in self._terms), None)
+            name = next((name for name in _names_of(owner) if name in self._terms), None)
             if name is None or event not in self._terms[name].events:
                 return
             text = alert.get("message", "")
@@ -86,6 +85,14 @@ class Notices:
                 await asyncio.to_thread(_join, threads, end)
             except RuntimeError:  # the program ends, and no other thread takes work any more
                 _join(threads, end)
+
+
+def _names_of(owner: str) -> list[str]:
+    """Return under which names an owner may be told, nearest first: hers, her teams', and all."""
+    team, _, member = owner.rpartition("/")
+    parts = team.split("/") if team else []
+    teams = ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return [owner, owner.partition("@")[0], member, member.partition("@")[0], *teams, DEFAULT]
 
 
 class _Way:

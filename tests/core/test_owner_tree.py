@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.budgets import Budgets
 from dask_slaq.core.engine import Engine
+from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owner_tree import OwnerTree
 from dask_slaq.core.owners import Owners, OwnerTerms, check_owners
 from dask_slaq.core.policies import fair_fill
@@ -173,3 +174,10 @@ def test_without_a_slash_nothing_changes(names, data):
     assert tree.names == tuple(names) and tree.flat(weight, cap > 1).tolist() == weight.tolist()
     filled = tree.fill(weight, floor, cap, np.full(n, math.inf), 12.0)
     assert filled.tolist() == fair_fill(weight, floor, cap, 12.0).tolist()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "/ann", "a//b", "default/x", "a/default/x", "\x1b[31m"])
+def test_names_that_nobody_can_read_or_be_are_refused(name):
+    with pytest.raises(InvalidSetting, match="must have names like"):
+        check_owners({name: {}})
+    check_owners({"ann": {}, "ann@desk": {}, "a/b/default": {}, "default": {}, "a/": {}})

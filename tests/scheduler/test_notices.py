@@ -16,6 +16,7 @@ from distributed.utils_test import captured_logger, inc
 from driving import ONE, gen_cluster, jobs, start_plugin, until
 
 import dask_slaq as slaq
+from dask_slaq.core.settings import check_notify
 from dask_slaq.scheduler import notices
 
 SECRET = "token-4711"
@@ -155,3 +156,25 @@ async def test_events_that_others_make_up_are_told_nobody(c, s, a):
         await until(lambda: got)
         assert [notice["event"] for _, _, notice in got] == ["done"]
         assert plugin.failed is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "told"),
+    [
+        ("bob", "bob"),
+        ("bob@desk", "bob"),
+        ("physics/bob", "bob"),
+        ("physics/bob@desk", "bob"),
+        ("physics/eve", "physics"),
+        ("physics/optics/eve", "physics"),
+        ("physics", "physics"),
+        ("carol", "default"),
+        ("", "default"),
+    ],
+)
+def test_members_of_teams_are_told_as_themselves_or_as_their_team(owner, told):
+    ways = {name: {"command": ["true"]} for name in ("bob", "physics", "default")}
+    some, seen = notices.Notices(check_notify(ways)), []
+    some._send = lambda name, *rest: seen.append(name)
+    some.tell({"event": "done", "owner": owner})
+    assert seen == [told]
