@@ -653,6 +653,11 @@ class Trials:
         seconds = [t.computed + self.seconds_left(t) for t in self.alive.values() if t.reports]
         return sum(seconds) / max(len(seconds), 1)
 
+    def is_at_its_end(self, trial: Trial) -> bool:
+        """Return whether a trial has made its last report, as far as is known."""
+        steps = self.settings.steps
+        return steps is not None and trial.step + trial.stride > steps
+
     def gives_up(self, trial: Trial) -> bool:
         """Return whether a trial should end now: it is without hope, or over its time.
 
@@ -663,8 +668,7 @@ class Trials:
         chosen = self.settings
         if chosen.trial_timeout is not None and trial.computed > chosen.trial_timeout:
             return True
-        complete = chosen.steps is not None and trial.step + trial.stride > chosen.steps
-        if not chosen.prunes or complete:
+        if not chosen.prunes or self.is_at_its_end(trial):
             return False
         return self._is_lost(trial) if trial.diverges else self._is_hopeless(trial)
 

@@ -208,7 +208,8 @@ def moves(
         free[worker] = max(turn.width - len(turn.order), 0)
         worst[worker] = [trials.alive[key] for key in turn.over]  # best first
     found = []
-    for trial in sorted((t for t in trials.alive.values() if _may_move(t, turns)), key=_rank):
+    moving = (t for t in trials.alive.values() if t.away or not trials.is_at_its_end(t))
+    for trial in sorted((t for t in moving if _may_move(t, turns)), key=_rank):
         # There it goes on without being sent.
         others = [w for w in free if w != trial.worker or trial.away]
         if trial.key in places.allowed:

@@ -1323,14 +1323,15 @@ class Searches:
         if wanted:
             due = min(max(search.account.due(pool.share), int(pool.is_behind(monotonic()))), most)
         total = sum(room.threads for room in rooms.values())
-        # Where other tasks are, threads are given up last: they come back there last. Threads that
-        # are used are given up last, too.
+        # Where other tasks are, threads are given up last: they come back there last. So are those
+        # that are used, and before these those for models that wait: one that is about to end does
+        # not leave.
         ranked = sorted(rooms, key=lambda a: (-rooms[a].threads, a))
-        for used, address in product((True, False), ranked):
+        for spared, address in product(("wants", "used", "keeps"), ranked):
             over, room = total - due, rooms[address]
             if over <= 0:
                 break
-            least = max(room.keeps, room.used) if used else room.keeps
+            least = max(room.keeps, getattr(room, spared))
             cut = max(min(over, room.threads - least), 0)
             room.threads -= cut
             total -= cut

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.reports import LOST
-from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
+from dask_slaq.core.trials import Account, Places, Room, SearchSettings, Trials, choose, decide
 from dask_slaq.core.trials.trials import EXPLORE, TURN, Pruning
 
 PATIENCE = Pruning().patience
@@ -326,3 +326,13 @@ def test_nothing_is_silent_without_a_limit_or_a_report():
     trials = Trials(SearchSettings())
     trials.at(0, "a").heard = 0.0
     assert trials.find_silent(1e9) == []
+
+
+def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
+    trials = trials_at("a", "a", steps=EXPLORE + 1)
+    last, other = trials
+    trials.report(last, [0.0], 0.1)
+    for trial in trials:
+        trial.kept, trial.moves = True, True
+    turns, _ = decide(trials, {"a": Room(0), "b": Room(2)}, 0, Places(lambda key: ()))
+    assert turns["a"].leave == [other.key]
