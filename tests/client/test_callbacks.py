@@ -92,11 +92,14 @@ async def test_scores_are_told_as_they_are_and_pruned_models_end(c, s, plugin, a
     }
 
 
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt])
 @with_plugin(ONE)
-async def test_errors_of_callbacks_are_logged_once_and_training_goes_on(c, s, plugin, a, caplog):
+async def test_errors_of_callbacks_are_logged_once_and_training_goes_on(
+    c, s, plugin, a, error, caplog
+):
     def broken(event):
         event.clear()
-        raise RuntimeError("the tracker is down")
+        raise error("the tracker is down")
 
     events = []
     with caplog.at_level(logging.WARNING, logger="dask_slaq.client.callbacks"):
@@ -104,21 +107,6 @@ async def test_errors_of_callbacks_are_logged_once_and_training_goes_on(c, s, pl
             assert await c.gather(search.map(train, GRID)) == [p["offset"] for p in GRID]
     assert len([r for r in caplog.records if r.name.endswith(".callbacks")]) == 1
     assert "the tracker is down" in caplog.text
-    assert len(events) == len(GRID) * (STEPS + 2)
-
-
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-@with_plugin(ONE)
-async def test_a_callback_that_exits_ends_no_other(c, s, plugin, a, error, caplog):
-    def gives_up(event):
-        raise error("the tracker gave up")
-
-    events = []
-    with caplog.at_level(logging.WARNING, logger="dask_slaq.client.callbacks"):
-        async with slaq.search("grid", client=c, callbacks=[gives_up, events.append]) as search:
-            assert await c.gather(search.map(train, GRID)) == [p["offset"] for p in GRID]
-    assert len([r for r in caplog.records if r.name.endswith(".callbacks")]) == 1
-    assert "the tracker gave up" in caplog.text
     assert len(events) == len(GRID) * (STEPS + 2)
 
 

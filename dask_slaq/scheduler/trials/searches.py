@@ -436,7 +436,7 @@ class Searches:
         does whoever calls the same function with the same arguments. The annotations of such tasks
         are those of their first submission.
         """
-        self._soon.ask()  # whom others want is given up no more
+        self._soon.ask()  # a model that others want is not given up
         search = self._block_of(client)
         if search is None:
             return
