@@ -10,12 +10,11 @@ import numpy as np
 from dask_slaq.core.forecast import Forecast, Status, at_horizon
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import Allocation, Snapshot
+from dask_slaq.core.trials import EXPLORE
 
-__all__ = ["EXPLORED", "in_order", "spread", "yield_to_first"]
+__all__ = ["in_order", "spread", "yield_to_first"]
 
-#: Reports that a model makes before it is compared with others.
-EXPLORED = 4
-#: Times what others need for these reports, after which one that has not made them is not first.
+#: Times what others need for `EXPLORE` reports, after which one that has not made them is not first.
 PATIENCE = 4
 #: Factor by which the index of a model is at least below that of the one before.
 STEP = 0.999
@@ -41,11 +40,11 @@ def in_order(
     final = forecast.level - at_horizon(ahead, forecast.reduction, forecast.horizons)
     diverges = forecast.status == Status.DIVERGING
     final = np.where(diverges | np.isnan(final), math.inf, final)
-    few = (forecast.n_reports < EXPLORED) & ~(diverges & (forecast.n_reports == 0))
+    few = (forecast.n_reports < EXPLORE) & ~(diverges & (forecast.n_reports == 0))
     found = []
     for at in groups:
         # One that does not report would come first for as long as it runs.
-        most = PATIENCE * EXPLORED * work[at].max()
+        most = PATIENCE * EXPLORE * work[at].max()
         young = few[at] & ((attained[at] <= most) | (most == 0))
         rank = np.where(young, -math.inf, final[at])
         found.append(at[np.lexsort((at, rank, ~begun[at]))])
