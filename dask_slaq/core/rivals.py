@@ -14,7 +14,7 @@ from dask_slaq.core.trials import EXPLORE
 
 __all__ = ["in_order", "spread", "yield_to_first"]
 
-#: Times what others need for `EXPLORE` reports, after which one that has not made them is not first.
+#: Times what others need for `EXPLORE` reports, after which one without them is not first.
 PATIENCE = 4
 #: Factor by which the index of a model is at least below that of the one before.
 STEP = 0.999
