@@ -154,6 +154,7 @@ class Trial:
     computed: float = 0.0  # seconds
     waited: float = 0.0  # seconds
     waits: bool = False  # in its report, or has given up its thread by itself
+    yields: bool = False  # it was told to wait, and does at its next report
     turn: int = 0  # number of reports when it last began or went on
     predicted: float = math.nan  # final loss; nan without a forecast
     low: float = math.nan  # lower end of the 80 % band of `predicted`

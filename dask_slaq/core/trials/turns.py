@@ -159,8 +159,11 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         explored = max(min(threads, may_wait, ample), 0) if explores and new + reserved else 0
         may_wait -= explored
         if (room.crowded and not room.leaves) or stays:
-            # Those that are done first free their memory.
-            compared.sort(key=lambda t: (t.waits, trials.seconds_left(t), t.name))
+            # Those that are done first free their memory. Of two that take turns as they report,
+            # both would wait, and a task would begin in the thread.
+            compared.sort(
+                key=lambda t: (t.waits or t.yields, t.waits, trials.seconds_left(t), t.name)
+            )
         elif 1 < width < len(compared) <= 2 * width and _is_over(trials, compared):
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
         else:
@@ -171,6 +174,8 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
                 compared.remove(least)
                 compared.insert(first, least)
         over = [t.key for t in compared[:width] if not t.waits and not t.in_turn]
+        for i, trial in enumerate(compared):
+            trial.yields = i >= width
         order = [trial.key for trial in compared]
         pruned = [(trial.key, trial.number) for trial in at[worker] if trials.gives_up(trial)]
         leave = []

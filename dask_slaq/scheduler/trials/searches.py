@@ -295,7 +295,7 @@ class Searches:
         self._named: OrderedDict[str, tuple[str, SearchSettings]] = OrderedDict()
         # Events of searches that clients follow, by block, until these have read the last one.
         self._events: OrderedDict[str, Events] = OrderedDict()
-        # Their memory in bytes, the Unix time at which they told, and their memory limit.
+        # Memory of workers in bytes, when they measured it on their clock, and their memory limit.
         self._memory: dict[str, tuple[float, float, int]] = {}
         self._restarting: set[str] = set()  # for their memory
         # Memory of each worker before models began, and the least that was seen beside models with
@@ -831,7 +831,7 @@ class Searches:
                 self.states.keep(ts, worker, state["name"], state["nbytes"], state["peer"])
         if memory is not None:
             ws = ts.processing_on
-            self._memory[worker] = memory, time(), ws.memory_limit
+            self._memory[worker] = memory, at, ws.memory_limit
             if trial.nbytes > LARGE * (ws.memory_limit or math.inf):
                 self._learn_bare(search, ws, memory)
             self._learn(search.model, ws, memory, grown, first=first or not trial.reports)
@@ -1296,8 +1296,9 @@ class Searches:
             return False, MANY
         if limit <= search.deadly:
             return True, 0
-        memory, told, _ = self._memory.get(ws.address, (0.0, 0.0, 0))
-        if told < ws.last_seen:  # the last heartbeat is fresher
+        memory, at, _ = self._memory.get(ws.address, (0.0, 0.0, 0))
+        # A heartbeat that arrives later may tell of what was before, for its monitor samples seldom.
+        if at < ws.metrics.get("time", math.inf):
             memory = ws.memory.process
         left, unseen = TARGET * limit - memory, 0
         for other, begun, growth in self._claims.values():

@@ -127,6 +127,14 @@ def test_a_crowded_worker_ends_what_is_nearest_to_its_end():
     assert choose(trials, {"a": Room(1, crowded=True)}, 0)["a"].order == [1, 0]
 
 
+def test_of_two_that_train_the_one_that_was_told_first_waits():
+    trials = trials_at(*"aa")
+    train(trials, 0, 1)
+    for number in (0, 1, 1, 0):  # each is nearer to its end in turn, by the order of messages
+        trials.report(trials.alive[number], [1.0, 0.9], 0.2)
+        assert allowed(choose(trials, {"a": Room(1, 1, admits=0)}, unstarted=3)["a"]) == [0]
+
+
 def test_without_threads_all_wait():
     trials = trials_at(*"aa", reports=1)
     turns = choose(trials, {"a": Room(0)}, unstarted=3)["a"]

@@ -77,7 +77,8 @@ async def test_models_leave_room_on_their_worker(c, s, plugin, a, megabytes, gro
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(train, range(12), nbytes=1e6 * megabytes, grows=grows, pure=False)
         assert await c.gather(futures) == list(range(12))
-    assert max(seen) <= 0.6 * LIMIT
+    # What a model that grows will take is known after its first steps, while others begin.
+    assert max(seen) <= (0.6 + 0.2 * grows) * LIMIT
     waited = [trial["waited"] > 0 for trial in await search.trials()]
     assert sum(waited) >= 6 if megabytes == 20 else sum(waited) < 12
 
