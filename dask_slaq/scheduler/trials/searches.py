@@ -1297,7 +1297,7 @@ class Searches:
         if limit <= search.deadly:
             return True, 0
         memory, at, _ = self._memory.get(ws.address, (0.0, 0.0, 0))
-        # A heartbeat that arrives later may tell of what was before, for its monitor samples seldom.
+        # A heartbeat may tell of what was before, for its monitor samples seldom.
         if at < ws.metrics.get("time", math.inf):
             memory = ws.memory.process
         left, unseen = TARGET * limit - memory, 0
