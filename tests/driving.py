@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import dask
 import numpy as np
-from distributed import Client, Event, Scheduler, utils_test
+from distributed import Client, Event, Scheduler, Status, Worker, utils_test
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dask_slaq as slaq
@@ -191,6 +191,12 @@ def where(*args: Any, **kwargs: Any) -> str:
 async def until(condition: Callable[[], Any], timeout: float = PATIENCE) -> None:
     """Wait until something holds, looking often."""
     await utils_test.async_poll_for(condition, timeout, period=0.005)
+
+
+def pause(worker: Worker) -> None:
+    """Pause a worker for good: Dask resumes one by itself that has memory."""
+    worker.memory_manager.memory_pause_fraction = False
+    worker.status = Status.paused
 
 
 async def alerts_of(client: Client, scheduler: Scheduler) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from dask_slaq.core.forecast import Forecast, Status, at_horizon
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import Allocation, Snapshot
-from dask_slaq.core.trials import EXPLORE
+from dask_slaq.core.search_settings import EXPLORE
 
 __all__ = ["in_order", "spread", "yield_to_first"]
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
     from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.pools import Pool
-    from dask_slaq.scheduler.trials import Searches
 
 __all__ = ["ByWorth"]
 
@@ -64,7 +64,7 @@ class ByWorth:
         self,
         terms: ScalingTerms,
         jobs: ScheduledJobs,
-        searches: Searches,
+        searches: Callable[[], AnySearches],
         usable: Callable[[Pool], int],
         changed: Callable[[], None],
     ) -> None:
@@ -138,7 +138,7 @@ class ByWorth:
                 left, wide = work.item(i), width.item(i)
                 if not jobs.reports.get(name):  # it goes by its tasks
                     wide = min(float(self._usable(pool)), engine.jobs[name].max_share or math.inf)
-                search = self._searches.running.get(name)
+                search = self._searches().running.get(name)
                 if search is not None:
                     # Each of its models uses a thread, whatever earlier searches had.
                     most = engine.jobs[name].max_share or math.inf
@@ -272,8 +272,8 @@ class ByWorth:
         if chosen != self.draining:
             self.draining = chosen
             self._pools.drain(chosen)
-            self._searches.draining = chosen
-            self._searches.look()
+            self._searches().draining = chosen
+            self._searches().look()
             self._changed()
 
     def check(self) -> None:
@@ -296,7 +296,7 @@ class ByWorth:
         return all(any(map(kind.allows, others)) for kind in kinds if kind.allows(ws))
 
     def _trials_at(self) -> Mapping[str, int]:
-        running = self._searches.running.values()
+        running = self._searches().running.values()
         alive = (t for search in running for t in search.trials.alive.values())
         return Counter(trial.worker for trial in alive if not trial.away)
 

@@ -27,7 +27,7 @@ from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin, NotAllowed
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
-from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, OUTSIDE
+from dask_slaq.core.settings import ALERT_TOPIC, ASTRAY_TOPIC, AUDIT_TOPIC, OUTSIDE
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
@@ -37,6 +37,7 @@ from dask_slaq.scheduler.host_speeds import HostSpeeds
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.job_states import JobStates
 from dask_slaq.scheduler.jobs import ScheduledJobs
+from dask_slaq.scheduler.no_searches import NoSearches
 from dask_slaq.scheduler.pools import (
     LABEL,
     LIGHTGBM_TASK,
@@ -54,7 +55,6 @@ from dask_slaq.scheduler.registration import (
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.timers import Soon
-from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import Shown, add_metrics, add_web_pages
 
 if TYPE_CHECKING:
@@ -65,8 +65,10 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
+    from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.recomputed import Recomputed
+    from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
 
@@ -227,21 +229,7 @@ class SlaqPlugin(SchedulerPlugin):
             scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back, self.speeds
         )
         self.host_speeds = HostSpeeds(scheduler, self.speeds, self.memory.store)
-        self.searches = Searches(
-            scheduler,
-            self.engine,
-            self.pools.pools,
-            self.pools.tracker,
-            report=self.jobs.report,
-            stopping=self.jobs.stopping,
-            stop=self.jobs.stop,
-            end_job=self.end_job,
-            is_active=lambda: self.is_active,
-            let_move=self.pools.let_models_move,
-            tell_client=self.jobs.tell_client,
-            tell=self.jobs.goals.tell_once,
-            fail=self.fall_back,
-        )
+        self.searches: AnySearches = NoSearches()
         self._loose_runs, self._warned_of_loose_runs = LooseRuns(), False
         self.job_states = JobStates(scheduler)
         self.task_owners = TaskOwners(
@@ -249,7 +237,7 @@ class SlaqPlugin(SchedulerPlugin):
             running=self.jobs.reports,
             pool_of_unowned=self.jobs.pool_of_unowned,
             is_contended=lambda: self.jobs.contended,
-            claimed=self.searches.claim,
+            claimed=lambda name, ts: self.searches.claim(name, ts),
             outside=self._submits_outside,
             fail=self.fall_back,
         )
@@ -337,6 +325,30 @@ class SlaqPlugin(SchedulerPlugin):
         self.scheduler.task_metadata["slaq"] = known
         self.scheduler.task_metadata[AUDIT_TOPIC] = True  # also when it is unregistered
 
+    def open_searches(self) -> Searches:
+        """Return the searches of the scheduler; made when a first one begins."""
+        from dask_slaq.scheduler.trials import Searches
+
+        if not isinstance(self.searches, Searches):
+            draining = self.searches.draining
+            self.searches = Searches(
+                self.scheduler,
+                self.engine,
+                self.pools.pools,
+                self.pools.tracker,
+                report=self.jobs.report,
+                stopping=self.jobs.stopping,
+                stop=self.jobs.stop,
+                end_job=self.end_job,
+                is_active=lambda: self.is_active,
+                let_move=self.pools.let_models_move,
+                tell_client=self.jobs.tell_client,
+                tell=self.jobs.goals.tell_once,
+                fail=self.fall_back,
+            )
+            self.searches.draining = draining
+        return self.searches
+
     @property
     def by_worth(self) -> ByWorth:
         """What the number of workers is worth; made when it is first asked for."""
@@ -346,7 +358,7 @@ class SlaqPlugin(SchedulerPlugin):
 
             terms = self.settings.scaling or IN_HOURS
             usable = self.scaling.usable
-            self._by_worth = ByWorth(terms, self.jobs, self.searches, usable, self.changed)
+            self._by_worth = ByWorth(terms, self.jobs, lambda: self.searches, usable, self.changed)
         return self._by_worth
 
     @property
@@ -652,7 +664,8 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded_as(always=True)
     def log_event(self, topic: str, msg: Any) -> None:
         """Hear of workers that are restarted for their memory. See `SchedulerPlugin`."""
-        self.searches.log_event(topic, msg)
+        searches = self.open_searches() if topic == ASTRAY_TOPIC else self.searches
+        searches.log_event(topic, msg)
 
     @guarded_as(always=True)
     def restart(self, scheduler: Scheduler) -> None:

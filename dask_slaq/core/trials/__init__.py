@@ -1,11 +1,12 @@
 """Trials of a search: models that train in one task each, and take turns on their worker."""
 
+from dask_slaq.core.search_settings import CHANGEABLE, EXPLORE, SearchSettings
 from dask_slaq.core.trials.ended import EndedSearches
 from dask_slaq.core.trials.events import Events
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.states import STATE_COLORS
-from dask_slaq.core.trials.trials import CHANGEABLE, EXPLORE, SearchSettings, Trial, Trials
+from dask_slaq.core.trials.trials import Trial, Trials
 from dask_slaq.core.trials.turns import (
     Account,
     Move,

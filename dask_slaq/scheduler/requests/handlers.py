@@ -200,22 +200,27 @@ class Messages:
         checked, memory = check_opening(name, given), self.plugin.memory
         search, reattach = checked.pop("search"), checked.pop("reattach")
         followed, params = checked.pop("events"), checked.pop("params")
-        searches = self.plugin.searches
-        kept = searches.kept.find(name, checked["owner"]) if reattach and search else None
-        if kept is not None and searches.is_left(kept):
-            self.plugin.jobs.hand_over(name, sender.client, sender.comm, checked["run"])
-            searches.hand_over(kept, checked["run"], search, followed)
-            self.plugin.changed()
-            return {"keys": list(kept.keys)}
-        left = None if search is None else searches.kept.find(name, checked["owner"])
-        if left is not None and searches.is_left(left):
-            raise DuplicateJob(
-                f"search {shown(name)} goes on without its block: slaq.search({shown(name)}, "
-                f"reattach=True) finds it again, and slaq.stop({shown(name)}) ends it"
-            )
+        kept = None
+        if search is not None:
+            searches = self.plugin.open_searches()
+            left = searches.kept.find(name, checked["owner"])
+            if left is not None and searches.is_left(left):
+                if not reattach:
+                    raise DuplicateJob(
+                        f"search {shown(name)} goes on without its block: "
+                        f"slaq.search({shown(name)}, reattach=True) finds it again, and "
+                        f"slaq.stop({shown(name)}) ends it"
+                    )
+                self.plugin.jobs.hand_over(name, sender.client, sender.comm, checked["run"])
+                searches.hand_over(left, checked["run"], search, followed)
+                self.plugin.changed()
+                return {"keys": list(left.keys)}
+            kept = left if reattach else None
         await memory.prepare(name, checked["kind"])
         self._check_connected(sender)  # the client may have left meanwhile
-        around = searches.around(checked["within"], checked["owner"]) if search is None else None
+        around = None
+        if search is None:
+            around = self.plugin.searches.around(checked["within"], checked["owner"])
         rivals, answer = name if search is not None else "", {}
         if around is not None:
             settings = around.trials.settings
@@ -227,7 +232,7 @@ class Messages:
             about = {"owner": checked["owner"], "kept": kept, "followed": followed}
             searches.begin(name, checked["run"], search, **about)
         if around is not None:
-            searches.begin_job(name, around, params)
+            self.plugin.open_searches().begin_job(name, around, params)
         memory.begin(name, checked["owner"], checked["kind"])
         self.plugin.began(name)
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):

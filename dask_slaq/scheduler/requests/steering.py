@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.owners import Owners, OwnerTerms, check_owners, flat_terms
+from dask_slaq.core.search_settings import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.settings import check_limits, check_owner, shown
-from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.scheduler.requests.validation import plain
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs
-    from dask_slaq.scheduler.trials import Searches
+    from dask_slaq.scheduler.no_searches import AnySearches
 
 __all__ = ["ACTIONS", "check_operator", "set_limit", "set_owner", "steer"]
 
@@ -70,7 +70,7 @@ def set_limit(jobs: ScheduledJobs, label: object, most: object) -> None:
 
 def steer(
     jobs: ScheduledJobs,
-    searches: Searches,
+    searches: AnySearches,
     job: object,
     what: object,
     settings: Mapping[str, Any],
@@ -106,7 +106,9 @@ def steer(
             jobs.pause(each, what == "pause")
 
 
-def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[str, Any]) -> None:
+def _set(
+    jobs: ScheduledJobs, searches: AnySearches, name: str, settings: Mapping[str, Any]
+) -> None:
     for key in settings:
         if key not in CHANGEABLE + OF_SEARCHES:
             raise InvalidSetting(

@@ -12,6 +12,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.reports import as_metrics, as_step
 from dask_slaq.core.scaling_terms import check_worth
+from dask_slaq.core.search_settings import SearchSettings
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -20,7 +21,6 @@ from dask_slaq.core.settings import (
     is_number,
     shown,
 )
-from dask_slaq.core.trials import SearchSettings, as_parameters, bounded
 
 __all__ = ["Dropped", "check_opening", "check_trial"]
 
@@ -130,6 +130,8 @@ def _read_params(given: object) -> dict[str, Any] | None:
         return None
     if not isinstance(given, Mapping):
         raise InvalidSetting(f"a trial has parameters by name, not {shown(given)}")
+    from dask_slaq.core.trials import as_parameters, bounded
+
     return bounded(as_parameters(given))
 
 

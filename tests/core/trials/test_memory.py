@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dask_slaq.core.search_settings import EXPLORE
 from dask_slaq.core.trials import (
     MANY,
     TARGET,
@@ -16,7 +17,6 @@ from dask_slaq.core.trials import (
     decide,
 )
 from dask_slaq.core.trials.memory import RECENT, admitted
-from dask_slaq.core.trials.trials import EXPLORE
 
 BYTES = st.floats(0, 1e12)
 COUNT = st.integers(0, 50)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.search_settings import EXPLORE
 from dask_slaq.core.trials import Places, Room, SearchSettings, Trials, choose, go_on, moves
-from dask_slaq.core.trials.trials import EXPLORE, TURN
+from dask_slaq.core.trials.trials import TURN
 
 
 def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:

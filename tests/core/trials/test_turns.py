@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.reports import LOST
+from dask_slaq.core.search_settings import EXPLORE, Pruning
 from dask_slaq.core.trials import Account, Places, Room, SearchSettings, Trials, choose, decide
-from dask_slaq.core.trials.trials import EXPLORE, TURN, Pruning
+from dask_slaq.core.trials.trials import TURN
 
 PATIENCE = Pruning().patience
 #: Reports of models that are long compared with others.

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 import pytest
-from distributed import Status, Worker
+from distributed import Worker
 from distributed.utils_test import captured_logger
-from driving import ONE, TWO, until, with_plugin
+from driving import ONE, TWO, pause, until, with_plugin
 from moving import STEPS, begin, check, count, let_some_leave, train
 
 import dask_slaq as slaq
@@ -340,7 +340,7 @@ async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b
     await until(lambda: all(t.waits for t in stays))
     stays = [t for t in stays if not t.away]  # others have left meanwhile
     await asyncio.sleep(0.3)
-    a.status = Status.paused  # a worker that is retired may close before it has told
+    pause(a)  # a worker that is retired may close before it has told
     await until(lambda: all(t.away for t in stays))
     assert all(t.waited >= 0.3 for t in stays)
     await slaq.resume("grid", client=c)

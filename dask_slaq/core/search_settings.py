@@ -1,0 +1,102 @@
+"""Settings of a search, which clients check before they send them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import is_number, is_whole, shown
+
+__all__ = ["CHANGEABLE", "EXPLORE", "Pruning", "SearchSettings"]
+
+#: What a search is for: its best model soon, or all models soon.
+GOALS = ("best", "all")
+#: Settings of a search that can be changed while it runs.
+CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
+#: Reports that every trial makes before it is compared with others: with fewer, a forecast is worse
+#: than none.
+EXPLORE = 4
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """When a trial is without hope: after `patience` reports, if better models are ready.
+
+    That is, if the lowest final loss in its reach is above theirs by more than the part `slack` of
+    the distance from its start to these. Raises `InvalidSetting`.
+    """
+
+    slack: float = 0.0
+    patience: int = 5
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.slack) and 0 <= self.slack < math.inf):
+            raise InvalidSetting(f"slack of prune must be a number >= 0, not {shown(self.slack)}")
+        if not is_whole(self.patience, 1):
+            raise InvalidSetting(
+                f"patience of prune must be a number of reports >= 1, not {shown(self.patience)}"
+            )
+
+    @staticmethod
+    def of(given: object) -> Pruning:
+        """Return the pruning that the setting `prune` describes: True, False or a mapping."""
+        if isinstance(given, bool):
+            return Pruning()
+        if isinstance(given, Mapping) and given.keys() <= {"slack", "patience"}:
+            return Pruning(**given)
+        raise InvalidSetting(
+            f"prune must be True, False, or a dict of slack and patience, not {shown(given)}"
+        )
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Settings of a search; see `dask_slaq.search`. Raises `InvalidSetting`."""
+
+    goal: str = "best"
+    steps: int | None = None
+    maximize: bool = False
+    prune: bool | Mapping[str, float] = False  # or the settings of `Pruning`
+    max_waiting: int = 500
+    trial_timeout: float | None = None  # seconds that a model may compute
+    silent: float | None = 120.0  # seconds without a report after which a model counts as silent
+    restart_silent: bool = False  # whether the worker of such a model is restarted
+    states: str | None = None  # folder of the files of states; None if Dask keeps them
+    keep: float | None = None  # seconds for which it goes on without its driver
+
+    def __post_init__(self) -> None:
+        if self.goal not in GOALS:
+            allowed = ", ".join(GOALS)
+            raise InvalidSetting(f"goal must be one of {allowed}, not {shown(self.goal)}")
+        if self.steps is not None and not is_whole(self.steps, 1):
+            raise InvalidSetting(
+                f"steps must be a number of steps >= 1, or None, not {shown(self.steps)}"
+            )
+        for name in ("maximize", "restart_silent"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+        Pruning.of(self.prune)
+        for name in ("trial_timeout", "silent", "keep"):
+            limit = getattr(self, name)
+            if limit is not None and not (is_number(limit) and 0 < limit < math.inf):
+                raise InvalidSetting(
+                    f"{name} must be a number of seconds > 0, or None, not {shown(limit)}"
+                )
+        if self.states is not None and not (isinstance(self.states, str) and self.states):
+            raise InvalidSetting(f"states must be a path or None, not {shown(self.states)}")
+        if not is_whole(self.max_waiting, 0):
+            raise InvalidSetting(
+                f"max_waiting must be a number of models >= 0, not {shown(self.max_waiting)}"
+            )
+
+    @property
+    def prunes(self) -> bool:
+        """Whether trials without hope end."""
+        return self.prune is not False
+
+    @property
+    def pruning(self) -> Pruning:
+        """When a trial is without hope."""
+        return Pruning.of(self.prune)
