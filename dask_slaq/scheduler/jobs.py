@@ -20,9 +20,15 @@ from dask_slaq.core.budgets import Budgets, Spending
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
-from dask_slaq.core.memory import Kind, kind_of_name
+from dask_slaq.core.job_settings import (
+    JOB_SETTINGS,
+    OF_ENGINE,
+    check_job_settings,
+    given_settings,
+)
+from dask_slaq.core.memory import kind_of_name
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.settings import BLOCKED, STOP, check_job_settings, shown
+from dask_slaq.core.settings import BLOCKED, STOP, shown
 from dask_slaq.core.usage import DAY
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
@@ -45,6 +51,8 @@ __all__ = ["ScheduledJobs"]
 
 #: Jobs that ended and are remembered, and clients of which those that left are still known.
 MOST_ENDED, MOST_CLIENTS = 10_000, 1000
+#: Settings of a job that `Goals` follow.
+GOAL = ("target", "target_kind", "by", "stop")
 #: Weight of the newest interval in the running mean of a job's pace.
 NEWEST = 0.2
 #: A job is silent once it could have reported for this many times its pace, and as many seconds.
@@ -159,43 +167,38 @@ class ScheduledJobs:
         client: str,
         *,
         comm: Comm | None = None,
-        resources: dict[str, float],
-        gang: bool = False,
         run: str | None = None,
-        owner: str = "",
-        kind: Kind | None = None,
         within: str | None = None,
-        worth: float = math.nan,
-        **given: Any,
+        search: str = "",
+        **settings: Any,
     ) -> None:
-        """Add a job. See `job` for its settings, which `validation.check_opening` checks."""
-        goal: dict[str, Any] = {
-            key: given.pop(key) for key in ("target_kind", "by", "stop") if key in given
-        }
-        goal["target"] = given.get("target")
-        if goal.get("target_kind") == "reduction":
+        """Add a job with `settings` as of `check_opening`; it may be a model of a `search`."""
+        settings = {**check_job_settings({}), **settings}
+        owner, weight = settings["owner"], settings["weight"]
+        given = given_settings(settings, OF_ENGINE)
+        if settings["target_kind"] == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted
-        kind = kind or kind_of_name(name)
-        if given.get("latest") is None:
+        if given["latest"] is None:
             given["latest"] = self._latest_of(owner)
-        self.engine.add_job(name, monotonic(), owner=owner, kind=kind, **given)
-        self.goals.begin(name, **goal)
+        kind = settings["kind"] or kind_of_name(name)
+        self.engine.add_job(name, monotonic(), owner=owner, kind=kind, search=search, **given)
+        self.goals.begin(name, **given_settings(settings, GOAL))
         self.owner[name] = owner
         self._know(client, owner)
         self.epochs.begin(name, time())
-        self.resources[name] = resources
-        if not math.isnan(worth):
-            self.worth[name] = worth
+        self.resources[name] = settings["resources"]
+        if settings["worth_per_hour"] is not None:
+            self.worth[name] = settings["worth_per_hour"]
         self.reports[name] = 0
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
-        weight = given.get("weight", 1.0)
+        group = self._group_of(owner)
         pool = self.pools.add(
-            name, client, weight=weight, gang=gang, owner=owner, group=self._group_of(owner)
+            name, client, weight=weight, gang=settings["gang"], owner=owner, group=group
         )
         pool.run = self._runs[name]
         # From the start, and not only once it was granted something.
-        pool.most = given.get("max_share") or math.inf
-        pool.floor = bool(given.get("min_share"))
+        pool.most = given["max_share"] or math.inf
+        pool.floor = bool(given["min_share"])
         if within is not None:
             self._within[name] = within
         self.queued.add(name)
@@ -483,7 +486,7 @@ class ScheduledJobs:
 
         Raises `InvalidSetting` if that is not a number of iterations.
         """
-        check_job_settings(max_iter=iterations)
+        JOB_SETTINGS["max_iter"].check(iterations)
         before = self.reports[job] + self.memory.count_resumed(job)
         more = None if iterations is None else before + iterations
         self.engine.set_max_iter(job, more)
