@@ -9,7 +9,6 @@ import math
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -33,9 +32,9 @@ from dask_slaq.core.usage import DAY
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
+from dask_slaq.scheduler.job_values import SILENT, Pace, etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.reserved import KeptReservations
-from dask_slaq.scheduler.views import etas, stage_of, status_of_jobs, values_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -53,10 +52,6 @@ __all__ = ["ScheduledJobs"]
 MOST_ENDED, MOST_CLIENTS = 10_000, 1000
 #: Settings of a job that `Goals` follow.
 GOAL = ("target", "target_kind", "by", "stop")
-#: Weight of the newest interval in the running mean of a job's pace.
-NEWEST = 0.2
-#: A job is silent once it could have reported for this many times its pace, and as many seconds.
-SILENT_TIMES, SILENT = 30, 10.0
 
 
 @lru_cache(1000)  # called for each task outside of jobs
@@ -68,26 +63,6 @@ def _above(spending: Spending) -> str:
     """Return what happens above a budget."""
     on_spare = "its jobs run on what nobody else wants"
     return f"new jobs wait, and {on_spare}" if spending.waits else on_spare
-
-
-@dataclass(slots=True)
-class Pace:
-    """Running mean of the seconds per iteration of a job, 0 before the second report."""
-
-    last: float  # monotonic seconds of the last report
-    seconds: float = 0.0
-    since: float = 0.0  # monotonic seconds of the last report, or when it last had to wait
-
-    def step(self, now: float) -> None:
-        """Record a report at `now`."""
-        passed = now - self.last
-        if passed > 0:
-            self.seconds += (NEWEST if self.seconds else 1.0) * (passed - self.seconds)
-        self.last = self.since = now
-
-    def is_silent(self, now: float) -> bool:
-        """Return whether the job could have reported for many times its pace, and has not."""
-        return self.seconds > 0 and now - self.since > max(SILENT_TIMES * self.seconds, SILENT)
 
 
 class ScheduledJobs:
@@ -129,7 +104,7 @@ class ScheduledJobs:
         self.goals = Goals(
             engine,
             self.reports,
-            eta=lambda name: etas(self, [name]).get(name),
+            eta=lambda name: etas(engine, self.pace, [name]).get(name),
             stop=self.stop,
             cap=self._cap,
             tell=self._tell,
@@ -705,7 +680,3 @@ class ScheduledJobs:
 
     def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:
         return values_of_jobs(self.engine, self.pools.pools, names, running)
-
-    def status(self) -> dict[str, dict[str, Any]]:
-        """Return the status of every job and of unowned tasks. See `status_of_jobs`."""
-        return status_of_jobs(self, self.pools.pools)
