@@ -49,6 +49,7 @@ def set_job(
     max_share: float | None = None,
     target: float | None = None,
     latest: float | None = None,
+    worth_per_hour: float | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of a running job. Settings that are None stay as they are.
@@ -66,6 +67,8 @@ def set_job(
         Loss to reach.
     latest : float, optional
         Factor of its fair time at which the job ends at the latest; inf for no promise.
+    worth_per_hour : float, optional
+        What it is worth that the job ends an hour sooner, in the unit of the price of workers.
     client : distributed.Client, optional
         Defaults to the current client. With an asynchronous client, an awaitable is returned.
 

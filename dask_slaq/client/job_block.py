@@ -364,6 +364,7 @@ class Job:
         max_share: float | None = None,
         target: float | None = None,
         latest: float | None = None,
+        worth_per_hour: float | None = None,
     ) -> Any:
         """Change settings of the job while it runs. See `set_job`."""
         return set_job(self.name, **given_settings(locals(), CHANGEABLE), client=self._client)

@@ -217,6 +217,7 @@ class Search(Job):
         min_share: float | None = None,
         max_share: float | None = None,
         latest: float | None = None,
+        worth_per_hour: float | None = None,
     ) -> Any:
         """Change settings of the search while it runs. Settings that are None stay as they are.
 
@@ -224,7 +225,7 @@ class Search(Job):
         ----------
         prune, steps, max_waiting, goal : optional
             As of `search`. They count from the next decision on.
-        weight, min_share, max_share, latest : optional
+        weight, min_share, max_share, latest, worth_per_hour : optional
             As of `set_job`.
 
         Raises

@@ -19,6 +19,7 @@ from dask_slaq.core.forecast import LossPredictor, Predictor, diverging
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.job_settings import (
+    CHANGEABLE,
     JOB_SETTINGS,
     OF_ENGINE,
     as_columns,
@@ -45,6 +46,9 @@ from dask_slaq.core.rivals import in_order, spread, yield_to_first
 from dask_slaq.core.settings import check_engine_settings
 
 __all__ = ["Engine", "Predictor"]
+
+#: Settings of running jobs that `Engine.set_job` changes.
+CHANGES = tuple(name for name in CHANGEABLE if name in OF_ENGINE)
 
 
 class Engine:
@@ -266,12 +270,13 @@ class Engine:
         return self._set("max_iter", job, math.inf if max_iter is None else max_iter)
 
     def set_job(self, job: str, **settings: Any) -> None:
-        """Change those `settings` of a running job that `CHANGEABLE` lists; None lets one stay.
+        """Change `settings` of a running job, those of `add_job` that may change; None keeps one.
 
         A `min_share` of 0 and a `max_share` of inf remove the limit.
         """
         row, given = self.jobs.row(job), {k: v for k, v in settings.items() if v is not None}
-        for name, value in as_columns(check_changes(given, self.jobs[job].settings)).items():
+        checked = check_changes(given, self.jobs[job].settings, CHANGES)
+        for name, value in as_columns(checked).items():
             self.jobs.table.column[name][row] = value
 
     def pause(self, job: str, paused: bool = True) -> None:

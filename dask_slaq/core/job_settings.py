@@ -189,9 +189,9 @@ JOB_SETTINGS = {
         JobSetting("spare", "whether late tasks get a copy", bool, False, sent=False),
         JobSetting(
             "worth_per_hour",
-            "what an hour of its time is worth",
+            "what it is worth that it ends an hour sooner",
             _or_none(check_worth),
-            search=True,
+            **_EVERYWHERE,
         ),
     )
 }
@@ -219,13 +219,15 @@ def check_job_settings(
     return found
 
 
-def check_changes(given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def check_changes(
+    given: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str] = CHANGEABLE
+) -> dict[str, Any]:
     """Return new values for settings of a running job, of which the others are as `now`.
 
     A value that stands for None in its row, such as a `max_share` of inf, removes the setting.
     Raises `InvalidSetting`.
     """
-    _refuse_others(given, CHANGEABLE, "cannot be changed while a job runs")
+    _refuse_others(given, allowed, "cannot be changed while a job runs")
     found = {}
     for name, value in given.items():
         each = JOB_SETTINGS[name]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
-from dask_slaq.core.job_settings import CHANGEABLE, plain
+from dask_slaq.core.job_settings import CHANGEABLE, OF_ENGINE, check_changes, plain
 from dask_slaq.core.owners import Owners, OwnerTerms, check_owners, flat_terms
 from dask_slaq.core.settings import check_limits, check_owner, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
@@ -111,11 +111,15 @@ def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[s
                 f"{shown(key)} cannot be changed while a job runs; allowed are: "
                 + ", ".join(CHANGEABLE + OF_SEARCHES)
             )
-    of_job = {key: value for key, value in settings.items() if key in CHANGEABLE}
+    given = {key: value for key, value in settings.items() if value is not None}
+    of_job = {key: value for key, value in given.items() if key in CHANGEABLE}
     of_search = {key: value for key, value in settings.items() if key in OF_SEARCHES}
+    checked = check_changes(of_job, jobs.engine.jobs[name].settings)
     if of_search:
         searches.check(name, of_search)
-    jobs.engine.set_job(name, **of_job)
+    jobs.engine.set_job(name, **{key: of_job[key] for key in of_job if key in OF_ENGINE})
+    if "worth_per_hour" in checked:
+        jobs.worth[name] = checked["worth_per_hour"]
     if of_search:
         searches.change(name, of_search)
     pool, now = jobs.pools.pools[name], jobs.engine.jobs[name]
