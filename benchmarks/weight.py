@@ -1,7 +1,8 @@
 """Weight benchmark: lines of this package that are loaded in the process of a scheduler.
 
 It is measured as it starts, with jobs, with a search, and in a second process with an event log and
-a memory whose pages are looked at.
+a memory whose pages are looked at. The source tells the circles of its modules, and how often it
+touches what is private to Dask.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from urllib.request import urlopen
 import click
 
 from benchmarks.common.results import give, json_option
+from benchmarks.common.structure import circles, touch_points
 
 __all__ = ["STAGES", "main", "measure"]
 
@@ -140,13 +142,39 @@ def _look(client: Any) -> None:
 @click.command()
 @json_option
 def main(output: str | None) -> None:
-    """Count the lines of this package that the process of a scheduler has loaded."""
+    """Count the lines of this package that the process of a scheduler has loaded.
+
+    Circles are modules that import each other, be it for types alone. Touch points are what is
+    overridden, surrounded or read of what is private to Dask; docs/touch-points.md tells of each.
+    """
     rows = measure()
     table = [f"{'part':<12}" + "".join(f"{key:>12}" for key in rows[0] if key != "part")]
     for row in rows:
         counts = [value for key, value in row.items() if key != "part"]
         table.append(f"{row['part']:<12}" + "".join(f"{count:>12,}" for count in counts))
+    table += ["", *_structure()]
     give(rows, output, "\n".join(table))
+
+
+def _structure() -> list[str]:
+    """Return lines on the circles of modules, and on touch points with Dask."""
+    import dask_slaq
+
+    folder = Path(dask_slaq.__file__).parent
+    found, points = circles(folder), touch_points(folder)
+    scheduler = [circle for circle in found if _is_of_scheduler(circle)]
+    sizes = ", ".join(str(len(circle)) for circle in found) or "none"
+    lines = [
+        f"circles of modules, by size: {sizes}",
+        f"of these in the scheduler: {', '.join(str(len(each)) for each in scheduler) or 'none'}",
+        *(f"  {' '.join(name.removeprefix('dask_slaq.') for name in each)}" for each in scheduler),
+        f"private touch points: {sum(map(len, points.values()))}",
+    ]
+    return lines + [f"  {len(names)} {how}: {', '.join(names)}" for how, names in points.items()]
+
+
+def _is_of_scheduler(circle: tuple[str, ...]) -> bool:
+    return all(name.startswith("dask_slaq.scheduler.") for name in circle)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.structure import circles
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -160,3 +162,20 @@ def test_nothing_asks_whether_it_is_a_simulation(path):
             node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
         }
         assert not {name for name in names if "simul" in name.lower()}
+
+
+def test_the_modules_of_the_scheduler_do_not_import_each_other_in_a_circle():
+    """Not for types either: a module can be read with what it imports, and without the rest."""
+    found = [circle for circle in circles(PACKAGE) if circle[0].startswith("dask_slaq.scheduler.")]
+    assert found == [("dask_slaq.scheduler.trials.kept", "dask_slaq.scheduler.trials.searches")]
+
+
+def test_circles_are_found(tmp_path):
+    folder = tmp_path / "some"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "a.py").write_text("from some.b import x")
+    (folder / "b.py").write_text("def f():\n    import some.c")
+    (folder / "c.py").write_text("from some import a")
+    (folder / "d.py").write_text("from some import a")
+    assert circles(folder) == [("some.a", "some.b", "some.c")]

@@ -113,11 +113,13 @@ def run_owned(jobs: list[OwnedJob], policy: str, seed: int) -> Watched:
 
 
 async def _watch(scheduler: Any, jobs: list[OwnedJob], begin: float, watched: Watched) -> None:
+    from dask_slaq.scheduler.views import status_of_jobs
+
     work = {job.name: job.work for job in jobs}
     while True:
         await asyncio.sleep(EACH)
         plugin, now = scheduler.plugins["slaq"], virtual.now() - begin
-        for name, row in plugin.jobs.status().items():
+        for name, row in status_of_jobs(plugin.jobs).items():
             if name in work and name not in watched.ended:
                 done = plugin.engine.jobs[name].runtime.attained / work[name]
                 look = now, min(done, 1.0), name in watched.first, row["ends"]

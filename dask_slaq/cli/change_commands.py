@@ -10,6 +10,7 @@ import click
 from dask_slaq.cli.connection import Where, ask
 from dask_slaq.cli.options import scheduler_options
 from dask_slaq.cli.text import printable
+from dask_slaq.core.job_settings import CHANGEABLE, JOB_SETTINGS
 
 __all__ = ["pause", "policy", "resume", "set_job", "set_limit", "set_owner", "stop"]
 
@@ -24,29 +25,28 @@ def _command(
     return click.command(name, help=f"{text}\n\n\b\nExample:\n    {example}\n\n{_WHO}")
 
 
+def _options_of_jobs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each setting that can be changed while a job runs."""
+    for name in reversed(CHANGEABLE):
+        each = JOB_SETTINGS[name]
+        flag, text = f"--{name.replace('_', '-')}", f"{each.about[:1].upper()}{each.about[1:]}."
+        command = click.option(flag, type=float, metavar=each.unit.upper() or None, help=text)(
+            command
+        )
+    return command
+
+
 @_command(
     "set",
     "Change settings of the running job JOB. Those that are not given stay as they are.",
     " --weight 2 --max-share 8",
 )
 @click.argument("job")
-@click.option("--weight", type=float, help="Relative importance, above 0.")
-@click.option(
-    "--min-share", type=float, metavar="THREADS", help="Least threads it keeps; 0 for none."
-)
-@click.option(
-    "--max-share",
-    type=float,
-    metavar="THREADS",
-    help="Most threads while others want them; inf for no limit.",
-)
-@click.option("--target", type=float, metavar="LOSS", help="Loss to reach.")
-@click.option(
-    "--latest", type=float, help="Factor of its fair time at which it ends; inf for no such end."
-)
+@_options_of_jobs
 @scheduler_options
 def set_job(job: str, where: Where, **settings: float | None) -> None:
-    given = _given(settings, "--weight, --min-share, --max-share")
+    flags = (f"--{name.replace('_', '-')}" for name in CHANGEABLE)
+    given = _given(settings, ", ".join(flags))
     _steer(where, job, "set_job", **given)
     values = ", ".join(f"{name} {value:g}" for name, value in given.items())
     _say(f"{job}: {values}")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
 from dask_slaq.client.silence import warn_of_silence
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, check_job_settings
-from dask_slaq.core.trials import CHANGEABLE, SearchSettings
+from dask_slaq.core.job_settings import CHANGEABLE, check_changes, given_settings
+from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP
+from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
+from dask_slaq.core.trials import SearchSettings
 from dask_slaq.worker import in_task, resume_trial
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def set_job(
     max_share: float | None = None,
     target: float | None = None,
     latest: float | None = None,
+    worth_per_hour: float | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of a running job. Settings that are None stay as they are.
@@ -65,6 +67,8 @@ def set_job(
         Loss to reach.
     latest : float, optional
         Factor of its fair time at which the job ends at the latest; inf for no promise.
+    worth_per_hour : float, optional
+        What it is worth that the job ends an hour sooner, in the unit of the price of workers.
     client : distributed.Client, optional
         Defaults to the current client. With an asynchronous client, an awaitable is returned.
 
@@ -73,8 +77,7 @@ def set_job(
     UnknownJob, NotAllowed, InvalidSetting, NoPlugin
         Nothing was changed.
     """
-    given = {"weight": weight, "min_share": min_share, "max_share": max_share}
-    return steer(client, job, "set", **given, target=target, latest=latest)
+    return steer(client, job, "set", **given_settings(locals(), CHANGEABLE))
 
 
 def pause(job: str, client: Client | None = None) -> Any:
@@ -246,11 +249,10 @@ async def _steer_or_go_without(
         if block is None:
             raise
         go_without(client, error)
-        unlimited = settings.get("max_share") == math.inf
-        of_search = {name: settings.pop(name) for name in CHANGEABLE if name in settings}
+        of_search = {name: settings.pop(name) for name in OF_SEARCHES if name in settings}
         if of_search:
             SearchSettings(**of_search)
-        check_job_settings(**{**settings, **({"max_share": None} if unlimited else {})})
+        check_changes(settings, {})
         if what == "stop":
             block.ask_to_stop()
         if "target" in settings:

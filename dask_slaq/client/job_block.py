@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from html import escape
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -37,14 +38,17 @@ from dask_slaq.core.errors import (
     StopTraining,
     UnknownJob,
 )
+from dask_slaq.core.job_settings import (
+    CHANGEABLE,
+    JOB_SETTINGS,
+    SENT,
+    check_job_settings,
+    given_settings,
+)
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.reports import Iterations, as_loss, as_metrics, as_step, is_usable
-from dask_slaq.core.scaling_terms import as_worth
 from dask_slaq.core.settings import (
-    check_job_settings,
     check_name,
-    check_owner,
-    check_resources,
     check_stage,
     shown,
 )
@@ -83,14 +87,18 @@ class Job:
     _negates = False
 
     def __init__(
-        self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
+        self,
+        name: str,
+        settings: dict[str, Any],
+        client: Client | None,
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self._iterations, self._reports = Iterations(), 0
         self._warned: set[str] = set()  # causes that this block has warned about
         self._settings = settings
-        self._spare = settings.pop("spare", False)
-        self.owner = owner
+        self._more = dict(more)  # what else the scheduler is told, of a search
+        self.owner = settings["owner"]
         self._given_client = client
         self._client: Client | None = None
         self._stack = contextlib.ExitStack()
@@ -356,10 +364,10 @@ class Job:
         max_share: float | None = None,
         target: float | None = None,
         latest: float | None = None,
+        worth_per_hour: float | None = None,
     ) -> Any:
         """Change settings of the job while it runs. See `set_job`."""
-        given = {"weight": weight, "min_share": min_share, "max_share": max_share, "target": target}
-        return set_job(self.name, **given, latest=latest, client=self._client)
+        return set_job(self.name, **given_settings(locals(), CHANGEABLE), client=self._client)
 
     def pause(self) -> Any:
         """Pause the job. See `dask_slaq.pause`."""
@@ -489,9 +497,14 @@ class Job:
         listen(client, self._run, self)
         self._plain = False
         try:
-            self._opened = await request(
-                client, "slaq_open", **known, **self._settings, owner=owner
-            )
+            # Other releases of the plugin refuse settings that they do not know.
+            given = {
+                name: self._settings[name]
+                for name in SENT
+                if self._settings[name] != JOB_SETTINGS[name].default
+            }
+            known |= {**given, **self._more, "owner": owner}
+            self._opened = await request(client, "slaq_open", **known)
             # Of which search it is a model. Other releases of the plugin answer nothing.
             answer = self._opened if isinstance(self._opened, dict) else {}
             self._negates = bool(answer.get("maximizes"))
@@ -522,7 +535,7 @@ class Job:
         # A nested job needs its own resources, not those of the outer job.
         if self._settings["resources"] or (outer and outer._settings["resources"]):
             annotations["resources"] = self._settings["resources"]
-        if self._spare:
+        if self._settings["spare"]:
             annotations["slaq_spare"] = True
         self._client, self._asynchronous = client, client.asynchronous
         self._connection = client.scheduler_comm
@@ -675,23 +688,8 @@ def job(
     ...     LogisticRegression(solver="gradient_descent").fit(X, y)
     """
     check_name(name)
-    settings: dict[str, Any] = {
-        "weight": weight,
-        "min_share": min_share,
-        "max_share": max_share,
-        "latest": latest,
-        "target": target,
-        "max_iter": max_iter,
-        "gang": gang,
-        "target_kind": target_kind,
-        "by": None if by is None else seconds_of(by),
-        "stop": stop,
-    }
-    check_job_settings(**settings)
-    settings |= {"kind": check_kind(kind), "resources": check_resources(resources)}
-    settings["spare"] = bool(spare)
-    settings |= as_worth(worth_per_hour)
-    return Job(name, settings, check_owner(owner), client)
+    by = None if by is None else seconds_of(by)
+    return Job(name, check_job_settings(given_settings(locals())), client)
 
 
 def report(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from html import escape
 from pathlib import PurePath
 from types import MappingProxyType
@@ -25,14 +25,14 @@ from dask_slaq.client.plotting import draw_search
 from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.scaling_terms import as_worth
-from dask_slaq.core.settings import (
+from dask_slaq.core.job_settings import (
+    CHANGEABLE,
+    OF_SEARCH,
     check_job_settings,
-    check_name,
-    check_owner,
-    check_resources,
-    shown,
+    given_settings,
 )
+from dask_slaq.core.settings import check_name, shown
+from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings, arguments, as_given, as_parameters
 from dask_slaq.worker import report_trial
 
@@ -69,10 +69,15 @@ class Search(Job):
     _marks = 0  # number of requests
 
     def __init__(
-        self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
+        self,
+        name: str,
+        settings: dict[str, Any],
+        client: Client | None,
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        super().__init__(name, settings, owner, client)
-        self._maximizes = bool(settings["search"]["maximize"])
+        super().__init__(name, settings, client, more)
+        self._of_search: dict[str, Any] = more["search"]
+        self._maximizes = bool(self._of_search["maximize"])
         self._given: dict[Any, dict[str, Any]] = {}  # parameters by key of the task, or job
         self._trainings: dict[str, TrainingFuture] = {}  # models that are jobs, by their names
 
@@ -212,6 +217,7 @@ class Search(Job):
         min_share: float | None = None,
         max_share: float | None = None,
         latest: float | None = None,
+        worth_per_hour: float | None = None,
     ) -> Any:
         """Change settings of the search while it runs. Settings that are None stay as they are.
 
@@ -219,7 +225,7 @@ class Search(Job):
         ----------
         prune, steps, max_waiting, goal : optional
             As of `search`. They count from the next decision on.
-        weight, min_share, max_share, latest : optional
+        weight, min_share, max_share, latest, worth_per_hour : optional
             As of `set_job`.
 
         Raises
@@ -227,14 +233,13 @@ class Search(Job):
         UnknownJob, NotAllowed, InvalidSetting, NoPlugin
             Nothing was changed.
         """
-        of_search = {"prune": prune, "steps": steps, "max_waiting": max_waiting, "goal": goal}
-        of_job = {"weight": weight, "min_share": min_share, "max_share": max_share}
-        given = {**of_search, **of_job, "latest": latest}
+        names = (*OF_SEARCHES, *(name for name in OF_SEARCH if name in CHANGEABLE))
+        given = given_settings(locals(), names)
         return steer(self._client or self._entered_with, self.name, "set", **given)
 
     def plot(self) -> Any:
         """Return a Matplotlib figure of the losses of all models, and of the parameters."""
-        settings = self._settings["search"]
+        settings = self._of_search
         return self._ask(lambda rows: draw_search(self.name, rows, settings), curves=True)
 
     def __repr__(self) -> str:
@@ -411,11 +416,11 @@ class Search(Job):
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
-            if outcome == "failed" and self._settings["search"]["keep"] is not None:
+            if outcome == "failed" and self._of_search["keep"] is not None:
                 logger.warning(
                     "search %r goes on for %g s without its block: slaq.stop(%r) ends it, "
                     "slaq.search(%r, reattach=True) finds it again",
-                    *(self.name, self._settings["search"]["keep"], self.name, self.name),
+                    *(self.name, self._of_search["keep"], self.name, self.name),
                 )
             # On the stream of the submitted tasks, after which it must arrive.
             message = {"op": "slaq-leave", "job": self.name, "run": self._run}
@@ -525,7 +530,7 @@ def search(
     >>> grid_search.best_params  # doctest: +SKIP
     """
     check_name(name)
-    check_job_settings(weight, min_share, max_share, latest=latest)
+    settings = check_job_settings(given_settings(locals(), OF_SEARCH))
     if isinstance(trial_timeout, str):
         trial_timeout = seconds_of(trial_timeout, "trial_timeout")
     if isinstance(silent, str):
@@ -539,32 +544,15 @@ def search(
     part = quote(name, safe=" ")
     if part.startswith("."):
         part = f"%2E{part[1:]}"
-    folder = None if states is None else f"{states}/{part}"
-    options = SearchSettings(
-        goal,
-        steps,
-        maximize,
-        prune,
-        max_waiting,
-        trial_timeout=trial_timeout,
-        silent=silent,
-        restart_silent=restart_silent,
-        states=folder,
-        keep=keep,
-    )
-    settings = {
-        "weight": weight,
-        "min_share": min_share,
-        "max_share": max_share,
-        "latest": latest,
-        "resources": check_resources(resources),
-        "search": asdict(options),
+    folder = states = None if states is None else f"{states}/{part}"
+    options = given_settings(locals(), [field.name for field in fields(SearchSettings)])
+    some = check_callbacks(callbacks)
+    more: dict[str, Any] = {
+        "search": asdict(SearchSettings(**options)),
         **({"reattach": True} if reattach else {}),
-        **as_worth(worth_per_hour),
+        **({"events": True} if some else {}),
     }
-    if some := check_callbacks(callbacks):
-        settings["events"] = True
-    made = Search(name, settings, check_owner(owner), client)
+    made = Search(name, settings, client, more)
     made._callbacks = some
     if folder is not None:
         made._files = {"slaq_states": folder}

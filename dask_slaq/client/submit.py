@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.client.connection import current_client
 from dask_slaq.client.job_block import Job, job, running_job
 from dask_slaq.core.errors import StopTraining
+from dask_slaq.core.job_settings import JOB_SETTINGS
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -147,7 +147,7 @@ def submit(
     >>> models = [future.result() for future in futures]  # doctest: +SKIP
     """
     client = current_client(client)
-    mine = {key: kwargs.pop(key) for key in SETTINGS if key in kwargs}
+    mine = {key: kwargs.pop(key) for key in JOB_SETTINGS if key in kwargs}
     block = job(name, client=client, **mine, **(settings or {}))
     block.in_background = True
     future = TrainingFuture(block)
@@ -158,10 +158,6 @@ def submit(
     )
     thread.start()
     return future
-
-
-#: Settings of `job` that `submit` takes from its keyword arguments.
-SETTINGS = inspect.signature(job).parameters.keys() - {"name", "client"}
 
 
 def _run(

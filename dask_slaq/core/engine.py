@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,14 @@ from dask_slaq.core.ends import Ends
 from dask_slaq.core.forecast import LossPredictor, Predictor, diverging
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.job_settings import (
+    CHANGEABLE,
+    JOB_SETTINGS,
+    OF_ENGINE,
+    as_columns,
+    check_changes,
+    check_job_settings,
+)
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners import Owners, OwnerTerms
@@ -34,9 +43,12 @@ from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refi
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.rivals import in_order, spread, yield_to_first
-from dask_slaq.core.settings import check_engine_settings, check_job_settings
+from dask_slaq.core.settings import check_engine_settings
 
 __all__ = ["Engine", "Predictor"]
+
+#: Settings of running jobs that `Engine.set_job` changes.
+CHANGES = tuple(name for name in CHANGEABLE if name in OF_ENGINE)
 
 
 class Engine:
@@ -118,42 +130,33 @@ class Engine:
         job: str,
         now: float,
         *,
-        weight: float = 1.0,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        latest: float | None = None,
-        target: float | None = None,
-        max_iter: int | None = None,
         reports: bool = True,
         owner: str = "",
         kind: Kind | None = None,
         search: str = "",
+        **settings: Any,
     ) -> None:
         """Add a job, or raise `DuplicateJob`, `InvalidSetting` or, for its target, `NonFiniteLoss`.
 
-        `weight` is from 1e-6 to 1e6. `min_share` and `max_share` are floor and cap, in threads.
-        `latest` is the factor of the job's own fair time at which it ends at the latest; that of
-        all by default. `target` is a loss in raw units. `reports` is False for work without a loss,
-        which goes by the tasks that it has left. By its `kind`, like past runs are found. Jobs of
-        one `search` share what they get together: those with the lowest predicted final loss first.
+        The `settings` are those that `OF_ENGINE` lists: `min_share` and `max_share` are floor and
+        cap, in threads; `latest` is the factor of the job's own fair time at which it ends at the
+        latest, that of all by default; `target` is a loss in raw units. `reports` is False for work
+        without a loss, which goes by the tasks that it has left. By its `kind`, like past runs are
+        found. Jobs of one `search` share what they get together: those with the lowest predicted
+        final loss first.
         """
         self.jobs.refuse_duplicate(job)
-        check_job_settings(weight, min_share, max_share, target, max_iter, latest)
+        checked = check_job_settings(settings, OF_ENGINE)
         known = {} if kind is None or not self.remembering.takes_kind else {"kind": kind}
         if reports:
-            self._predictor.add(job, target=target, **known)
+            self._predictor.add(job, target=checked["target"], **known)
         self.jobs.add(
             job,
             owner,
             search if reports else "",
-            weight=weight,
-            floor=min_share or 0.0,
-            most=math.inf if max_share is None else max_share,
-            latest=math.nan if latest is None else latest,
-            target=math.nan if target is None else target,
-            max_iter=math.inf if max_iter is None else max_iter,
             reports=reports,
             arrival=now,
+            **as_columns(checked),
         )
         if kind is not None and reports:
             self.remembering.add(job, kind)
@@ -263,38 +266,18 @@ class Engine:
 
     def set_max_iter(self, job: str, max_iter: int | None) -> bool:
         """Set the total iterations of a job, None if unknown. Returns whether they changed."""
-        check_job_settings(max_iter=max_iter)
+        JOB_SETTINGS["max_iter"].check(max_iter)
         return self._set("max_iter", job, math.inf if max_iter is None else max_iter)
 
-    def set_job(
-        self,
-        job: str,
-        *,
-        weight: float | None = None,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        target: float | None = None,
-        latest: float | None = None,
-    ) -> None:
-        """Change settings of a running job, as of `add_job`; those that are None stay.
+    def set_job(self, job: str, **settings: Any) -> None:
+        """Change `settings` of a running job, those of `add_job` that may change; None keeps one.
 
         A `min_share` of 0 and a `max_share` of inf remove the limit.
         """
-        column, row, now = self.jobs.table.column, self.jobs.row(job), self.jobs[job]
-        floor = now.min_share if min_share is None else min_share
-        most = now.max_share if max_share is None else max_share
-        most = None if most == math.inf else most
-        check_job_settings(
-            now.weight if weight is None else weight, floor, most, target, latest=latest
-        )
-        column["floor"][row] = floor or 0.0
-        column["most"][row] = math.inf if most is None else most
-        if weight is not None:
-            column["weight"][row] = weight
-        if target is not None:
-            column["target"][row] = target
-        if latest is not None:
-            column["latest"][row] = latest
+        row, given = self.jobs.row(job), {k: v for k, v in settings.items() if v is not None}
+        checked = check_changes(given, self.jobs[job].settings, CHANGES)
+        for name, value in as_columns(checked).items():
+            self.jobs.table.column[name][row] = value
 
     def pause(self, job: str, paused: bool = True) -> None:
         """Grant a job no threads from the next decision on, or again if not `paused`."""

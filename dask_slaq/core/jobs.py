@@ -12,6 +12,7 @@ import numpy as np
 from dask_slaq.core import ends, fair_clock
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
+from dask_slaq.core.job_settings import JOB_SETTINGS, OF_ENGINE
 from dask_slaq.core.owner_tree import teams_above
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.reports import LOST
@@ -51,13 +52,14 @@ class Jobs(Mapping[str, "Job"]):
 
     def __init__(self) -> None:
         number = ((), np.float64, 0.0)
+
+        def setting(name: str) -> tuple[tuple[()], type, float]:
+            return (), np.float64, JOB_SETTINGS[name].empty
+
         self.table = JobArrays(
             {
-                "weight": number,
-                "floor": number,  # threads, 0 for none
-                "most": ((), np.float64, math.inf),  # threads, inf for no cap
-                "target": ((), np.float64, math.nan),  # loss, nan for none
-                "max_iter": ((), np.float64, math.inf),  # inf for unknown
+                # Settings: floor and most in threads, a loss as target, and so on.
+                **{JOB_SETTINGS[name].column: setting(name) for name in OF_ENGINE},
                 "reports": ((), np.bool_, True),  # False for work without a loss
                 "demand": number,  # tasks that are ready or running now
                 "entitled": number,  # core-seconds of a fair share while it had work
@@ -66,7 +68,6 @@ class Jobs(Mapping[str, "Job"]):
                 "arrival": number,  # seconds on the caller's clock
                 "paused": ((), np.bool_, False),
                 "attained_by_owner": number,  # core-seconds charged to the owner
-                "latest": ((), np.float64, math.nan),  # factor of its fair time; nan for none
                 "left": ((), np.float64, math.nan),  # core-seconds of submitted tasks, or nan
                 "submitted": ((), np.float64, math.nan),  # the same where more may come
                 # Core-seconds of stages to come, nan for a job without stages.
@@ -247,12 +248,14 @@ class Job:
 
     __slots__ = ("_jobs", "_row")
 
-    weight: float = _cell("weight")
-    min_share: float | None = _cell("floor", none=0.0)  # threads
-    max_share: float | None = _cell("most", none=math.inf)  # threads
-    latest: float | None = _cell("latest")  # factor of its fair time
-    target: float | None = _cell("target")  # loss
-    max_iter: float | None = _cell("max_iter", none=math.inf)
+    # Settings, each a property; see `JOB_SETTINGS`.
+    weight: float
+    min_share: float | None
+    max_share: float | None
+    latest: float | None
+    target: float | None
+    max_iter: float | None
+
     reports: bool = _cell("reports")  # False for work without a loss
     iteration: int = _seen("step")  # reports so far, or as they are numbered
     missed: int = _seen("missed")  # last reports without a usable loss
@@ -264,10 +267,19 @@ class Job:
         self._jobs, self._row = jobs, row
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that the engine uses, by name."""
+        return {name: getattr(self, name) for name in OF_ENGINE}
+
+    @property
     def runtime(self) -> JobRuntime:
         """Observed iterations: `attained` as of now, the rest as of the last decision."""
         column = self._jobs.runtimes.column
         return JobRuntime(*(column[name].item(self._row) for name in JobRuntime._fields))
+
+
+for _name in OF_ENGINE:
+    setattr(Job, _name, _cell(JOB_SETTINGS[_name].column, JOB_SETTINGS[_name].empty))
 
 
 class JobRuntime(NamedTuple):

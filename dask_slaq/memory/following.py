@@ -313,10 +313,9 @@ class Memory:
         most = None if was.max_iter is None else int(was.max_iter)
         if most is not None and job.counted:
             most = max(most - job.resumed, 1)
-        kept = ("weight", "min_share", "max_share", "latest", "target")
-        settings, paused = {what: getattr(was, what) for what in kept}, was.paused
+        settings, paused = {**was.settings, "max_iter": most}, was.paused
         engine.remove_job(name, now)
-        engine.add_job(name, now, max_iter=most, owner=owner, kind=kind, **settings)
+        engine.add_job(name, now, owner=owner, kind=kind, **settings)
         if paused:
             engine.pause(name)
         self.following[name] = job = Following(uuid.uuid4().hex, job.owner, job.kind)

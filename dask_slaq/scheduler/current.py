@@ -1,23 +1,113 @@
-"""The plugin of a scheduler, under whatever name it is registered."""
+"""The plugin of a scheduler, under whatever name it is registered, and what others read of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.config import Settings
+    from dask_slaq.core.engine import Engine
+    from dask_slaq.core.recording import Recorder
+    from dask_slaq.core.runtime import WorkerSpeeds
+    from dask_slaq.memory import Memory
+    from dask_slaq.scheduler.by_worth import ByWorth
+    from dask_slaq.scheduler.identity import Identity
+    from dask_slaq.scheduler.job_states import JobStates
+    from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.no_searches import AnySearches
+    from dask_slaq.scheduler.notices import Notices
+    from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.shown import Shown
+    from dask_slaq.scheduler.trials import Searches
 
-__all__ = ["current_plugin", "registered_plugin"]
+__all__ = ["RunningPlugin", "current_plugin", "registered_plugin"]
 
 
-def current_plugin(scheduler: Scheduler) -> SlaqPlugin | None:
+class HasTarget(Protocol):
+    """What limits the number of workers that an adaptive cluster asks for."""
+
+    def limit(self, target: int) -> int:
+        """Return the number to ask for instead of Dask's `target`."""
+        ...
+
+
+class RunningPlugin(Protocol):
+    """What requests, pages and metrics read of the plugin of a scheduler, and ask of it.
+
+    Modules below `SlaqPlugin` name this, and never the class that is made of them.
+    """
+
+    scheduler: Scheduler
+    settings: Settings
+    machine: Settings
+    engine: Engine | Recorder
+    jobs: ScheduledJobs
+    pools: Pools
+    searches: AnySearches
+    memory: Memory
+    identity: Identity
+    job_states: JobStates
+    speeds: WorkerSpeeds
+    shown: Shown
+    notices: Notices | None
+    failed: str | None
+    audited: deque[dict[str, Any]]
+
+    @property
+    def scaling(self) -> HasTarget:
+        """What limits Dask's adaptive target."""
+
+    @property
+    def registered(self) -> bool:
+        """Whether the plugin is registered on the scheduler, under any name."""
+
+    @property
+    def by_worth(self) -> ByWorth:
+        """What the number of workers is worth."""
+
+    def open_searches(self) -> Searches:
+        """Return the searches of the scheduler; made when a first one begins."""
+
+    def check_registered(self) -> None:
+        """Raise `NoPlugin` if the plugin was unregistered."""
+
+    def alert(self, event: dict[str, Any]) -> None:
+        """Tell an alert to its owner and to all clients."""
+
+    def began(self, name: str) -> None:
+        """Make decisions from now on, because a job was opened."""
+
+    def changed(self) -> None:
+        """Decide soon, because a job or worker came, went or changed."""
+
+    def end_job(self, name: str, outcome: str | None = None) -> None:
+        """Forget a job."""
+
+    def event_is_forged(self, *, topic: Any = None) -> bool:
+        """Return whether the event of a client is dropped."""
+
+    def fall_back(self, error: BaseException) -> None:
+        """Leave every task to plain Dask from now on."""
+
+    def run_once(self) -> None:
+        """Run one epoch."""
+
+    def set_policy(self, policy: str) -> None:
+        """Decide by another policy from now on."""
+
+    def stop(self) -> None:
+        """Give all tasks back to plain Dask and end all jobs."""
+
+
+def current_plugin(scheduler: Scheduler) -> RunningPlugin | None:
     """Return the plugin that handles a scheduler's requests, even if it was unregistered."""
     return getattr(scheduler.handlers.get("slaq_open"), "plugin", None)
 
 
-def registered_plugin(scheduler: Scheduler) -> SlaqPlugin | None:
+def registered_plugin(scheduler: Scheduler) -> RunningPlugin | None:
     """Return the plugin of a scheduler, None if there is none or it was unregistered."""
     plugin = current_plugin(scheduler)
     return plugin if plugin is not None and plugin.registered else None

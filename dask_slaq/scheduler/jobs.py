@@ -9,7 +9,6 @@ import math
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -20,16 +19,22 @@ from dask_slaq.core.budgets import Budgets, Spending
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
-from dask_slaq.core.memory import Kind, kind_of_name
+from dask_slaq.core.job_settings import (
+    JOB_SETTINGS,
+    OF_ENGINE,
+    check_job_settings,
+    given_settings,
+)
+from dask_slaq.core.memory import kind_of_name
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.settings import BLOCKED, STOP, check_job_settings, shown
+from dask_slaq.core.settings import BLOCKED, STOP, shown
 from dask_slaq.core.usage import DAY
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
+from dask_slaq.scheduler.job_values import SILENT, Pace, etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.reserved import KeptReservations
-from dask_slaq.scheduler.views import etas, stage_of, status_of_jobs, values_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -45,10 +50,8 @@ __all__ = ["ScheduledJobs"]
 
 #: Jobs that ended and are remembered, and clients of which those that left are still known.
 MOST_ENDED, MOST_CLIENTS = 10_000, 1000
-#: Weight of the newest interval in the running mean of a job's pace.
-NEWEST = 0.2
-#: A job is silent once it could have reported for this many times its pace, and as many seconds.
-SILENT_TIMES, SILENT = 30, 10.0
+#: Settings of a job that `Goals` follow.
+GOAL = ("target", "target_kind", "by", "stop")
 
 
 @lru_cache(1000)  # called for each task outside of jobs
@@ -60,26 +63,6 @@ def _above(spending: Spending) -> str:
     """Return what happens above a budget."""
     on_spare = "its jobs run on what nobody else wants"
     return f"new jobs wait, and {on_spare}" if spending.waits else on_spare
-
-
-@dataclass(slots=True)
-class Pace:
-    """Running mean of the seconds per iteration of a job, 0 before the second report."""
-
-    last: float  # monotonic seconds of the last report
-    seconds: float = 0.0
-    since: float = 0.0  # monotonic seconds of the last report, or when it last had to wait
-
-    def step(self, now: float) -> None:
-        """Record a report at `now`."""
-        passed = now - self.last
-        if passed > 0:
-            self.seconds += (NEWEST if self.seconds else 1.0) * (passed - self.seconds)
-        self.last = self.since = now
-
-    def is_silent(self, now: float) -> bool:
-        """Return whether the job could have reported for many times its pace, and has not."""
-        return self.seconds > 0 and now - self.since > max(SILENT_TIMES * self.seconds, SILENT)
 
 
 class ScheduledJobs:
@@ -121,7 +104,7 @@ class ScheduledJobs:
         self.goals = Goals(
             engine,
             self.reports,
-            eta=lambda name: etas(self, [name]).get(name),
+            eta=lambda name: etas(engine, self.pace, [name]).get(name),
             stop=self.stop,
             cap=self._cap,
             tell=self._tell,
@@ -159,43 +142,38 @@ class ScheduledJobs:
         client: str,
         *,
         comm: Comm | None = None,
-        resources: dict[str, float],
-        gang: bool = False,
         run: str | None = None,
-        owner: str = "",
-        kind: Kind | None = None,
         within: str | None = None,
-        worth: float = math.nan,
-        **given: Any,
+        search: str = "",
+        **settings: Any,
     ) -> None:
-        """Add a job. See `job` for its settings, which `validation.check_opening` checks."""
-        goal: dict[str, Any] = {
-            key: given.pop(key) for key in ("target_kind", "by", "stop") if key in given
-        }
-        goal["target"] = given.get("target")
-        if goal.get("target_kind") == "reduction":
+        """Add a job with `settings` as of `check_opening`; it may be a model of a `search`."""
+        settings = {**check_job_settings({}), **settings}
+        owner, weight = settings["owner"], settings["weight"]
+        given = given_settings(settings, OF_ENGINE)
+        if settings["target_kind"] == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted
-        kind = kind or kind_of_name(name)
-        if given.get("latest") is None:
+        if given["latest"] is None:
             given["latest"] = self._latest_of(owner)
-        self.engine.add_job(name, monotonic(), owner=owner, kind=kind, **given)
-        self.goals.begin(name, **goal)
+        kind = settings["kind"] or kind_of_name(name)
+        self.engine.add_job(name, monotonic(), owner=owner, kind=kind, search=search, **given)
+        self.goals.begin(name, **given_settings(settings, GOAL))
         self.owner[name] = owner
         self._know(client, owner)
         self.epochs.begin(name, time())
-        self.resources[name] = resources
-        if not math.isnan(worth):
-            self.worth[name] = worth
+        self.resources[name] = settings["resources"]
+        if settings["worth_per_hour"] is not None:
+            self.worth[name] = settings["worth_per_hour"]
         self.reports[name] = 0
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
-        weight = given.get("weight", 1.0)
+        group = self._group_of(owner)
         pool = self.pools.add(
-            name, client, weight=weight, gang=gang, owner=owner, group=self._group_of(owner)
+            name, client, weight=weight, gang=settings["gang"], owner=owner, group=group
         )
         pool.run = self._runs[name]
         # From the start, and not only once it was granted something.
-        pool.most = given.get("max_share") or math.inf
-        pool.floor = bool(given.get("min_share"))
+        pool.most = given["max_share"] or math.inf
+        pool.floor = bool(given["min_share"])
         if within is not None:
             self._within[name] = within
         self.queued.add(name)
@@ -483,7 +461,7 @@ class ScheduledJobs:
 
         Raises `InvalidSetting` if that is not a number of iterations.
         """
-        check_job_settings(max_iter=iterations)
+        JOB_SETTINGS["max_iter"].check(iterations)
         before = self.reports[job] + self.memory.count_resumed(job)
         more = None if iterations is None else before + iterations
         self.engine.set_max_iter(job, more)
@@ -702,7 +680,3 @@ class ScheduledJobs:
 
     def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:
         return values_of_jobs(self.engine, self.pools.pools, names, running)
-
-    def status(self) -> dict[str, dict[str, Any]]:
-        """Return the status of every job and of unowned tasks. See `status_of_jobs`."""
-        return status_of_jobs(self, self.pools.pools)

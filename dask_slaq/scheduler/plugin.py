@@ -53,9 +53,10 @@ from dask_slaq.scheduler.registration import (
     with_settings_of_machine,
 )
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
+from dask_slaq.scheduler.shown import Shown
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.timers import Soon
-from dask_slaq.scheduler.views import Shown, add_metrics, add_web_pages
+from dask_slaq.scheduler.views import add_metrics, add_web_pages
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +21,20 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.comm.core import Comm
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.current import RunningPlugin
 
 __all__ = ["NotStarted", "forget_failure", "others_to_replace", "watch", "with_settings_of_machine"]
 
 logger = logging.getLogger(__name__)
 
 
-def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[SlaqPlugin]:
+def others_to_replace(scheduler: Scheduler, kind: type[RunningPlugin]) -> list[RunningPlugin]:
     """Return the failed or idle plugins of class `kind` that a new one on `scheduler` replaces.
 
     Raises `InvalidSetting` if one of them runs jobs and has not failed.
     """
-    others = [p for p in scheduler.plugins.values() if isinstance(p, kind)]
+    plugins: Iterable[Any] = scheduler.plugins.values()
+    others = [plugin for plugin in plugins if isinstance(plugin, kind)]
     if (before := current_plugin(scheduler)) is not None and before not in others:
         before.stop()  # it was unregistered and has not noticed yet
     if jobs := [name for p in others if p.failed is None for name in p.jobs.reports]:
@@ -66,7 +68,7 @@ def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Set
     return replace(given, **ours), machine
 
 
-def watch(scheduler: Scheduler, kind: type[SlaqPlugin]) -> None:
+def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
     """Record who registers and unregisters plugins of class `kind`, and refuse it if locked."""
     handlers = scheduler.handlers
     register = handlers["register_scheduler_plugin"]
@@ -89,7 +91,7 @@ def watch(scheduler: Scheduler, kind: type[SlaqPlugin]) -> None:
         return found
 
     async def unregistering(comm: Comm, name: str) -> Any:
-        plugin = scheduler.plugins.get(name)
+        plugin: Any = scheduler.plugins.get(name)
         if not isinstance(plugin, kind):
             return await unregister(name=name)
         what, where = "unregister SlaqPlugin", comm.peer_address

@@ -25,6 +25,7 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.client import bindings
 from dask_slaq.core.errors import SlaqError
+from dask_slaq.scheduler.views import status_of_jobs
 
 TWO = [("127.0.0.1", 1)] * 2
 
@@ -167,7 +168,7 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, a, b):
                 two.report(0.5**k)
             await until(lambda k=k: plugin.jobs.reports["a"] == k + 1)
             plugin.run_once()
-            told.append(plugin.jobs.status())
+            told.append(status_of_jobs(plugin.jobs))
         with mock.patch("dask_slaq.core.job_history.PIECE", 200):
             plugin.jobs.epochs.read = read
             history = await slaq.history(c)

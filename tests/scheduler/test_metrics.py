@@ -13,6 +13,8 @@ from driving import ONE, gen_cluster, start_plugin, tasks_of, until, with_plugin
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
+from dask_slaq.scheduler.job_values import values_of_jobs
+from dask_slaq.scheduler.views import status as STATUS
 from dask_slaq.scheduler.views.metrics import FAMILIES
 
 prometheus_parser = pytest.importorskip("prometheus_client.parser")
@@ -78,9 +80,16 @@ async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
 
 
 @with_plugin(ONE, **SERVED)
-async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for(c, s, plugin, a):
-    made, status = [], plugin.jobs.status
-    plugin.jobs.status = lambda: made.append(1) or status()
+async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for(
+    c, s, plugin, a, monkeypatch
+):
+    made = []
+
+    def values(*args):
+        made.append(1)
+        return values_of_jobs(*args)
+
+    monkeypatch.setattr(STATUS, "values_of_jobs", values)
     async with slaq.job("a", client=c) as job:
         await until(lambda: plugin.engine.grants)
         for page in ("/json/slaq.json", "/metrics"):
@@ -99,8 +108,8 @@ async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for
 
 
 @with_plugin(ONE, **SERVED)
-async def test_an_error_in_a_metric_leaves_the_others(c, s, plugin, a):
-    plugin.jobs.status = lambda: 1 / 0
+async def test_an_error_in_a_metric_leaves_the_others(c, s, plugin, a, monkeypatch):
+    monkeypatch.setattr(STATUS, "values_of_jobs", lambda *_: 1 / 0)
     text = await get(s, "/metrics")
     assert "dask_scheduler_workers" in text
     assert "dask_slaq_jobs" not in text

@@ -183,8 +183,12 @@ async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a,
             await c.scheduler.slaq_steer(job="a", client=c.id, what="set", gang=True)
         after = (await slaq.status(c))["jobs"]["a"]
         assert all(after[k] == status[k] for k in ("weight", "min_share", "max_share", "target"))
-        await job.set(max_share=float("inf"))
+        await job.set(max_share=float("inf"), worth_per_hour=7)
         assert plugin.engine.jobs["a"].max_share is None
+        assert plugin.jobs.worth_of("a") == 7.0
+        with pytest.raises(InvalidSetting, match="worth_per_hour must be a number > 0"):
+            await slaq.set("a", client=c, weight=5, worth_per_hour=0)
+        assert plugin.engine.jobs["a"].weight == 3
         with pytest.raises(UnknownJob, match="'x' is running; running are: 'a'"):
             await slaq.pause("x", client=c)
 
@@ -321,7 +325,8 @@ async def test_a_job_at_its_cap_is_told_of_others_only_if_these_wait(c, s, plugi
     async with slaq.job("alone", client=c, max_share=1), slaq.job("idle", client=c):
         with tasks_of("alone"):
             futures = [c.submit(wait_for, "go", key=f"x-{i}") for i in range(3)]
-        await until(lambda: len(plugin.pools.pools["alone"].running) >= 1)
+        pool = plugin.pools.pools["alone"]
+        await until(lambda: len(pool.running) >= 1 and len(pool.unfinished) == 3)
         plugin.run_once()
         reason = (await slaq.explain("alone", client=c))["reason"]
         assert "at its max_share of 1 threads" in reason and "others" not in reason

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dask_slaq.core.later import later
 
 if TYPE_CHECKING:
+    from dask_slaq.core.recording.events import SETTINGS as SETTINGS
     from dask_slaq.core.recording.events import VERSION as VERSION
     from dask_slaq.core.recording.events import Event as Event
     from dask_slaq.core.recording.recalled import kind_from_dict as kind_from_dict
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __getattr__ = later(
     __name__,
     {
-        "events": ("VERSION", "Event"),
+        "events": ("SETTINGS", "VERSION", "Event"),
         "recalled": ("kind_from_dict",),
         "recorder": ("Recorder",),
         "replay": ("Replay",),

@@ -5,15 +5,37 @@ An event is a dict of plain values that JSON represents without loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.job_settings import OF_ENGINE
+from dask_slaq.core.owners import OwnerTerms
 
-__all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
+__all__ = [
+    "CALLS",
+    "EVENTS",
+    "MAY_HOLD",
+    "SETTINGS",
+    "VERSION",
+    "BadEvent",
+    "Call",
+    "Event",
+    "check",
+    "read_settings",
+    "read_terms",
+    "write_settings",
+    "write_terms",
+]
 
 Event = dict[str, Any]
+
+#: Settings of a job that events hold, null for none; and those that came later, which they hold if
+#: they are set, null for inf. The last iteration has an event of its own.
+SETTINGS = ("weight", "min_share", "max_share", "target")
+LATER = tuple(name for name in OF_ENGINE if name not in (*SETTINGS, "max_iter"))
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
 VERSION = 11
@@ -108,6 +130,7 @@ _IDLE = _number(-1, 1e10)
 _LOSS = _number(-1e300, 1e300)
 _BYTES = _number(0, 1e18)
 _LATEST = _number(1, 1e300, null=True)  # null for no promise
+_SETTING = _number(-1e300, 1e300, null=True)
 _RUN = _whole(0, 10**12)
 _LIKE = Allowed("a list of numbers of past runs", lambda value: _list_of(_RUN, value))
 _TERMS = Allowed("a list of a weight and a limit or null", _owner_terms)
@@ -125,11 +148,7 @@ EVENTS: dict[str, dict[str, Allowed]] = {
         "epoch": _number(1e-3, 86_400), "normalizer": _TEXT, "floor": _number(0, 1),
         "strict": _FLAG, "move_pause": _number(0, 86_400), "predictor": _TEXT,
     },
-    "arrive": {
-        "time": _TIME, "job": _TEXT, "weight": _number(0, 1e300),
-        "min_share": _number(0, 1e300, null=True), "max_share": _number(0, 1e300, null=True),
-        "target": _number(-1e300, 1e300, null=True), "reports": _FLAG,
-    },
+    "arrive": {"time": _TIME, "job": _TEXT, "reports": _FLAG, **dict.fromkeys(SETTINGS, _SETTING)},
     # Tasks of a job that ended since its last `tasks` event: their number, their core-seconds in
     # all, and the most tasks that were ready or running at once. Negative seconds correct those of
     # gangs, which were charged while they ran.
@@ -141,30 +160,10 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "report": {"time": _TIME, "job": _TEXT, "loss": _number(-1e300, 1e300, null=True)},
     # Only up to version 3: a job was inspected, which changed decisions at the time.
     "taken": {},
-    "floor": {"job": _TEXT, "threads": _AMOUNT},
     # All settings of a running job, after some were changed.
-    "set": {
-        "job": _TEXT, "weight": _number(0, 1e300), "min_share": _number(0, 1e300, null=True),
-        "max_share": _number(0, 1e300, null=True), "target": _number(-1e300, 1e300, null=True),
-    },
-    "pause": {"job": _TEXT, "paused": _FLAG},
-    "policy": {"policy": _TEXT},
-    # The terms of an owner, after some were changed: weight, and most threads or null.
-    "owner": {"owner": _TEXT, "terms": _TERMS},
+    "set": {"job": _TEXT, **dict.fromkeys(SETTINGS, _SETTING)},
     # The kind of a running job became known; `like` as in `arrive`.
     "kind": {"job": _TEXT, "kind": _KIND, "like": _LIKE},
-    "max_iter": {"job": _TEXT, "max_iter": _number(1, 1e300, null=True)},
-    "demand": {"job": _TEXT, "tasks": _COUNT},
-    # Core-seconds of the submitted tasks of a job that reports no loss.
-    "left": {"job": _TEXT, "seconds": _number(0, 1e15, null=True)},
-    # Core-seconds of the stages of a job that are to come.
-    "after": {"job": _TEXT, "seconds": _number(0, 1e15, null=True)},
-    # Core-seconds that owners used lately, which fade.
-    "use": {"used": _mapping(_number(0, 1e300))},
-    # Owners over their budget, which run on what nobody else wants.
-    "spare": {"owners": Allowed("a list of texts", _texts)},
-    # Threads that are reserved now, by name of an owner.
-    "reserved": {"threads": _mapping(_AMOUNT)},
     # A decision: `threads` of all workers, and the grants that changed.
     "decide": {
         "time": _TIME, "threads": _whole(0, 10**9),
@@ -211,11 +210,11 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
     },
     # `like`: numbers of the past runs that the job's forecast draws on, nearest first.
     "arrive": {
-        "owner": _TEXT, "kind": _KIND, "like": _LIKE, "latest": _LATEST,
+        "owner": _TEXT, "kind": _KIND, "like": _LIKE,
         "search": _TEXT,  # of which the job is a model, or its own name
+        **dict.fromkeys(LATER, _SETTING),
     },
-    "set": {"latest": _LATEST},
-    "left": {"more": _FLAG},  # whether more tasks may come
+    "set": dict.fromkeys(LATER, _SETTING),
     "leave": {"outcome": _TEXT},
     # `step`: the number of the iteration, if it was named.
     "report": {"idle": _IDLE, "step": _whole(1, 10**12)},
@@ -226,6 +225,116 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
         "affinity": _mapping(_mapping(_BYTES)),
     },
 }  # fmt: skip
+
+
+class Field(NamedTuple):
+    """Argument of a call: the values that are allowed, and how it is written and read back."""
+
+    allowed: Allowed
+    write: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any], Any] = lambda value: value
+    #: Value with which it is left out; ... if it never is.
+    unless: Any = ...
+
+    def holds(self, value: Any) -> bool:
+        """Return whether an event holds this value."""
+        return self.unless is ... or bool(value != self.unless)
+
+
+class Call(NamedTuple):
+    """Call of a method of the engine that is recorded as it is, by the names of its arguments."""
+
+    method: str
+    fields: dict[str, Field]
+    #: Fields besides the job with which a call changes nothing at first; if there are some, calls
+    #: that repeat the last one of a job are not recorded. Nor are those that return False.
+    first: Event | None = None
+
+
+def _null_for(number: float, low: float, high: float) -> Field:
+    """Return the field of a number of which one value, such as inf, is null."""
+
+    def write(value: float) -> float | None:
+        return None if value is None or value == number or value != value else float(value)
+
+    return Field(_number(low, high, null=True), write, lambda v: number if v is None else v)
+
+
+def write_terms(terms: OwnerTerms) -> list[float | None]:
+    """Return the terms of an owner as they are recorded: its weight, and most threads or null."""
+    return [terms.weight, None if terms.max_threads == math.inf else float(terms.max_threads)]
+
+
+def read_terms(terms: list[Any]) -> OwnerTerms:
+    """Return recorded terms of an owner."""
+    weight, most = terms
+    return OwnerTerms(weight, math.inf if most is None else most)
+
+
+def _numbers(given: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in given.items()}
+
+
+_JOB = Field(_TEXT)
+
+#: Calls by the name of their event.
+CALLS = {
+    "demand": Call("observe_demand", {"job": _JOB, "tasks": Field(_COUNT, float)}, {"tasks": 0}),
+    # Core-seconds of the submitted tasks of a job, null if unknown, and whether more may come.
+    "left": Call(
+        "observe_left",
+        {"job": _JOB, "seconds": _null_for(math.nan, 0, 1e15), "more": Field(_FLAG, unless=False)},
+        {"seconds": None},
+    ),
+    # Core-seconds of the stages of a job that are to come, null without stages.
+    "after": Call(
+        "observe_after", {"job": _JOB, "seconds": _null_for(math.nan, 0, 1e15)}, {"seconds": None}
+    ),
+    # Core-seconds that owners used lately, which fade.
+    "use": Call(
+        "observe_use", {"used": Field(_mapping(_number(0, 1e300)), _numbers)}, {"used": {}}
+    ),
+    # Owners over their budget, which run on what nobody else wants.
+    "spare": Call("set_spare", {"owners": Field(Allowed("a list of texts", _texts), sorted)}),
+    # Threads that are reserved now, by name of an owner.
+    "reserved": Call("set_reserved", {"threads": Field(_mapping(_AMOUNT), _numbers)}),
+    "floor": Call("set_floor", {"job": _JOB, "threads": Field(_AMOUNT, float)}),
+    "max_iter": Call(
+        "set_max_iter",
+        {
+            "job": _JOB,
+            "max_iter": Field(
+                _number(1, 1e300, null=True), lambda most: None if most is None else float(most)
+            ),
+        },
+    ),
+    "pause": Call("pause", {"job": _JOB, "paused": Field(_FLAG, bool)}),
+    "policy": Call(
+        "set_policy", {"policy": Field(_TEXT, lambda policy: getattr(policy, "name", policy))}
+    ),
+    # The terms of an owner, after some were changed: weight, and most threads or null.
+    "owner": Call(
+        "set_owner", {"owner": Field(_TEXT), "terms": Field(_TERMS, write_terms, read_terms)}
+    ),
+}
+for _event, _call in CALLS.items():
+    _fields = _call.fields.items()
+    EVENTS[_event] = {name: of.allowed for name, of in _fields if of.unless is ...}
+    MAY_HOLD[_event] = {name: of.allowed for name, of in _fields if of.unless is not ...}
+
+
+def write_settings(settings: Mapping[str, Any]) -> Event:
+    """Return the fields that record the settings of a job, other than its `max_iter`."""
+    later = {name: settings[name] for name in LATER if settings[name] is not None}
+    finite = {name: None if value == math.inf else float(value) for name, value in later.items()}
+    return {name: settings[name] for name in SETTINGS} | finite
+
+
+def read_settings(event: Event) -> dict[str, Any]:
+    """Return the settings of a job in an event, by name."""
+    later = {name: event[name] for name in LATER if name in event}
+    found = {name: math.inf if value is None else value for name, value in later.items()}
+    return {name: event[name] for name in SETTINGS} | found
 
 
 def check(event: Any) -> str:

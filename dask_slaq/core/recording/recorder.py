@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from inspect import signature
 from typing import Any, Protocol
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.memory import Kind
-from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.policies import Policy
-from dask_slaq.core.recording.events import VERSION, Event
+from dask_slaq.core.recording.events import (
+    CALLS,
+    VERSION,
+    Call,
+    Event,
+    write_settings,
+    write_terms,
+)
 from dask_slaq.core.recording.recalled import RunNumbers, kind_to_dict
 from dask_slaq.core.reports import as_loss, is_usable
 
@@ -44,6 +50,8 @@ class Measurements(Protocol):
 class Recorder:
     """Engine that records every call and decision. Other attributes are those of the engine.
 
+    The methods of `CALLS` are made from that table, and stand below the class.
+
     `write` gets each event after it happened; calls that raise are not recorded. The engine must
     have no jobs yet. Measurements are optional, and `about` goes into the first event.
 
@@ -63,10 +71,7 @@ class Recorder:
         self._measurements = measurements
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
-        self._demand: dict[str, float] = {}
-        self._left: dict[str, tuple[float | None, bool]] = {}
-        self._after: dict[str, float | None] = {}
-        self._used: dict[str, float] = {}
+        self._last: dict[tuple[str, str], Event] = {}  # of repeated calls, by event and job
         self._workers: dict[str, int] = {}
         self._eligible: dict[str, list[str]] = {}
         self._affinity: dict[str, dict[str, float]] = {}
@@ -74,7 +79,8 @@ class Recorder:
         kind = type(engine._predictor)
         owners: Event = {}
         if engine.owners is not None:
-            owners["owners"] = {name: _terms(terms) for name, terms in engine.owners.terms.items()}
+            known = engine.owners.terms.items()
+            owners["owners"] = {name: write_terms(terms) for name, terms in known}
         self._say(
             "start",
             time=now,
@@ -83,7 +89,7 @@ class Recorder:
             epoch=engine.epoch,
             normalizer=engine.normalizer,
             floor=engine.floor,
-            latest=_finite(engine.latest),
+            latest=None if engine.latest == math.inf else float(engine.latest),
             strict=engine.strict,
             move_pause=engine.move_pause,
             **owners,
@@ -107,7 +113,7 @@ class Recorder:
             time=now,
             job=job,
             reports=added.reports,
-            **self._settings(job),
+            **write_settings(added.settings),
             **({"owner": owner} if owner else {}),
             **({"search": search} if search else {}),
             **remembered,
@@ -122,9 +128,8 @@ class Recorder:
         self.engine.jobs.row(job)
         self._catch_up(job)
         self.engine.remove_job(job, now, outcome, ended=ended)
-        self._demand.pop(job, None)
-        self._left.pop(job, None)
-        self._after.pop(job, None)
+        for event in CALLS:
+            self._last.pop((event, job), None)
         if self._measurements is not None:
             self._measurements.remove(job, now)
         self._say("leave", time=now, job=job, **({} if outcome is None else {"outcome": outcome}))
@@ -153,77 +158,10 @@ class Recorder:
         count, total, most = self._tasks.get(job, (0, 0.0, 0.0))
         self._tasks[job] = count + 1, total + float(seconds), max(most, float(at_once))
 
-    def observe_demand(self, job: str, tasks: float) -> None:
-        """Pass on the demand of a job and record it if it changed. See `Engine.observe_demand`."""
-        self.engine.observe_demand(job, tasks)
-        if self._demand.get(job, 0) != tasks:
-            self._demand[job] = tasks
-            self._say("demand", job=job, tasks=float(tasks))
-
-    def observe_left(self, job: str, seconds: float, *, more: bool = False) -> None:
-        """Pass on the work left of a job and record it if it changed. See `Engine.observe_left`."""
-        self.engine.observe_left(job, seconds, more=more)
-        known = None if math.isnan(seconds) else float(seconds)
-        if self._left.get(job, (None, False)) != (known, more):
-            self._left[job] = known, more
-            self._say("left", job=job, seconds=known, **({"more": True} if more else {}))
-
-    def observe_after(self, job: str, seconds: float) -> None:
-        """Pass on what comes after a stage and record it if it changed. See `Engine`."""
-        self.engine.observe_after(job, seconds)
-        known = None if math.isnan(seconds) else float(seconds)
-        if self._after.get(job) != known:
-            self._after[job] = known
-            self._say("after", job=job, seconds=known)
-
-    def observe_use(self, used: Mapping[str, float]) -> None:
-        """Pass on what owners `used` lately and record it. See `Engine.observe_use`."""
-        known = {owner: float(seconds) for owner, seconds in used.items()}
-        self.engine.observe_use(known)
-        if known != self._used:
-            self._used = known
-            self._say("use", used=known)
-
-    def set_spare(self, owners: Collection[str]) -> None:
-        """Let owners run on what is spare and record it if it changed. See `Engine.set_spare`."""
-        if self.engine.set_spare(owners):
-            self._say("spare", owners=sorted(owners))
-
-    def set_reserved(self, threads: Mapping[str, float]) -> None:
-        """Reserve threads for owners and record it if it changed. See `Engine.set_reserved`."""
-        known = {owner: float(each) for owner, each in threads.items()}
-        if self.engine.set_reserved(known):
-            self._say("reserved", threads=known)
-
-    def set_floor(self, job: str, threads: float) -> None:
-        """Set the floor of a job and record it if it changed. See `Engine.set_floor`."""
-        if self.engine.set_floor(job, threads):
-            self._say("floor", job=job, threads=float(threads))
-
-    def set_max_iter(self, job: str, max_iter: int | None) -> None:
-        """Set a job's last iteration and record it if it changed. See `Engine.set_max_iter`."""
-        if self.engine.set_max_iter(job, max_iter):
-            self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
-
-    def set_job(self, job: str, **settings: float | None) -> None:
+    def set_job(self, job: str, **settings: Any) -> None:
         """Change settings of a job and record them. See `Engine.set_job`."""
         self.engine.set_job(job, **settings)
-        self._say("set", job=job, **self._settings(job))
-
-    def pause(self, job: str, paused: bool = True) -> None:
-        """Pause or resume a job and record it. See `Engine.pause`."""
-        self.engine.pause(job, paused)
-        self._say("pause", job=job, paused=bool(paused))
-
-    def set_policy(self, policy: str | Policy) -> None:
-        """Change the policy and record it. See `Engine.set_policy`."""
-        self.engine.set_policy(policy)
-        self._say("policy", policy=self.engine.policy.name)
-
-    def set_owner(self, owner: str, terms: OwnerTerms) -> None:
-        """Set the terms of an owner and record them. See `Engine.set_owner`."""
-        self.engine.set_owner(owner, terms)
-        self._say("owner", owner=owner, terms=_terms(terms))
+        self._say("set", job=job, **write_settings(self.engine.jobs[job].settings))
 
     def reallocate(
         self,
@@ -252,12 +190,6 @@ class Recorder:
         """Return the fields that record a kind, after the past runs that are like it."""
         like = self._runs.of(self.engine.remembering.memory, kind)
         return {"kind": kind_to_dict(kind), "like": like}
-
-    def _settings(self, job: str) -> Event:
-        now = self.engine.jobs[job]
-        names = ("weight", "min_share", "max_share", "target")
-        found = {name: getattr(now, name) for name in names}
-        return found if now.latest is None else {**found, "latest": _finite(now.latest)}
 
     def _catch_up(self, *jobs: str) -> None:
         """Pass the summed task times of `jobs` to the engine and record them."""
@@ -292,12 +224,35 @@ class Recorder:
         return changed
 
 
-def _finite(value: float) -> float | None:
-    return None if value == math.inf else float(value)
+def _forwarder(event: str, call: Call) -> Callable[..., Any]:
+    """Return the method that passes on a call and records it, unless it changed nothing."""
+    arguments = list(signature(getattr(Engine, call.method)).parameters.values())[1:]
+    names = [each.name for each in arguments]
+    defaults = {each.name: each.default for each in arguments if each.default is not each.empty}
+
+    def forward(self: Recorder, *args: Any, **given: Any) -> Any:
+        given = {**defaults, **dict(zip(names, args, strict=False)), **given}
+        result = getattr(self.engine, call.method)(**given)
+        if result is False:
+            return result
+        written = {name: field.write(given[name]) for name, field in call.fields.items()}
+        fields = {name: value for name, value in written.items() if call.fields[name].holds(value)}
+        if call.first is not None:
+            what = {name: value for name, value in fields.items() if name != "job"}
+            key = event, fields.get("job", "")
+            if self._last.get(key, call.first) == what:
+                return result
+            self._last[key] = what
+        self._say(event, **fields)
+        return result
+
+    forward.__name__ = call.method
+    forward.__doc__ = f"Record the call; see `Engine.{call.method}`."
+    return forward
 
 
-def _terms(terms: OwnerTerms) -> list[float | None]:
-    return [terms.weight, _finite(terms.max_threads)]
+for _event, _call in CALLS.items():
+    setattr(Recorder, _call.method, _forwarder(_event, _call))
 
 
 def grant_to_dict(grant: Grant) -> Event:

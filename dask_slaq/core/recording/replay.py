@@ -9,8 +9,16 @@ from typing import Any
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor
-from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.recording.events import VERSION, BadEvent, Event, check
+from dask_slaq.core.job_settings import JOB_SETTINGS
+from dask_slaq.core.recording.events import (
+    CALLS,
+    VERSION,
+    BadEvent,
+    Event,
+    check,
+    read_settings,
+    read_terms,
+)
 from dask_slaq.core.recording.recalled import Recalled, kind_from_dict
 from dask_slaq.core.recording.recorder import grant_to_dict
 
@@ -114,7 +122,7 @@ class Replay:
             latest=_infinite(event.get("latest")),
             move_pause=event["move_pause"],
             strict=event["strict"],
-            owners=owners and {owner: _terms(*terms) for owner, terms in owners.items()},
+            owners=owners and {owner: read_terms(terms) for owner, terms in owners.items()},
             memory=self._memory,
         )
 
@@ -148,27 +156,14 @@ def _apply(engine: Engine, kind: str, event: Event) -> None:
     """Apply an event other than a decision to an engine."""
     if kind in ("taken", "recomputed"):  # the former no longer has an effect
         return
-    if kind == "policy":
-        engine.set_policy(event["policy"])
-        return
-    if kind == "owner":
-        engine.set_owner(event["owner"], _terms(*event["terms"]))
-        return
-    if kind == "use":
-        engine.observe_use(event["used"])
-        return
-    if kind == "reserved":
-        engine.set_reserved(event["threads"])
-        return
-    if kind == "spare":
-        engine.set_spare(event["owners"])
+    if (call := CALLS.get(kind)) is not None:
+        fields = call.fields.items()
+        given = {name: of.read(event.get(name, of.unless)) for name, of in fields}
+        getattr(engine, call.method)(**given)
         return
     job = event["job"]
     if kind == "arrive":
-        names = ("weight", "min_share", "max_share", "target", "reports")
-        given = {name: event[name] for name in names}
-        if "latest" in event:
-            given["latest"] = _infinite(event["latest"])
+        given = {**read_settings(event), "reports": event["reports"]}
         if "kind" in event:
             given["kind"] = kind_from_dict(event["kind"])
         whose = {name: event.get(name, "") for name in ("owner", "search")}
@@ -178,29 +173,12 @@ def _apply(engine: Engine, kind: str, event: Event) -> None:
     elif kind == "report":
         loss = math.nan if event["loss"] is None else event["loss"]
         engine.report(job, loss, event["time"], event.get("step"))
-    elif kind == "floor":
-        engine.set_floor(job, event["threads"])
     elif kind == "set":
-        limits = {
-            "min_share": event["min_share"] or 0.0,
-            "max_share": math.inf if event["max_share"] is None else event["max_share"],
-        }
-        if "latest" in event:
-            limits["latest"] = _infinite(event["latest"])
-        engine.set_job(job, weight=event["weight"], target=event["target"], **limits)
+        engine.set_job(
+            job, **{name: _removed(name, value) for name, value in read_settings(event).items()}
+        )
     elif kind == "kind":
         engine.set_kind(job, kind_from_dict(event["kind"]))
-    elif kind == "pause":
-        engine.pause(job, event["paused"])
-    elif kind == "max_iter":
-        engine.set_max_iter(job, event["max_iter"])
-    elif kind == "demand":
-        engine.observe_demand(job, event["tasks"])
-    elif kind == "left":
-        seconds = math.nan if event["seconds"] is None else event["seconds"]
-        engine.observe_left(job, seconds, more=event.get("more", False))
-    elif kind == "after":
-        engine.observe_after(job, math.nan if event["seconds"] is None else event["seconds"])
     else:
         engine.remove_job(job, event["time"], event.get("outcome"))
 
@@ -209,8 +187,10 @@ def _infinite(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _terms(weight: float, most: float | None) -> OwnerTerms:
-    return OwnerTerms(weight, _infinite(most))
+def _removed(name: str, value: Any) -> Any:
+    """Return the value of a setting for a change; None stands for what removes it, if any does."""
+    empty = JOB_SETTINGS[name].empty
+    return empty if value is None and not math.isnan(empty) else value
 
 
 def _first_difference(

@@ -24,12 +24,12 @@ from dask_slaq.core.usage import DAY
 from dask_slaq.core.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.scheduler.board.colors import OTHERS, UNOWNED, color_of
 from dask_slaq.scheduler.current import registered_plugin
-from dask_slaq.scheduler.views import curves_to_come, in_words
+from dask_slaq.scheduler.views import curves_to_come, in_words, overview
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.current import RunningPlugin
 
 __all__ = ["COLUMNS", "GREY", "BoardData", "Plain", "data_of"]
 
@@ -131,8 +131,8 @@ def _without_plugin(scheduler: Scheduler) -> BoardData:
     return BoardData(note, capacity=scheduler.total_nthreads, broken=stand_in is not None)
 
 
-def _data(plugin: SlaqPlugin) -> BoardData:
-    status, running = plugin.messages.status(), list(plugin.jobs.reports)
+def _data(plugin: RunningPlugin) -> BoardData:
+    status, running = overview(plugin), list(plugin.jobs.reports)
     data = BoardData(capacity=status["capacity"])
     jobs = "1 job" if len(running) == 1 else f"{len(running)} jobs"
     data.head = f"Policy {status['policy']}, {data.capacity} threads, {jobs}."
@@ -184,7 +184,7 @@ class _RecentEpochs(NamedTuple):
     threads: FloatArray  # (n_jobs + 1, n_epochs); the last row is that of tasks outside jobs
 
 
-def _recent_epochs(plugin: SlaqPlugin, n_jobs: int) -> _RecentEpochs:
+def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
     points = min(max(MOST_IN_ALL // n_jobs, FEWEST_POINTS), MOST_POINTS)
     names, times, values = plugin.jobs.epochs.table(PAST, points)
     if not len(times):
@@ -231,7 +231,7 @@ def _add_threads(data: BoardData, epochs: _RecentEpochs, color: Callable[[str], 
         bottom = top
 
 
-def _recently_ended(plugin: SlaqPlugin) -> dict[str, dict[str, Any]]:
+def _recently_ended(plugin: RunningPlugin) -> dict[str, dict[str, Any]]:
     """Return the jobs that ended within `PAST` seconds and do not run again, the newest first."""
     since = time() - PAST
     found: dict[str, dict[str, Any]] = {}
@@ -253,7 +253,7 @@ def _add_job(data: BoardData, row: Row, end: str, color: Callable[[str], str], i
 
 def _add_legend(
     data: BoardData,
-    plugin: SlaqPlugin,
+    plugin: RunningPlugin,
     names: list[str],
     ended: dict[str, dict[str, Any]],
     color: Callable[[str], str],
@@ -277,7 +277,7 @@ def _add_legend(
 
 def _add_forecasts(
     data: BoardData,
-    plugin: SlaqPlugin,
+    plugin: RunningPlugin,
     names: list[str],
     seconds: float,
     color: Callable[[str], str],

@@ -41,7 +41,7 @@ from dask_slaq.scheduler.requests.waiting import Waiting
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.current import RunningPlugin
 
 __all__ = ["Messages"]
 
@@ -86,7 +86,7 @@ class Messages:
     Messages of streams may have further arguments, which are of other releases.
     """
 
-    def __init__(self, plugin: SlaqPlugin) -> None:
+    def __init__(self, plugin: RunningPlugin) -> None:
         self.plugin = plugin
         self.waiting = Waiting()
         self._dropped = Dropped()
@@ -330,30 +330,7 @@ class Messages:
 
     def status(self) -> dict[str, Any]:
         """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
-        plugin, places = self.plugin, views.positions(self.plugin.pools)
-        trials, failed = plugin.searches.describe, plugin.failed is not None
-        return {
-            "policy": plugin.engine.policy.name,
-            "epoch": plugin.settings.epoch,
-            "capacity": plugin.scheduler.total_nthreads,
-            "holding": plugin.pools.tracker.holding,
-            "failed": plugin.failed,
-            "jobs": {
-                name: {
-                    **job,
-                    "reason": views.reason(plugin.jobs, name, places, trials, failed),
-                    "position": places.get(name),
-                }
-                for name, job in plugin.jobs.status().items()
-            },
-            "owners": views.owners_of_jobs(plugin.jobs),
-            "teams": views.teams_of_jobs(plugin.jobs),
-            "foretold": plugin.engine.jobs.ends.hits._asdict(),
-            "limits": plugin.pools.limits.as_dict(),
-            "speeds": views.speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
-            "memory": plugin.memory.about(),
-            "searches": plugin.searches.names(),
-        }
+        return views.overview(self.plugin)
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return how fast each worker is, by address; see `workers_of`."""

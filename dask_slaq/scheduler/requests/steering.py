@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
+from dask_slaq.core.job_settings import CHANGEABLE, OF_ENGINE, check_changes, plain
 from dask_slaq.core.owners import Owners, OwnerTerms, check_owners, flat_terms
 from dask_slaq.core.search_settings import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.settings import check_limits, check_owner, shown
-from dask_slaq.scheduler.requests.validation import plain
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs
@@ -20,8 +20,6 @@ __all__ = ["ACTIONS", "check_operator", "set_limit", "set_owner", "steer"]
 
 #: What can be done to a running job.
 ACTIONS = ("set", "pause", "resume", "stop")
-#: Settings that can be changed while a job runs.
-CHANGEABLE = ("weight", "min_share", "max_share", "target", "latest")
 
 
 def check_operator(operators: Collection[str], by: object, what: str) -> None:
@@ -43,7 +41,7 @@ def set_owner(jobs: ScheduledJobs, owner: object, settings: Mapping[str, Any]) -
         raise InvalidSetting(f"owner must be the name of an owner, not {shown(owner)}")
     if not settings:
         raise InvalidSetting(f"no setting of {owner} is given: {', '.join(OwnerTerms._fields)}")
-    given = flat_terms(owner, plain(settings))
+    given = flat_terms(owner, {name: plain(value) for name, value in settings.items()})
     checked = check_owners({owner: given})[owner]
     owners = jobs.engine.owners or Owners({})
     values = {name: getattr(checked, name) for name in given}
@@ -115,11 +113,15 @@ def _set(
                 f"{shown(key)} cannot be changed while a job runs; allowed are: "
                 + ", ".join(CHANGEABLE + OF_SEARCHES)
             )
-    of_job = {key: value for key, value in settings.items() if key in CHANGEABLE}
+    given = {key: value for key, value in settings.items() if value is not None}
+    of_job = {key: value for key, value in given.items() if key in CHANGEABLE}
     of_search = {key: value for key, value in settings.items() if key in OF_SEARCHES}
+    checked = check_changes(of_job, jobs.engine.jobs[name].settings)
     if of_search:
         searches.check(name, of_search)
-    jobs.engine.set_job(name, **plain(of_job))
+    jobs.engine.set_job(name, **{key: of_job[key] for key in of_job if key in OF_ENGINE})
+    if "worth_per_hour" in checked:
+        jobs.worth[name] = checked["worth_per_hour"]
     if of_search:
         searches.change(name, of_search)
     pool, now = jobs.pools.pools[name], jobs.engine.jobs[name]

@@ -9,33 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_settings import SENT, check_job_settings
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.reports import as_metrics, as_step
-from dask_slaq.core.scaling_terms import check_worth
 from dask_slaq.core.search_settings import SearchSettings
-from dask_slaq.core.settings import (
-    check_job_settings,
-    check_name,
-    check_owner,
-    check_resources,
-    is_number,
-    shown,
-)
+from dask_slaq.core.settings import check_name, is_number, shown
 
 __all__ = ["Dropped", "check_opening", "check_trial"]
 
 logger = logging.getLogger(__name__)
 
-#: Settings that a request to open a job may contain alongside the name and the client.
-ALLOWED = (
-    *("weight", "min_share", "max_share", "latest", "target", "max_iter", "gang", "resources"),
-    *("run", "owner", "target_kind", "by", "stop", "kind", "search", "within", "reattach"),
-    *("events", "params", "worth_per_hour"),
-)
-_CHECKED_HERE = (
-    *("resources", "run", "owner", "kind", "search", "within", "reattach", "events", "params"),
-    "worth_per_hour",
-)
+#: What a request to open a job may hold alongside the name, the client and its settings.
+ALONGSIDE = ("run", "search", "within", "reattach", "events", "params")
 #: What the message of a trial says, and what it does from then on.
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
@@ -58,29 +43,22 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises `InvalidSetting`.
     """
     check_name(name)
-    if unknown := [key for key in given if key not in ALLOWED]:
-        raise InvalidSetting(
-            f"{shown(unknown[0])} is not a job setting; allowed are: " + ", ".join(ALLOWED)
-        )
+    settings = {key: value for key, value in given.items() if key not in ALONGSIDE}
+    settings = check_job_settings(settings, SENT)
     run = given.get("run")
     if not (run is None or (isinstance(run, str) and len(run) <= 64)):
         raise InvalidSetting(f"run must be a string of at most 64 characters, not {shown(run)}")
     within = given.get("within")
     if within is not None:
         check_name(within)
-    settings = {k: v for k, v in given.items() if k not in _CHECKED_HERE}
-    check_job_settings(**settings)
     return {
-        **plain(settings),
-        "resources": check_resources(given.get("resources")),
+        **settings,
+        "kind": read_kind(settings["kind"]),
         "run": run,
-        "owner": check_owner(given.get("owner")),
-        "kind": read_kind(given.get("kind")),
         "search": _read_search(given.get("search")),
         "within": within,
         "reattach": bool(given.get("reattach")),
         "events": bool(given.get("events")),
-        "worth": check_worth(given.get("worth_per_hour")),
         "params": _read_params(given.get("params")) or {},
     }
 
@@ -154,11 +132,6 @@ def _listed(found: dict[str, Any], name: str) -> list[Any]:
     if not isinstance(listed, list | tuple) or len(listed) not in (0, len(found["losses"])):
         raise InvalidSetting(f"a trial has one of its {name} per loss, not {shown(listed)}")
     return list(listed)
-
-
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert NumPy scalars to Python scalars, which can be written to a log."""
-    return {k: v.item() if hasattr(v, "item") else v for k, v in settings.items()}
 
 
 class Dropped:

@@ -5,15 +5,8 @@ from typing import TYPE_CHECKING
 from dask_slaq.core.later import later
 from dask_slaq.scheduler.views.forecasts import curves_to_come, in_words
 from dask_slaq.scheduler.views.metrics import add_metrics
-from dask_slaq.scheduler.views.shown import Shown
-from dask_slaq.scheduler.views.status import (
-    etas,
-    owners_of_jobs,
-    stage_of,
-    status_of_jobs,
-    teams_of_jobs,
-    values_of_jobs,
-)
+from dask_slaq.scheduler.views.overview import overview
+from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
 from dask_slaq.scheduler.views.web import add_web_pages
 
 if TYPE_CHECKING:
@@ -24,17 +17,13 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.views.workers import workers_of as workers_of
 
 __all__ = [
-    "Shown",
     "add_metrics",
     "add_web_pages",
     "curves_to_come",
-    "etas",
     "in_words",
+    "overview",
     "owners_of_jobs",
-    "stage_of",
     "status_of_jobs",
-    "teams_of_jobs",
-    "values_of_jobs",
 ]
 
 # Loaded when somebody asks.

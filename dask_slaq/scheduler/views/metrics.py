@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.job_columns import JOB_COLUMNS
 from dask_slaq.core.usage import OUTCOMES
 from dask_slaq.scheduler.current import registered_plugin
-from dask_slaq.scheduler.views.status import owners_of_jobs
+from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.current import RunningPlugin
 
 __all__ = ["FAMILIES", "add_metrics"]
 
@@ -81,15 +81,15 @@ def add_metrics(scheduler: Scheduler) -> None:
                 found = []
             yield from found
 
-        def _families(self, plugin: SlaqPlugin) -> list[Any]:
+        def _families(self, plugin: RunningPlugin) -> list[Any]:
             return list(self._each_family(plugin))
 
-        def _each_family(self, plugin: SlaqPlugin) -> Iterator[Any]:
+        def _each_family(self, plugin: RunningPlugin) -> Iterator[Any]:
             jobs = plugin.jobs
             yield self._gauge("jobs", "Running jobs", len(jobs.reports))
             yield self._gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)
             yield self._gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
-            status = {name: job for name, job in jobs.status().items() if job["reports"]}
+            status = {name: job for name, job in status_of_jobs(jobs).items() if job["reports"]}
             states = Counter(dict.fromkeys(STATES, 0))
             states.update(job["state"] for job in status.values())
             values: dict[Any, float] = {(state,): n for state, n in states.items()}

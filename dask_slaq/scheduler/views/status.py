@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.core.owners import OwnerTerms, standings
 from dask_slaq.core.usage import Usage
+from dask_slaq.scheduler.job_values import etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.views.forecasts import ends_of
 
 if TYPE_CHECKING:
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.jobs import ScheduledJobs
-    from dask_slaq.scheduler.pools import Pool
 
 
-def status_of_jobs(jobs: ScheduledJobs, names: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return the status of jobs, without the reason and position, which depend on other jobs."""
+def status_of_jobs(
+    jobs: ScheduledJobs, names: Collection[str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the status of jobs, by default of all and of unowned tasks.
+
+    Reason and position are not in it, since they depend on other jobs.
+    """
     engine, now = jobs.engine, monotonic()
-    expected = etas(jobs, [name for name in names if name in jobs.reports])
+    names = jobs.pools.pools if names is None else names
+    expected = etas(engine, jobs.pace, [name for name in names if name in jobs.reports])
     kept = values_of_jobs(engine, jobs.pools.pools, names, {})
     kept["attained"] = kept.pop("core_seconds")
     rows = zip(*(column.tolist() for column in kept.values()), strict=True)
@@ -72,36 +72,6 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
     if jobs.is_waiting(name):
         return "waiting"
     return "running" if any(ts.state == "processing" for ts in pool.unfinished) else "idle"
-
-
-def stage_of(pool: Pool) -> dict[str, Any] | None:
-    """Return name and counts of the stage of a pool's last submitted tasks; None outside of any."""
-    if pool.stages is None or not (stage := pool.stages.current).name:
-        return None
-    done = stage.submitted - len(stage.unfinished)
-    return {"name": stage.name, "tasks": stage.submitted, "done": done}
-
-
-def etas(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, list[float | None]]:
-    """Return the low, expected and high seconds until jobs reach their targets.
-
-    Jobs without a target or forecast are left out. A value is None where the forecast does not
-    reach the target.
-    """
-    known, column = jobs.engine.jobs, jobs.engine.jobs.table.column["target"]
-    targets = {
-        name: float(column[known.row(name)])
-        for name in names
-        if name in jobs.pace and jobs.pace[name].seconds > 0
-    }
-    targets = {name: target for name, target in targets.items() if not math.isnan(target)}
-    losses = np.array(list(targets.values()))
-    found = iterations_to_losses(jobs.engine._predictor, list(targets), losses)
-    return {
-        name: [n * jobs.pace[name].seconds if math.isfinite(n) else None for n in row]
-        for name, row in zip(targets, found.tolist(), strict=True)
-        if not math.isnan(row[1])
-    }
 
 
 def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
@@ -198,36 +168,4 @@ def in_short(usage: Usage) -> dict[str, float]:
         "core_seconds": usage.core_seconds,
         "finished_jobs": usage.jobs,
         "loss_reduction": usage.loss_reduction,
-    }
-
-
-def values_of_jobs(
-    engine: Engine | Recorder,
-    pools: Mapping[str, Pool],
-    names: Collection[str],
-    running: Mapping[str, float],
-) -> dict[str, NDArray[Any]]:
-    """Return the ``(n_jobs,)`` values of many jobs that are kept in the history.
-
-    `running` has the core-seconds of running tasks by job; see `Accounts.running`.
-    """
-    rows = np.fromiter(map(engine.jobs.row, names), np.int64, len(names))
-    seen = engine.jobs.runtimes.column
-    granted = {
-        "normalized_loss": np.ones(len(rows)),
-        "predicted": np.full(len(rows), math.nan),
-        "share": np.zeros(len(rows)),
-    }
-    if (decision := engine.grants.decision) is not None:
-        position = engine.grants.position
-        at = np.array([position.get(name, -1) for name in names], np.int64)
-        decided = decision.normalized, decision.predicted, decision.share
-        for values, all_of in zip(granted.values(), decided, strict=True):
-            values[at >= 0] = all_of[at[at >= 0]]
-    return {
-        "iteration": seen["step"][rows],
-        "loss": seen["loss"][rows],
-        "running": np.array([pools[name].computing for name in names], np.int64),
-        "core_seconds": seen["attained"][rows] + [running.get(name, 0.0) for name in names],
-        **granted,
     }

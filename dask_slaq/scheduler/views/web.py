@@ -17,11 +17,12 @@ from distributed.http.utils import RequestHandler, get_handlers
 
 from dask_slaq.core.text import without_nan
 from dask_slaq.scheduler.current import registered_plugin
+from dask_slaq.scheduler.views.overview import overview
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.current import RunningPlugin
 
 __all__ = ["add_web_pages", "routes", "why_it_waits"]
 
@@ -41,8 +42,8 @@ class StatusJSON(RequestHandler):  # type: ignore[misc]
             self.write(plugin.shown.get("json", partial(_as_json, plugin)))
 
 
-def _as_json(plugin: SlaqPlugin) -> str:
-    found = {"registered": True, **plugin.messages.status()}
+def _as_json(plugin: RunningPlugin) -> str:
+    found = {"registered": True, **overview(plugin)}
     return json.dumps(without_nan(found), allow_nan=False)
 
 
@@ -71,7 +72,7 @@ routes: list[tuple[str, type, dict[str, Any]]] = [
 ]
 
 
-def why_it_waits(plugin: SlaqPlugin, key: Any) -> str:
+def why_it_waits(plugin: RunningPlugin, key: Any) -> str:
     """Return in words which job a task belongs to, and what it waits for if it is held.
 
     Empty for a task that the plugin does not know.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.recording import Event, Replay, kind_from_dict
+from dask_slaq.core.recording import SETTINGS, Event, Replay, kind_from_dict
 from dask_slaq.simulation.workload import decode
 
 #: Beginning of the line that starts a recording.
@@ -214,8 +214,7 @@ class Recording:
         if kind == "decide":
             self._decided(event)
         elif kind == "arrive":
-            names = ("weight", "min_share", "max_share", "target")
-            settings = {name: event[name] for name in names}
+            settings = {name: event[name] for name in SETTINGS}
             if "kind" in event:
                 settings["kind"] = kind_from_dict(event["kind"])
             now = event["time"]

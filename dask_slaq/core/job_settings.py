@@ -1,0 +1,275 @@
+"""Settings of a job: the one table that blocks, requests, the engine and recordings follow.
+
+A new setting is one row here, an argument with its docs where people call it (`slaq.job`; if its
+row says so, `slaq.search`, `set_job` and `set`), a line in ``docs/configuration.md``, and its use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.memory import check_kind
+from dask_slaq.core.scaling_terms import check_worth
+from dask_slaq.core.settings import (
+    MOST_SECONDS,
+    check_latest,
+    check_owner,
+    check_resources,
+    is_number,
+    is_whole,
+    shown,
+)
+
+__all__ = [
+    "CHANGEABLE",
+    "JOB_SETTINGS",
+    "OF_ENGINE",
+    "OF_SEARCH",
+    "SENT",
+    "JobSetting",
+    "as_columns",
+    "check_changes",
+    "check_job_settings",
+    "given_settings",
+    "plain",
+]
+
+#: Bounds, so that sums over jobs do not overflow.
+LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
+MOST_THREADS = 1e9
+#: What a target is: a loss, or a part of the predicted range of the loss.
+TARGET_KINDS = ("loss", "reduction")
+
+
+@dataclass(frozen=True)
+class JobSetting:
+    """One setting of a job."""
+
+    name: str
+    #: What it is, in the help of commands.
+    about: str
+    #: Returns a value as it is kept, or raises `InvalidSetting`.
+    check: Callable[[Any], Any]
+    default: Any = None
+    #: Whether `slaq.search` takes it as well, and whether it can be changed while a job runs.
+    search: bool = False
+    changes: bool = False
+    #: Column of the engine's jobs in which it is, empty if the engine does not use it; and the
+    #: number that stands for None there, by which a change also removes it.
+    column: str = ""
+    empty: float = math.nan
+    #: What its number counts, in the help of commands.
+    unit: str = ""
+    #: Whether the scheduler is told.
+    sent: bool = True
+
+
+def _weight(value: Any) -> Any:
+    if not (is_number(value) and value > 0):
+        raise InvalidSetting(f"weight must be a finite number > 0, not {shown(value)}")
+    if not LEAST_WEIGHT <= value <= MOST_WEIGHT:
+        raise InvalidSetting(
+            f"weight must be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, not {shown(value)}"
+        )
+    return value
+
+
+def _threads(name: str, value: Any) -> Any:
+    if not (is_number(value) and value >= 0):
+        raise InvalidSetting(f"{name} must be a finite number of threads >= 0, not {shown(value)}")
+    if value > MOST_THREADS:
+        raise InvalidSetting(f"{name} must be at most {MOST_THREADS:g}, not {shown(value)}")
+    return value
+
+
+def _max_share(value: Any) -> Any:
+    if _threads("max_share", value) == 0:
+        raise InvalidSetting("max_share must be > 0: a job without threads never ends")
+    return value
+
+
+def _latest(value: Any) -> Any:
+    check_latest(value)
+    return value
+
+
+def _target(value: Any) -> Any:
+    if not is_number(value):
+        raise InvalidSetting(f"target must be a finite loss, not {shown(value)}")
+    return value
+
+
+def _max_iter(value: Any) -> Any:
+    if not is_whole(value, 1):
+        raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {shown(value)}")
+    return value
+
+
+def _by(value: Any) -> Any:
+    if not (is_number(value) and 0 < value <= MOST_SECONDS):
+        raise InvalidSetting(f"by must be a time > 0 and at most 1000 days, not {shown(value)}")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+    return value
+
+
+def _target_kind(value: Any) -> str:
+    if value not in TARGET_KINDS:
+        raise InvalidSetting(
+            f"target_kind must be one of {', '.join(TARGET_KINDS)}, not {shown(value)}"
+        )
+    return str(value)
+
+
+def _or_none(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else check(value)
+
+
+_EVERYWHERE: dict[str, Any] = {"search": True, "changes": True}
+
+#: All settings of a job by name, in the order in which they are listed.
+JOB_SETTINGS = {
+    each.name: each
+    for each in (
+        JobSetting(
+            "weight", "relative importance, above 0", _weight, 1.0, column="weight", **_EVERYWHERE
+        ),
+        JobSetting(
+            "min_share",
+            "least threads that it keeps; 0 for none",
+            _or_none(partial(_threads, "min_share")),
+            column="floor",
+            empty=0.0,
+            unit="threads",
+            **_EVERYWHERE,
+        ),
+        JobSetting(
+            "max_share",
+            "most threads while others want them; inf for no limit",
+            _or_none(_max_share),
+            column="most",
+            empty=math.inf,
+            unit="threads",
+            **_EVERYWHERE,
+        ),
+        JobSetting(
+            "latest",
+            "factor of its fair time at which it ends; inf for no such end",
+            _or_none(_latest),
+            column="latest",
+            **_EVERYWHERE,
+        ),
+        JobSetting("resources", "what each of its tasks needs", check_resources, search=True),
+        JobSetting(
+            "target", "loss to reach", _or_none(_target), changes=True, column="target", unit="loss"
+        ),
+        JobSetting(
+            "max_iter",
+            "most iterations",
+            _or_none(_max_iter),
+            column="max_iter",
+            empty=math.inf,
+            unit="iterations",
+        ),
+        JobSetting("gang", "whether tasks start together", partial(_flag, "gang"), False),
+        JobSetting("target_kind", "what the target is", _target_kind, "loss"),
+        JobSetting("by", "time in which to reach its target", _or_none(_by), unit="seconds"),
+        JobSetting("stop", "whether it ends at its target", partial(_flag, "stop"), False),
+        JobSetting("kind", "what it trains", check_kind),
+        JobSetting("owner", "whose it is", check_owner, search=True),
+        JobSetting("spare", "whether late tasks get a copy", bool, False, sent=False),
+        JobSetting(
+            "worth_per_hour",
+            "what it is worth that it ends an hour sooner",
+            _or_none(check_worth),
+            **_EVERYWHERE,
+        ),
+    )
+}
+#: Those that `slaq.search` takes, that can be changed while a job runs, that the engine uses, and
+#: that the scheduler is told.
+OF_SEARCH = tuple(name for name, each in JOB_SETTINGS.items() if each.search)
+CHANGEABLE = tuple(name for name, each in JOB_SETTINGS.items() if each.changes)
+OF_ENGINE = tuple(name for name, each in JOB_SETTINGS.items() if each.column)
+SENT = tuple(name for name, each in JOB_SETTINGS.items() if each.sent)
+
+
+def check_job_settings(
+    given: Mapping[str, Any], allowed: Collection[str] = tuple(JOB_SETTINGS)
+) -> dict[str, Any]:
+    """Return the `allowed` settings of a new job, checked, with defaults for those not `given`.
+
+    Raises `InvalidSetting`.
+    """
+    _refuse_others(given, allowed, "is not a job setting")
+    found = {}
+    for name in allowed:
+        each = JOB_SETTINGS[name]
+        found[name] = plain(each.check(given.get(name, each.default)))
+    _check_together(found)
+    return found
+
+
+def check_changes(
+    given: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str] = CHANGEABLE
+) -> dict[str, Any]:
+    """Return new values for settings of a running job, of which the others are as `now`.
+
+    A value that stands for None in its row, such as a `max_share` of inf, removes the setting.
+    Raises `InvalidSetting`.
+    """
+    _refuse_others(given, allowed, "cannot be changed while a job runs")
+    found = {}
+    for name, value in given.items():
+        each = JOB_SETTINGS[name]
+        removes = isinstance(value, int | float) and value == each.empty
+        found[name] = None if removes else plain(each.check(value))
+    _check_together({**now, **found})
+    return found
+
+
+def as_columns(settings: Mapping[str, Any]) -> dict[str, float]:
+    """Return settings that the engine uses by column of its jobs, with numbers for None."""
+    rows = ((JOB_SETTINGS[name], value) for name, value in settings.items())
+    return {row.column: row.empty if value is None else value for row, value in rows}
+
+
+def given_settings(
+    arguments: Mapping[str, Any], allowed: Collection[str] = tuple(JOB_SETTINGS)
+) -> dict[str, Any]:
+    """Return the settings among the `arguments` of a call."""
+    return {name: arguments[name] for name in allowed}
+
+
+def plain(value: Any) -> Any:
+    """Convert a NumPy scalar to one of Python, which can be sent and written to a log."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _refuse_others(given: Mapping[str, Any], allowed: Collection[str], why: str) -> None:
+    if unknown := [key for key in given if key not in allowed]:
+        raise InvalidSetting(f"{shown(unknown[0])} {why}; allowed are: " + ", ".join(allowed))
+
+
+def _check_together(found: Mapping[str, Any]) -> None:
+    """Raise `InvalidSetting` if settings that are allowed each are not allowed together."""
+    least, most, target = (found.get(name) for name in ("min_share", "max_share", "target"))
+    if least is not None and most is not None and least > most:
+        raise InvalidSetting(
+            f"min_share ({least!r} threads) must not be over max_share ({most!r} threads)"
+        )
+    if found.get("target_kind") == "reduction" and target is not None and not 0 < target < 1:
+        raise InvalidSetting(
+            f"target must be a part of the loss reduction in (0, 1), not {shown(target)}"
+        )
+    if target is None and (found.get("by") is not None or found.get("stop")):
+        raise InvalidSetting("by and stop need a target")

@@ -1,0 +1,43 @@
+"""State of a scheduler and of all that runs there, as `dask_slaq.status` and the pages show it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs, teams_of_jobs
+
+if TYPE_CHECKING:
+    from dask_slaq.scheduler.current import RunningPlugin
+
+__all__ = ["overview"]
+
+
+def overview(plugin: RunningPlugin) -> dict[str, Any]:
+    """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
+    from dask_slaq.scheduler.views.reasons import positions, reason
+    from dask_slaq.scheduler.views.workers import speeds_in_words
+
+    jobs, places = plugin.jobs, positions(plugin.pools)
+    trials, failed = plugin.searches.describe, plugin.failed is not None
+    return {
+        "policy": plugin.engine.policy.name,
+        "epoch": plugin.settings.epoch,
+        "capacity": plugin.scheduler.total_nthreads,
+        "holding": plugin.pools.tracker.holding,
+        "failed": plugin.failed,
+        "jobs": {
+            name: {
+                **job,
+                "reason": reason(jobs, name, places, trials, failed),
+                "position": places.get(name),
+            }
+            for name, job in status_of_jobs(jobs).items()
+        },
+        "owners": owners_of_jobs(jobs),
+        "teams": teams_of_jobs(jobs),
+        "foretold": plugin.engine.jobs.ends.hits._asdict(),
+        "limits": plugin.pools.limits.as_dict(),
+        "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
+        "memory": plugin.memory.about(),
+        "searches": plugin.searches.names(),
+    }
