@@ -108,8 +108,8 @@ def _run_on(clock: str) -> Callable[..., Run]:
 @click.option(
     "--policies",
     type=Names("policy"),
-    help="Policies, comma-separated; 'none' is plain Dask without the plugin.  [default: "
-    "none,fair,max-total, and with --trace first-to-target]",
+    help="Policies, comma-separated; 'none' is plain Dask without the plugin, and 'idle' has it, "
+    "but no jobs.  [default: none,fair,max-total, and with --trace first-to-target]",
 )
 @click.option(
     "--workloads",
@@ -148,6 +148,14 @@ def _run_on(clock: str) -> Callable[..., Run]:
     type=click.IntRange(1),
     show_default="one per core",
     help="Number of concurrent runs on the virtual clock, each in a process of its own.",
+)
+@click.option(
+    "--charge",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Virtual seconds per second of CPU time that the scheduler takes for messages, decisions "
+    "and dispatches. Figures then differ a little from run to run.",
 )
 @click.option("--workers", default=16, show_default=True, help="Workers of emulated runs.")
 @click.option(
@@ -281,6 +289,8 @@ def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, A
     if options["jobs"]:
         shape["count"] = options["jobs"]
     settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
+    if options["clock"] == "virtual":
+        settings["charge"] = options["charge"]
     return Emulated(workload, options["clock"], curves, shape, settings)
 
 

@@ -1,6 +1,7 @@
 """Clusters and job blocks for benchmarks, under plain Dask or with the plugin.
 
-Under the policy `none`, nothing of `dask_slaq` is imported, registered or called.
+Under the policy `none`, nothing of `dask_slaq` is imported, registered or called. Under `idle`, the
+plugin is registered, but nothing is a job.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def plugin(policy: str, *, predictor: Any = None, **settings: Any) -> Any:
 
     if predictor is not None:
         settings["predictor"] = predictor
-    return SlaqPlugin(policy=policy, **settings)
+    return SlaqPlugin(policy=None if policy == "idle" else policy, **settings)
 
 
 def job_block(
@@ -99,7 +100,7 @@ def job_block(
     Its value has a method `report` for the job's losses, which ignores them under the policy
     `none`. With `gang`, tasks that are ready together start together, except under `none`.
     """
-    if policy == "none":
+    if policy in ("none", "idle"):
         return _PlainBlock()
     import dask_slaq as slaq
 

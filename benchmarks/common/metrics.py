@@ -49,7 +49,8 @@ class Run:
     """Result of one policy and one seed.
 
     `late` is the mean lateness in seconds of a sleeping thread of this process. Above a few
-    milliseconds the machine was too busy for meaningful times.
+    milliseconds the machine was too busy for meaningful times. `charged` are the virtual seconds
+    that the scheduler's CPU time took.
     """
 
     seed: int
@@ -58,6 +59,7 @@ class Run:
     compute_seconds: float
     threads: int
     late: float = 0.0
+    charged: float = 0.0
 
     @property
     def makespan(self) -> float:
@@ -99,6 +101,7 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
         "utilization": _mean(run.utilization for run in runs),
         "active_jobs": _mean(run.active for run in runs),
         "late_s": _mean(run.late for run in runs),
+        "charged_s": _mean(run.charged for run in runs),
         "runs": [{"seed": r.seed, "makespan_s": r.makespan, "late_s": r.late} for r in runs],
         "jobs": jobs,
     }

@@ -59,25 +59,28 @@ def run_virtual(
     look: Callable[[Any, str, bool], object] = lambda scheduler, job, ended: None,
     compute: Compute | None = None,
     prepare: Callable[[virtual.Cluster], object] = lambda cluster: None,
+    charge: float = 0.0,
     **settings: Any,
 ) -> Run:
     """Run all jobs under `policy` on a fresh virtual cluster of one-thread workers.
 
     The scheduler remembers the `past` runs. `look` is called with the scheduler, the name of a job,
     and whether it has ended: after each report, and at the end. `compute` are the functions of the
-    tasks, and `prepare` is called with the cluster before the first job. `settings` are further
-    arguments of `SlaqPlugin`.
+    tasks, and `prepare` is called with the cluster before the first job. The scheduler's CPU time
+    takes `charge` times as much virtual time. `settings` are further arguments of `SlaqPlugin`.
     """
     plugin = clusters.plugin(policy, predictor=predictor, **settings)
 
     async def main() -> Run:
-        async with virtual.Cluster(threads=[1] * workers) as cluster:
+        async with virtual.Cluster(threads=[1] * workers) as cluster, AsyncExitStack() as stack:
+            stack.enter_context(virtual.charge_scheduler(cluster.scheduler, charge))
             meter = clusters.meter(cluster)
             see = partial(look, cluster.scheduler)
             train = partial(_train_all, cluster, jobs, policy, plugin, partition_bytes, past, see)
             traces = await train(compute or COMPUTE, prepare)
             sent = sum(int(w.transfer_outgoing_bytes_total) for w in cluster.workers)
-            return Run(seed, traces, sent, meter.seconds, workers)
+            spent = virtual.seconds_charged()
+            return Run(seed, traces, sent, meter.seconds, workers, charged=spent)
 
     limit = PATIENCE + PATIENCE_EACH * sum(float(job.seconds.sum()) for job in jobs)
     return virtual.run(main, seed=seed, limit=limit)

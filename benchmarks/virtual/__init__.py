@@ -14,10 +14,12 @@ the machine.
 1.0
 """
 
+from benchmarks.virtual.charge import charge_scheduler as charge_scheduler
 from benchmarks.virtual.clock import BEGINNING as BEGINNING
 from benchmarks.virtual.clock import Stuck as Stuck
 from benchmarks.virtual.clock import now as now
 from benchmarks.virtual.clock import run as run
+from benchmarks.virtual.clock import seconds_charged as seconds_charged
 from benchmarks.virtual.cluster import Cluster as Cluster
 from benchmarks.virtual.cluster import Transitions as Transitions
 from benchmarks.virtual.pool import pool as pool

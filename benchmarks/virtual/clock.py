@@ -50,9 +50,15 @@ class Stuck(RuntimeError):
 
 
 class _Clock:
-    """The virtual time in seconds, None while no virtual run lasts."""
+    """The virtual time in seconds, None while no virtual run lasts.
+
+    While code runs that is charged, `since` is the CPU time of its thread up to which it has been.
+    """
 
     now: float | None = None
+    since: float | None = None
+    factor = 0.0
+    charged = 0.0
 
 
 def now() -> float:
@@ -69,10 +75,43 @@ def _reader(name: str) -> Callable[[], float]:
             return real()
         if in_thread():
             _Clock.now += _READING
+        elif _Clock.since is not None:
+            _settle()
         return int(_Clock.now * unit) if unit else _Clock.now
 
     read.__name__ = read.__qualname__ = name
     return read
+
+
+def _settle() -> None:
+    """Advance the clock by what has been computed since it was last charged."""
+    spent = _REAL["thread_time"]()
+    seconds = _Clock.factor * (spent - _Clock.since)
+    _Clock.now += seconds
+    _Clock.charged += seconds
+    _Clock.since = spent
+
+
+@contextlib.contextmanager
+def charged(factor: float) -> Iterator[None]:
+    """Advance the virtual clock by the CPU time of the block, times a factor.
+
+    Code that reads the clock meanwhile sees it advance. Blocks may be nested.
+    """
+    if _Clock.since is not None or _Clock.now is None or in_thread():
+        yield
+        return
+    _Clock.since, _Clock.factor = _REAL["thread_time"](), factor
+    try:
+        yield
+    finally:
+        _settle()
+        _Clock.since = None
+
+
+def seconds_charged() -> float:
+    """Return the virtual seconds that the present or last run was charged."""
+    return _Clock.charged
 
 
 def _sleep(seconds: float) -> None:
@@ -229,7 +268,7 @@ def _virtual_time() -> Iterator[None]:
     collecting = gc.isenabled()
     gc.collect(1)
     gc.disable()
-    _Clock.now = BEGINNING
+    _Clock.now, _Clock.since, _Clock.charged = BEGINNING, None, 0.0
     try:
         yield
     finally:
