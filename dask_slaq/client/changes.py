@@ -166,6 +166,7 @@ def set_owner(
     period: str | float | None = None,
     over: str | None = None,
     max_resources: Mapping[str, float] | None = None,
+    max_memory: str | float | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of an owner, until the scheduler ends. Settings that are None stay.
@@ -188,6 +189,9 @@ def set_owner(
     max_resources : mapping of str to float, optional
         Most of each resource that tasks of its jobs use at once, such as ``{"GPU": 4}``, in place
         of all earlier ones.
+    max_memory : str or float, optional
+        Memory of the owner's results on the cluster above which its tasks that add more wait, such
+        as ``"40 GB"``, or in bytes; inf for no limit.
     weight, latest, client : optional
         As of `set_job`: the weight is relative to other owners, and later jobs end at the latest.
 
@@ -198,8 +202,8 @@ def set_owner(
     """
     limits = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
     budget = _given(core_hours=core_hours, period=period, over=over)
-    resources = _given(max_resources=max_resources)
-    return _ask(client, "slaq_owner", owner=owner, **limits, **budget, **resources)
+    room = _given(max_resources=max_resources, max_memory=max_memory)
+    return _ask(client, "slaq_owner", owner=owner, **limits, **budget, **room)
 
 
 def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:
@@ -289,4 +293,4 @@ def _warn_block(jobs: WeakValueDictionary[str, Job], run: str) -> None:
 
 def _warn_blocked(jobs: WeakValueDictionary[str, Job], run: str, why: str) -> None:
     if (job := jobs.get(run)) is not None:
-        logger.warning("tasks of %r never start: %s; stop it, or change that", job.name, why)
+        logger.warning("%r is blocked: %s; stop it, or change that", job.name, why)

@@ -69,6 +69,7 @@ class OwnerTerms(NamedTuple):
     period: float = 30 * DAY  # seconds of these, whole days
     over: str = ON_SPARE  # what happens above it: `WAIT` or `ON_SPARE`
     max_resources: Mapping[str, float] | None = None  # most of each resource in use by its jobs
+    max_memory: float = math.inf  # bytes of results above which tasks that add more wait
 
     @property
     def has_budget(self) -> bool:
@@ -445,7 +446,8 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
                     f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
-                    "max-jobs, max-resources, latest, and budget with core-hours, period and over"
+                    "max-jobs, max-resources, max-memory, latest, and budget with core-hours, "
+                    "period and over"
                 )
             if key == "over":
                 if number not in (WAIT, ON_SPARE):
@@ -457,6 +459,8 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                 terms[key] = _period(owner, number)
             elif key == "max_resources":
                 terms[key] = check_resources(number)
+            elif key == "max_memory":
+                terms[key] = _bytes(owner, number)
             elif key == "latest":
                 check_latest(number)
             elif number == math.inf and key != "weight":  # no limit
@@ -471,7 +475,7 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                     f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
                     f"most {_MOST.get(key, 1e6):g}, not {shown(number)}"
                 )
-            if key not in ("over", "period", "max_resources"):
+            if key not in ("over", "period", "max_resources", "max_memory"):
                 terms[key] = float(number)
         found[owner] = OwnerTerms(**terms)
     return found
@@ -491,6 +495,26 @@ def flat_terms(owner: str, given: Mapping[Any, Any]) -> dict[str, Any]:
 
 #: Maximum values other than 1e6.
 _MOST = {"core_hours": 1e9}
+
+
+#: Powers of 1000 or, with an i, of 1024, by the letter of the unit of a size.
+_POWERS = {letter: power for power, letter in enumerate(" kmgtp")}
+
+
+def _bytes(owner: str, value: Any) -> float:
+    """Return a size in bytes, or raise `InvalidSetting`."""
+    number = value
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgtp]?)(i?)b?\s*", value.lower())
+        number = float(value) if value.strip() == "inf" else None
+        if found:
+            number = float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2] or " "]
+    if number != math.inf and not (is_number(number) and 0 < number <= 1e18):
+        raise InvalidSetting(
+            f"max-memory of owner {shown(owner)} must be a size such as 40 GB, or inf for no "
+            f"limit, not {shown(value)}"
+        )
+    return float(number)
 
 
 def _period(owner: str, value: Any) -> float:

@@ -33,7 +33,7 @@ from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.job_values import SILENT, Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.pools import Pool
+from dask_slaq.scheduler.pools import Pool, find_blocked
 from dask_slaq.scheduler.reserved import KeptReservations
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ class ScheduledJobs:
         if settings["worth_per_hour"] is not None:
             self.worth[name] = settings["worth_per_hour"]
         self.reports[name] = 0
+        self.pools.limit_memory(self.engine.owners, self.owner_of)
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         group = self._group_of(owner)
         pool = self.pools.add(
@@ -293,6 +294,7 @@ class ScheduledJobs:
         """Return the group of an owner until the next decision; None without owners."""
         if self.engine.owners is None:
             return None
+        held = self.pools.tracker.held
         found: Group | None = None
         for name in reversed(self.line(owner)):
             terms, group = self.terms_of(name), self.pools.groups.get(name)
@@ -302,6 +304,7 @@ class ScheduledJobs:
                 resources=terms.max_resources or {},
                 name=name,
                 team=found,
+                stored=None if held is None else held.of(name),
             )
         return found
 
@@ -539,7 +542,7 @@ class ScheduledJobs:
         of its owner, or an owner has a limit.
         """
         groups = self.pools.groups.values()
-        limited = any(group.most < math.inf or group.resources for group in groups)
+        limited = any(g.most < math.inf or g.resources or g.stored for g in groups)
         if limited or any(pool.paused for pool in self.pools.pools.values()):
             return True
         if not self.engine.traits.holds_tasks:
@@ -565,7 +568,7 @@ class ScheduledJobs:
             if not pool.reports and not pool.unfinished:
                 over.append(name)
             else:
-                self.engine.observe_demand(name, pool.demand - self.pools.limits.blocked(pool))
+                self.engine.observe_demand(name, pool.demand - self.pools.count_blocked(pool))
                 if pool.stages is None:
                     left = math.nan if self.reports.get(name) else pool.submitted
                     self.engine.observe_left(name, left, more=pool.is_open)
@@ -585,6 +588,7 @@ class ScheduledJobs:
         if self.accounts.half_life is not None:
             engine.observe_use(self.accounts.lately(self.owner.values()))
         engine.set_reserved(self.reservations.now())
+        pools.limit_memory(engine.owners, self.owner_of)
         if engine.owners is not None:
             engine.set_spare(set(filter(self.is_spare, self.owner.values())))
         eligible = {
@@ -638,14 +642,18 @@ class ScheduledJobs:
 
     def _look_for_blocked(self) -> None:
         """Alert of jobs whose limits never let them start; of those that are to stop, end that."""
-        for name in [gang.pool.name for gang in self.pools.tracker.gangs.waiting()]:
-            if name not in self.reports:
+        for name in list(self.reports):
+            pool = self.pools.pools[name]
+            if not (pool.ready and self.pools.tracker.holding) or pool.paused:
                 continue
-            why, tasks = self.pools.blocked(self.pools.pools[name])
-            if why and name in self.stopping:  # it will never report
-                self.pools.control.cancel(tasks)
-            elif why and self.goals.tell_once(name, "blocked", f"never starts: {why}"):
-                self.tell_client(name, BLOCKED, why=why)
+            blocked = find_blocked(self.pools, pool)
+            if blocked is None:
+                continue
+            if name in self.stopping:
+                if not (blocked.together and self.reports[name]):  # else it ends at its next report
+                    self.pools.control.cancel(blocked.tasks)
+            elif self.goals.tell_once(name, "blocked", f"is blocked: {blocked.why}"):
+                self.tell_client(name, BLOCKED, why=blocked.why)
 
     def _acts(self, name: str) -> bool:
         """Return whether a job runs tasks, or its driver computes, and so could report."""

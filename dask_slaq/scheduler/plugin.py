@@ -594,7 +594,9 @@ class SlaqPlugin(SchedulerPlugin):
             or self.searches.states
         ):
             return
-        elif start == "memory" and finish == "released" and not self.searches.running:
+        elif (start, finish) == ("memory", "released") and not (
+            self.searches.running or self.pools.tracker.held is not None
+        ):
             return  # a result goes, which nobody here counts
         self._follow(key, start, finish, kwargs)
 

@@ -436,3 +436,58 @@ def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
     assert max(seen["ann"][:20]) == 3 and max(seen["ann"][20:]) == 5
     assert max(seen["bob"]) >= 4
     assert sorted(seen["threads"])[5] >= 8  # no thread idles for it
+
+
+TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}, "max-threads": 3}, "bob": {}}
+
+
+@with_plugin([("127.0.0.1", 4, {"resources": {"GPU": 4}})] * 2, owners=TWO_GPUS, epoch="20ms")
+async def test_tasks_above_what_an_owner_may_ever_have_are_told_and_ended(c, s, plugin, a, b):
+    alerts = []
+    slaq.alerts(alerts.append, client=c)
+    with captured_logger("dask_slaq") as log:
+        async with slaq.job("other", client=c, owner="bob"):
+            with pytest.raises(CancelledError):
+                async with slaq.job("large", client=c, owner="ann") as job:
+                    with dask.annotate(resources={"GPU": 4}):
+                        futures = c.map(inc, range(3), pure=False)
+                    after = c.submit(sum, futures)
+                    del futures
+                    await until(lambda: any(alert["event"] == "blocked" for alert in alerts), 5)
+                    why = "each of 3 tasks needs 4 of GPU, above its owner's limit of 2"
+                    found = await slaq.explain("large", client=c)
+                    assert found["reason"] == f"waits: {why}"
+                    assert "a higher max-resources of its owner for GPU" in found["would_change"][0]
+                    await until(lambda: why in log.getvalue(), 5)
+                    await job.stop()
+                    await asyncio.wait_for(after, 5)
+            async with slaq.job("small", client=c, owner="ann"):
+                with dask.annotate(resources={"GPU": 2}):
+                    assert await c.gather(c.map(inc, range(3), pure=False)) == [1, 2, 3]
+    assert [x["event"] for x in alerts if x["event"] != "audit"][:2] == ["blocked", "stopped"]
+    assert sum(x["event"] == "blocked" for x in alerts) == 1
+    assert plugin.failed is None
+
+
+@with_plugin([("127.0.0.1", 4)], owners=TWO_GPUS, epoch="20ms")
+async def test_a_gang_job_that_may_only_start_in_parts_is_told_and_ended(c, s, plugin, a):
+    alerts = []
+    slaq.alerts(alerts.append, client=c)
+    with captured_logger("dask_slaq") as log:
+        async with slaq.job("other", client=c, owner="bob"):
+            with pytest.raises(CancelledError):
+                async with slaq.job("four", client=c, owner="ann", gang=True) as job:
+                    futures = c.map(wait_for, ["go"] * 4, pure=False)
+                    await until(lambda: any(alert["event"] == "blocked" for alert in alerts), 5)
+                    why = "it needs 4 threads at once, above its owner's limit of 3"
+                    reason = (await slaq.explain("four", client=c))["reason"]
+                    assert f"{why}: they start in parts, and hang" in reason
+                    await until(lambda: why in log.getvalue(), 5)
+                    await job.stop()
+                    await asyncio.wait_for(c.gather(futures), 5)
+            await Event("go").set()
+            async with slaq.job("three", client=c, owner="ann", gang=True):
+                assert len(await c.gather(c.map(inc, range(3), pure=False))) == 3
+    assert [x["event"] for x in alerts if x["event"] != "audit"][:2] == ["blocked", "stopped"]
+    assert sum(x["event"] == "blocked" for x in alerts) == 1
+    assert plugin.failed is None

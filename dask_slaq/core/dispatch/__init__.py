@@ -20,7 +20,8 @@ from dask_slaq.core.dispatch.decide import Choice, Inputs, Pinned, Turn, decide,
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.places import Place, Sent
-from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Kind, Ready, supplies
+from dask_slaq.core.dispatch.ready import ANY, FEW, GROWS, Entry, Kind, Ready, supplies
+from dask_slaq.core.dispatch.stored import Stored
 from dask_slaq.core.dispatch.waiting import Waiting
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "BACK_WITHIN",
     "BETWEEN_MESSAGES",
     "FEW",
+    "GROWS",
     "LINGER",
     "LOOKED_AT",
     "MOST_REST",
@@ -54,6 +56,7 @@ __all__ = [
     "Place",
     "Ready",
     "Sent",
+    "Stored",
     "Turn",
     "Waiting",
     "decide",

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch.ready import ANY, Entry, Kind, Ready
+from dask_slaq.core.dispatch.ready import ANY, Entry, Kind, Ready, is_plain
 from dask_slaq.core.dispatch.waiting import Waiting
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.order import Key
     from dask_slaq.core.dispatch.places import Sent
+    from dask_slaq.core.dispatch.stored import Stored
     from dask_slaq.core.grants import Terms
 
 
@@ -30,6 +31,7 @@ class Group:
     resources: Mapping[str, float] = field(default_factory=dict)  # maximum amounts in use
     name: str = ""  # of the owner, or of the team with a slash
     team: Group | None = None  # that it is in
+    stored: Stored | None = None  # if its memory is limited
 
     def line(self) -> Iterator[Group]:
         """Yield this group and the teams that it is in, nearest first."""
@@ -72,6 +74,15 @@ class Group:
                 if (most := group.resources.get(name)) is not None and amount > 0:
                     room = min(room, (most - group.used(name) + 1e-9) // amount)
         return max(room, 0.0)
+
+    def stores(self) -> Iterator[Stored]:
+        """Yield the memory of this group and its teams, of each that has a limit."""
+        yield from (group.stored for group in self.line() if group.stored is not None)
+
+    def full_memory(self, name: str) -> Group | None:
+        """Return the group whose memory has no room for a result of a task of this name."""
+        full = (g for g in self.line() if g.stored is not None and not g.stored.has_room(name))
+        return next(full, None)
 
     def used(self, name: str) -> float:
         """Return what the tasks on workers hold of a resource."""
@@ -235,7 +246,7 @@ class Contender:
             kind = self.kinds.get(entry.kind)
             if kind is None:
                 kind = self.kinds[entry.kind] = Ready()
-                if entry.kind is not ANY:
+                if not is_plain(entry.kind):
                     scarce = self.index_of.scarce
                     scarce[self] = scarce.get(self, 0) + 1
             kind.push(entry)
@@ -256,7 +267,7 @@ class Contender:
             self.index_of.remove(self, entry)
             if not kind:
                 del self.kinds[entry.kind]
-                if entry.kind is not ANY:
+                if not is_plain(entry.kind):
                     scarce = self.index_of.scarce
                     scarce[self] -= 1
                     if not scarce[self]:

@@ -20,12 +20,13 @@ from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, TRI
 from dask_slaq.core.dispatch.faster import ends_sooner_elsewhere, longer
 from dask_slaq.core.dispatch.order import owner_has_room
 from dask_slaq.core.dispatch.places import Place, Sent
-from dask_slaq.core.dispatch.ready import ANY
+from dask_slaq.core.dispatch.ready import ANY, GROWS, is_plain
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender, Group
     from dask_slaq.core.dispatch.order import Key, Order
     from dask_slaq.core.dispatch.ready import Entry, Kind, Ready, Supply
+    from dask_slaq.core.dispatch.stored import Stored
 
 # Stages of a turn: tasks that need a resource or certain workers, tasks at home, all tasks.
 SCARCE, AT_HOME, ANYWHERE = range(3)
@@ -85,6 +86,7 @@ class Turn:
     kept: bool = False  # whether slots were kept for a job that is about to come back
     later: float = math.inf  # seconds until a home is late enough for tasks to move
     labels: Counter[str] = field(default_factory=Counter)  # of what was chosen
+    makes: Counter[Stored] = field(default_factory=Counter)  # bytes, of what was chosen
     coming: Collection[Contender] = ()
     at_limit: Collection[Group] = ()
     seconds_before: dict[Contender, float] = field(default_factory=dict)  # that jobs wait for
@@ -99,6 +101,12 @@ class Turn:
     def has_room(self, label: str | None) -> bool:
         """Return whether another task of a label may be chosen."""
         return label is None or self.room(label) > self.labels[label]
+
+    def has_memory(self, pool: Contender, entry: Entry) -> bool:
+        """Return whether a task may be chosen, or must wait for memory of its job's owner."""
+        if not entry.kind.grows or pool.group is None:
+            return True
+        return all(s.has_room(entry.name, self.makes[s]) for s in pool.group.stores())
 
     def choose(
         self, order: Order, pool: Contender, entry: Entry, place: Place, key: Key, why: str,
@@ -125,6 +133,8 @@ class Turn:
             pool.made_at[address] = pool.made_at.get(address, 0.0) + 1
         if entry.kind.label is not None:
             self.labels[entry.kind.label] += 1
+        for stored in pool.group.stores() if pool.group is not None else ():
+            self.makes[stored] += stored.expected(entry.name)  # type: ignore[assignment]
         if address in self.open and not (
             place.has_thread if self.only_threads else place.has_slot()
         ):
@@ -213,7 +223,7 @@ def _serve(order: Order, turn: Turn, stage: int) -> None:
             if free < min(len(pool.ready), threads):
                 turn.leave(turn.open)  # keep all slots until there are enough for the gang
                 return
-            if stage is not SCARCE or any(kind is not ANY for kind in pool.kinds):
+            if stage is not SCARCE or not all(map(is_plain, pool.kinds)):
                 places = _places(order, turn, pool)
                 if places and _is_kept_from(turn, pool, *places[0][:2], more=len(places) - 1):
                     turn.kept = True
@@ -325,7 +335,7 @@ def _choose(
     least: tuple[Any, ...] = ()
     kinds = [each for each in pool.kinds.items() if turn.has_room(each[0].label)]
     for kind, ready in kinds:
-        if stage is SCARCE and kind is ANY:
+        if stage is SCARCE and is_plain(kind):
             continue
         homes, slots = ready.homes, turn.open
         few, many = (homes, slots) if len(homes) < len(slots) else (slots, homes)
@@ -337,7 +347,8 @@ def _choose(
             if (best is None or rank < least) and _may(order, turn, pool, entry, place):
                 best, least = (entry, place, "home of its input"), rank
         entry = ready.at()
-        if entry is not None and entry.rootish and _yields(order, ready, stage):
+        loaded = pool.kinds.get(ANY, ready) if kind is GROWS else ready
+        if entry is not None and entry.rootish and _yields(order, loaded, stage):
             entry = None
         if entry is not None and (best is None or entry[:3] < least):
             found = _least_loaded(order, turn, pool, key, entry, stage)
@@ -369,7 +380,8 @@ def _least_loaded(
     unless the owner is owed threads.
     """
     made, most = pool.made_at, math.inf
-    if stage is not ANYWHERE and entry.kind is ANY and made and entry.loads and not key.owner_lag:
+    plain = is_plain(entry.kind)
+    if stage is not ANYWHERE and plain and made and entry.loads and not key.owner_lag:
         most = sum(made.values()) / turn.threads + 1
     best: Place | None = None
     least: tuple[bool, float, bool] | None = None
@@ -401,13 +413,15 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
         return False
     if pool.group is not None and not pool.group.supplies(kind.resources or ()):
         return False
+    if not turn.has_memory(pool, entry):
+        return False
     ahead = turn.at_limit and not place.has_thread and entry.like.mean > BACK_WITHIN
     if ahead and any(map(place.mixes, turn.at_limit)):
         return False
     if not order.lend and place.address not in pool.workers:
         # Tasks whose ``workers=`` are all outside the worker set would never run in it.
         mine = (turn.place(a) for a in pool.workers)
-        if kind is ANY or any(p is not None and kind.allows(p) for p in mine):
+        if is_plain(kind) or any(p is not None and kind.allows(p) for p in mine):
             return False
     if entry.rootish:
         # No more than Dask itself sends, so that memory does not fill up.
@@ -418,7 +432,7 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
     if order.speeds.unlike and ends_sooner_elsewhere(order, turn, pool, entry, place):
         turn.kept = True
         return False
-    if kind is ANY or kind.suits(place):
+    if is_plain(kind) or kind.suits(place):
         return True
     # One task may wait on the worker until the resource is free, which hides a round trip.
     return kind.allows(place) and not place.blocked and place.resource_free_in() < place.ahead

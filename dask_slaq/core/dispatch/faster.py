@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.dispatch.constants import CLEARLY, LOOKED_AT
-from dask_slaq.core.dispatch.ready import ANY
+from dask_slaq.core.dispatch.ready import is_plain
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender
@@ -31,7 +31,7 @@ def ends_sooner_elsewhere(
     left to them for longer than the slow worker takes.
     """
     like, factor = entry.like, order.speeds.factor(place.address, entry.name)
-    if factor <= 1.0 or not like.known or pool.gang or entry.kind is not ANY or not order.lend:
+    if factor <= 1.0 or not like.known or pool.gang or not is_plain(entry.kind) or not order.lend:
         return False
     power, fastest = _faster_than(order, turn, factor, entry.name)
     if not power:

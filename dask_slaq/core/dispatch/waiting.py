@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from dask_slaq.core.dispatch.ready import ANY
+from dask_slaq.core.dispatch.ready import is_plain
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender
@@ -55,7 +55,7 @@ class Waiting:
         assert self.pools.keys() == {pool for pool in pools if pool.ready}, "pools that wait"
         assert self.together.keys() == {p for p in pools if p.ready and p.gang}, "gangs"
         assert self.passed.keys() == {pool for pool in pools if pool.passed}, "tasks sent by Dask"
-        scarce = {pool: sum(kind is not ANY for kind in pool.kinds) for pool in pools}
+        scarce = {pool: sum(not is_plain(kind) for kind in pool.kinds) for pool in pools}
         assert self.scarce == {pool: n for pool, n in scarce.items() if n}, "kinds of tasks"
         entries = [(p, e) for p in pools for e in p.ready.values() if e in p.kinds.get(e.kind, ())]
         movable = sum(not (entry.rootish or entry.homes) for _, entry in entries)

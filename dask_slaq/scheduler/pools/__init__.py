@@ -1,5 +1,6 @@
 """Task pools: hold the tasks of jobs and bind each to a worker when a slot is free."""
 
+from dask_slaq.scheduler.pools.blocked import find_blocked, in_use, name_of
 from dask_slaq.scheduler.pools.durations import ByGroup, group_of
 from dask_slaq.scheduler.pools.entries import input_bytes
 from dask_slaq.scheduler.pools.gangs import LIGHTGBM_TASK, LooseRuns
@@ -26,7 +27,10 @@ __all__ = [
     "TaskTracker",
     "blocked",
     "drop_stale_counts",
+    "find_blocked",
     "group_of",
+    "in_use",
     "input_bytes",
     "load",
+    "name_of",
 ]

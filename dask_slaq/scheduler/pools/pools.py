@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
-    from dask_slaq.core.owners import OwnerGrant
+    from dask_slaq.core.owners import OwnerGrant, Owners
     from dask_slaq.core.runtime import WorkerSpeeds
+    from dask_slaq.scheduler.pools.held import HeldMemory
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ class Pools:
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
         self._held_since = self._hold_until = 0.0
+        self._held: HeldMemory | None = None  # that of the tracker, also while no job runs
 
     @property
     def draining(self) -> Collection[str]:
@@ -168,7 +170,7 @@ class Pools:
             self._hold_until = now + max(now - self._held_since, LINGER)
         if not self.pools:
             self.wakeups.cancel()
-            self.groups = {}  # the limits of owners hold no tasks without jobs
+            self.groups, self.tracker.held = {}, None  # limits of owners hold nothing without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
         self.waiting.forget(pool)
@@ -250,6 +252,28 @@ class Pools:
     def _give_up(self, pool: Pool) -> None:
         self.tracker.disown(pool, None)
 
+    def limit_memory(self, owners: Owners | None, owner_of: Callable[[str], str]) -> None:
+        """Apply the limits of memory of `owners`, while jobs run; `owner_of` is of a client."""
+        limited = owners is not None and any(
+            terms.max_memory < math.inf for terms in owners.terms.values()
+        )
+        tracker = self.tracker
+        if owners is None or not limited:
+            tracker.held = self._held = None
+            return
+        if self._held is None:
+            from dask_slaq.scheduler.pools.held import HeldMemory
+
+            self._held = HeldMemory(self.scheduler, tracker.owner, owner_of)
+        if tracker.held is None or not tracker.held.is_of(owners):
+            self._held.follow(owners)
+            tracker.held = self._held
+
+    def count_blocked(self, pool: Pool) -> int:
+        """Return the number of ready tasks of a pool that wait for labels or memory."""
+        held = self.tracker.held
+        return self.limits.blocked(pool) + (0 if held is None else held.blocked(pool))
+
     def set_limits(self, most: Mapping[str, int]) -> None:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
         changed = most.keys() ^ self.limits.most.keys()
@@ -290,7 +314,7 @@ class Pools:
 
         `by_service` means that guarantees do not count, except for floors that were set.
         """
-        now = monotonic()
+        now, held = monotonic(), self.tracker.held
         for each in terms:
             pool = self.pools[each.job]
             pool.put_into_force(each, now, guaranteed=pool.floor or not by_service)
@@ -302,6 +326,7 @@ class Pools:
                 grant.spare,
                 resources=grant.max_resources or {},
                 name=name,
+                stored=None if held is None else held.of(name),
             )
             for name, grant in owners.items()
         }
@@ -340,28 +365,6 @@ class Pools:
             if worker in gang.members.values():
                 self.tracker.let_go(gang)
 
-    def blocked(self, pool: Pool) -> tuple[str, list[TaskState]]:
-        """Return why a gang of a pool can never start under the limits as they are, and its tasks.
-
-        Empty if there is none.
-        """
-        for gang in self.tracker.gangs.waiting(pool):
-            if not gang.complete(monotonic()):
-                continue
-            threads = sum(self.dispatcher.threads_of(gang).values())
-            for label, count in Counter(map(self.limits.label_of, gang.members)).items():
-                if label is not None and count > self.limits.most[label]:
-                    together = f"{count} tasks labelled {label} start together"
-                    why = f"{together}, above its limit of {self.limits.most[label]}"
-                    return why, list(gang.members)
-            for group in pool.group.line() if pool.group is not None else ():
-                if threads > group.most:
-                    wanted = "a thread" if threads == 1 else f"{threads} threads at once"
-                    whose = f"{group.name[:-1]}'s" if group is not pool.group else "its owner's"
-                    why = f"it needs {wanted}, above {whose} limit of {group.most:g}"
-                    return why, list(gang.members)
-        return "", []
-
     def dispatch(self) -> None:
         """Fill free slots."""
         if not (self.tracker.holding and self._is_registered()):
@@ -392,6 +395,8 @@ class Pools:
         Other than 0, it shows a bug.
         """
         self.tracker.charge_gangs()
+        if self.tracker.held is not None:
+            self.tracker.held.check(self.pools.values())
         for pool in self.pools.values():
             pool.fade(factor)
         if self.wakeups.due or not self.tracker.holding:
@@ -419,7 +424,10 @@ class Pools:
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
                 continue
-            if pool.group is not None and not pool.group.supplies(entry.kind.resources or ()):
+            if (group := pool.group) is not None and not (
+                group.supplies(entry.kind.resources or ())
+                and not (entry.kind.grows and group.full_memory(entry.name))
+            ):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
             if self.limits.room_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):
@@ -482,6 +490,8 @@ class Pools:
             threads = sum(pool.threads - pool.lent for pool in group.pools)
             assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
         self.order.check(self.pools.values(), monotonic())
+        if self.tracker.held is not None:
+            self.tracker.held.verify()
         self.sent.check()
         for records in (self.tracker.seceded_at, self.tracker.charged_until):
             assert records.keys() <= owner.keys(), "a record of an unknown task"

@@ -100,9 +100,14 @@ class TaskControl:
             ts.priority = given
 
     def cancel(self, tasks: Iterable[TaskState]) -> None:
-        """Cancel tasks for all clients that want them, and what depends on them."""
+        """Cancel tasks, and what waits for them, for all clients that want any of these."""
         by_client: dict[str, list[Any]] = {}
-        for ts in tasks:
+        found = dict.fromkeys(tasks)
+        last = list(found)
+        while last:
+            last = [each for ts in last for each in ts.waiters or () if each not in found]
+            found.update(dict.fromkeys(last))
+        for ts in found:
             for client in ts.who_wants or ():
                 by_client.setdefault(client.client_key, []).append(ts.key)
         why = {"reason": "stopped", "msg": "Its job was stopped before it could start."}

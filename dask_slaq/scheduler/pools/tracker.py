@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.core.dispatch import Choice, Entry, Order
+    from dask_slaq.scheduler.pools.held import HeldMemory
     from dask_slaq.scheduler.pools.seam import Seam
     from dask_slaq.scheduler.pools.slots import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
@@ -72,6 +73,7 @@ class TaskTracker:
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
         # None while they wait in a report.
         self.charged_until: dict[Any, float | None] = {}
+        self.held: HeldMemory | None = None  # while the memory of an owner is limited
 
     def job_of(self, key: Any) -> str | None:
         """Return the name of the job that owns a task, or None."""
@@ -140,6 +142,8 @@ class TaskTracker:
         if pool is None:
             return
         lends, sent = ts in self._inner, pool.running.get(ts)
+        if self.held is not None:
+            self.held.lend(ts, lends)
         if sent is not None:
             pool.lend(sent, lends)
         if sent is None and ts.processing_on is not None and not lends and ts.resource_restrictions:
@@ -245,6 +249,8 @@ class TaskTracker:
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task; the last arguments are those of the plugin's hook."""
         pool = self.owner.get(key)
+        if self.held is not None:
+            self.held.transition(self.scheduler.tasks[key], start, finish)
         if finish == "forgotten" and self.away:
             self.away.pop(key, None)
         if pool is None:
@@ -284,6 +290,8 @@ class TaskTracker:
         rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
         count, label = next(self._count), self._label_of(ts)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
+        if self.held is not None:
+            entry = entry._replace(kind=self.held.kind(ts, pool.owner, entry.kind))
         for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
             if not (each.ready or each.running):
                 self._is_back(each)

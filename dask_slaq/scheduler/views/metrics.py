@@ -32,6 +32,8 @@ BY_OWNER = {
     "core_seconds": "Core-seconds used",
     "loss_reduction": "Normalized loss reduction of jobs that ended",
 }
+#: Metrics of owners with a limit of memory: key, help text.
+OF_MEMORY = {"memory": "Bytes of results", "max_memory": "Bytes of results above which tasks wait"}
 #: States of jobs, see `state_of_job`. Each has a sample, also where no job is in it.
 STATES = ("running", "waiting", "idle", "paused", "stopping")
 #: Metrics by label with a limit: key, help text.
@@ -44,6 +46,7 @@ BY_LABEL = {
 FAMILIES = (
     *("jobs", "holding", "failed", "owner_deserved_threads", "owner_got_threads"),
     *("jobs_in_state", "worker_factor", "notices_dropped_total"),
+    *(f"owner_{key}_bytes" for key in OF_MEMORY),
     *(f"job_{key}" for key in BY_JOB),
     *(f"label_{key}" for key in BY_LABEL),
     *(f"owner_{key}_total" for key in (*BY_OWNER, "finished_jobs")),
@@ -115,7 +118,10 @@ def add_metrics(scheduler: Scheduler) -> None:
                 known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
                 name, text = f"owner_{key}_threads", f"Threads {key}"
                 yield self._series(GaugeMetricFamily, name, text, ("owner",), known)
-
+            for key, text in OF_MEMORY.items():
+                known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
+                name = f"owner_{key}_bytes"
+                yield self._series(GaugeMetricFamily, name, text, ("owner",), known)
             limits = plugin.pools.limits.as_dict()
             for key, text in BY_LABEL.items():
                 values = {(label,): limit[key] for label, limit in limits.items()}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.job_columns import time_to_target
 from dask_slaq.core.text import printable
 from dask_slaq.core.usage import DAY
+from dask_slaq.scheduler.pools import find_blocked, in_use, name_of
 from dask_slaq.scheduler.views.forecasts import in_words
 from dask_slaq.scheduler.views.status import status_of_jobs
 
@@ -148,8 +149,8 @@ def _full_label(limits: Limits, pool: Pool) -> str | None:
 def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
     pools, running = jobs.pools, jobs.scheduler.running
-    if blocked := pools.blocked(pool)[0]:
-        return f"waits: {blocked}"
+    if (blocked := find_blocked(pools, pool)) is not None:
+        return f"{_doing(pool)}: {blocked.why}"
     for gang in pools.tracker.gangs.waiting(pool):
         threads = sum(pools.dispatcher.threads_of(gang).values())
         free = "a thread is free" if threads == 1 else f"{threads} threads are free at once"
@@ -159,12 +160,14 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if (group := _full_group(pool)) is not None:
-        whose = _whose(group, pool)
-        return f"{_doing(pool)}: {whose} is at its limit of max-threads ({group.most:g})"
+        who = name_of(group, pool)
+        return f"{_doing(pool)}: {who} is at its limit of max-threads ({group.most:g})"
     if (full := _full_resource(pool)) is not None:
         group, resource = full
-        whose, most = _whose(group, pool), group.resources[resource]
-        return f"{_doing(pool)}: {whose} is at its limit of {resource} ({most:g})"
+        most = group.resources[resource]
+        return f"{_doing(pool)}: {name_of(group, pool)} is at its limit of {resource} ({most:g})"
+    if (group := _full_memory(pools, pool)) is not None:
+        return f"{_doing(pool)}, and waits for memory: {name_of(group, pool)} has {in_use(group)}"
     last = ahead or len(pool.running) >= pool.most
     if last and jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
@@ -217,11 +220,15 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
         return [f"a higher max-jobs of {whose}, or the end of another job there"]
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
+    if pool.ready and (blocked := find_blocked(jobs.pools, pool)) is not None:
+        return [f"a higher {blocked.setting} (`slaq.stop` ends the job)"]
     if (group := _full_group(pool)) is not None:
-        return [f"a higher max-threads of {_whose(group, pool)}, or fewer jobs there"]
+        return [f"a higher max-threads of {name_of(group, pool)}, or fewer jobs there"]
     if (needed := _full_resource(pool)) is not None:
         group, name = needed
-        return [f"a higher max-resources of {_whose(group, pool)} for {name}, or fewer jobs there"]
+        return [f"a higher max-resources of {name_of(group, pool)} for {name}, or fewer jobs there"]
+    if (group := _full_memory(jobs.pools, pool)) is not None:
+        return [f"a higher max-memory of {name_of(group, pool)}, or results that are released"]
     hints = [_MORE] if pool.ready and jobs.is_spare(found["owner"]) else []
     if len(pool.running) >= pool.most and jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
@@ -258,16 +265,21 @@ def _full_group(pool: Pool) -> Group | None:
     return None if pool.group is None else next(pool.group.full(), None)
 
 
-def _whose(group: Group, pool: Pool) -> str:
-    return "its owner" if group is pool.group else group.name[:-1]
-
-
 def _full_resource(pool: Pool) -> tuple[Group, str] | None:
     """Return whose limit of which resource is reached, if no ready task can do without it."""
     if pool.group is None or not pool.kinds:
         return None
     full = [pool.group.full_resource(kind.resources or ()) for kind in pool.kinds]
     return None if None in full else full[0]
+
+
+def _full_memory(pools: Pools, pool: Pool) -> Group | None:
+    """Return whose memory keeps all ready tasks of a pool waiting; None if nobody's does."""
+    held = pools.tracker.held
+    stored = None if held is None else held.full(pool)
+    if stored is None or pool.group is None:
+        return None
+    return next(group for group in pool.group.line() if group.stored is stored)
 
 
 def _budget(jobs: ScheduledJobs, owner: str) -> str:
