@@ -98,7 +98,7 @@ async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monke
         with tasks_of("a"):
             first = c.map(wait_for, ["go"] * 2, pure=False)
         await until(lambda: all(ws.processing for ws in s.workers.values()))
-        plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+        plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(maximum=1)
         assert s.adaptive_target() == 1
         (going,) = plugin.by_worth.draining
         assert s.workers_to_close(target=1) == []  # it runs a task
@@ -126,7 +126,7 @@ async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
         with tasks_of("a"):
             futures = [c.submit(wait_for, "go", key=w.name, workers=[w.address]) for w in (a, b)]
         await until(lambda: all(ws.processing for ws in s.workers.values()))
-        plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+        plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(maximum=1)
         s.adaptive_target()
         assert not plugin.by_worth.draining
         await Event("go").set()
