@@ -44,6 +44,7 @@ def _command(
 @click.option(
     "--latest", type=float, help="Factor of its fair time at which it ends; inf for no such end."
 )
+@click.option("--worth-per-hour", type=float, help="What it is worth to end an hour sooner.")
 @scheduler_options
 def set_job(job: str, where: Where, **settings: float | None) -> None:
     given = _given(settings, "--weight, --min-share, --max-share")
@@ -133,6 +134,7 @@ def _amounts(context: click.Context, parameter: click.Parameter, text: str | Non
     help="Most of each resource in use at once, in place of all earlier ones; none for no limit.",
 )
 @click.option("--latest", type=float, help="Factor of their fair time at which later jobs end.")
+@click.option("--worth-per-hour", type=float, help="What an hour of its jobs' time is worth.")
 @click.option(
     "--core-hours", type=float, help="Budget of the period, in core-hours; inf for no budget."
 )

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
 from dask_slaq.client.silence import warn_of_silence
 from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.scaling_terms import check_worth
 from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, check_job_settings
 from dask_slaq.core.trials import CHANGEABLE, SearchSettings
 from dask_slaq.worker import in_task, resume_trial
@@ -48,6 +49,7 @@ def set_job(
     max_share: float | None = None,
     target: float | None = None,
     latest: float | None = None,
+    worth_per_hour: float | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of a running job. Settings that are None stay as they are.
@@ -65,6 +67,8 @@ def set_job(
         Loss to reach.
     latest : float, optional
         Factor of its fair time at which the job ends at the latest; inf for no promise.
+    worth_per_hour : float, optional
+        What it is worth that the job ends an hour sooner, in the unit of the price of workers.
     client : distributed.Client, optional
         Defaults to the current client. With an asynchronous client, an awaitable is returned.
 
@@ -74,7 +78,8 @@ def set_job(
         Nothing was changed.
     """
     given = {"weight": weight, "min_share": min_share, "max_share": max_share}
-    return steer(client, job, "set", **given, target=target, latest=latest)
+    given |= {"target": target, "latest": latest, "worth_per_hour": worth_per_hour}
+    return steer(client, job, "set", **given)
 
 
 def pause(job: str, client: Client | None = None) -> Any:
@@ -159,6 +164,7 @@ def set_owner(
     max_threads: float | None = None,
     max_jobs: float | None = None,
     latest: float | None = None,
+    worth_per_hour: float | None = None,
     core_hours: float | None = None,
     period: str | float | None = None,
     over: str | None = None,
@@ -185,8 +191,9 @@ def set_owner(
     max_resources : mapping of str to float, optional
         Most of each resource that tasks of its jobs use at once, such as ``{"GPU": 4}``, in place
         of all earlier ones.
-    weight, latest, client : optional
-        As of `set_job`: the weight is relative to other owners, and later jobs end at the latest.
+    weight, latest, worth_per_hour, client : optional
+        As of `set_job`: the weight is relative to other owners, later jobs end at the latest, and
+        the worth is of jobs that say none themselves.
 
     Raises
     ------
@@ -194,6 +201,7 @@ def set_owner(
         Nothing was changed.
     """
     limits = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
+    limits |= _given(worth_per_hour=worth_per_hour)
     budget = _given(core_hours=core_hours, period=period, over=over)
     resources = _given(max_resources=max_resources)
     return _ask(client, "slaq_owner", owner=owner, **limits, **budget, **resources)
@@ -250,6 +258,7 @@ async def _steer_or_go_without(
         of_search = {name: settings.pop(name) for name in CHANGEABLE if name in settings}
         if of_search:
             SearchSettings(**of_search)
+        check_worth(settings.pop("worth_per_hour", None))
         check_job_settings(**{**settings, **({"max_share": None} if unlimited else {})})
         if what == "stop":
             block.ask_to_stop()

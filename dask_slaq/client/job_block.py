@@ -356,10 +356,12 @@ class Job:
         max_share: float | None = None,
         target: float | None = None,
         latest: float | None = None,
+        worth_per_hour: float | None = None,
     ) -> Any:
         """Change settings of the job while it runs. See `set_job`."""
         given = {"weight": weight, "min_share": min_share, "max_share": max_share, "target": target}
-        return set_job(self.name, **given, latest=latest, client=self._client)
+        given |= {"latest": latest, "worth_per_hour": worth_per_hour}
+        return set_job(self.name, **given, client=self._client)
 
     def pause(self) -> Any:
         """Pause the job. See `dask_slaq.pause`."""

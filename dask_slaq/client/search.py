@@ -212,6 +212,7 @@ class Search(Job):
         min_share: float | None = None,
         max_share: float | None = None,
         latest: float | None = None,
+        worth_per_hour: float | None = None,
     ) -> Any:
         """Change settings of the search while it runs. Settings that are None stay as they are.
 
@@ -219,7 +220,7 @@ class Search(Job):
         ----------
         prune, steps, max_waiting, goal : optional
             As of `search`. They count from the next decision on.
-        weight, min_share, max_share, latest : optional
+        weight, min_share, max_share, latest, worth_per_hour : optional
             As of `set_job`.
 
         Raises
@@ -229,7 +230,7 @@ class Search(Job):
         """
         of_search = {"prune": prune, "steps": steps, "max_waiting": max_waiting, "goal": goal}
         of_job = {"weight": weight, "min_share": min_share, "max_share": max_share}
-        given = {**of_search, **of_job, "latest": latest}
+        given = {**of_search, **of_job, "latest": latest, "worth_per_hour": worth_per_hour}
         return steer(self._client or self._entered_with, self.name, "set", **given)
 
     def plot(self) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.owners import Owners, OwnerTerms, check_owners, flat_terms
+from dask_slaq.core.scaling_terms import check_worth
 from dask_slaq.core.settings import check_limits, check_owner, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.scheduler.requests.validation import plain
@@ -21,7 +22,7 @@ __all__ = ["ACTIONS", "check_operator", "set_limit", "set_owner", "steer"]
 #: What can be done to a running job.
 ACTIONS = ("set", "pause", "resume", "stop")
 #: Settings that can be changed while a job runs.
-CHANGEABLE = ("weight", "min_share", "max_share", "target", "latest")
+CHANGEABLE = ("weight", "min_share", "max_share", "target", "latest", "worth_per_hour")
 
 
 def check_operator(operators: Collection[str], by: object, what: str) -> None:
@@ -115,9 +116,12 @@ def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[s
             )
     of_job = {key: value for key, value in settings.items() if key in CHANGEABLE}
     of_search = {key: value for key, value in settings.items() if key in OF_SEARCHES}
+    worth = check_worth(of_job.pop("worth_per_hour", None))
     if of_search:
         searches.check(name, of_search)
     jobs.engine.set_job(name, **plain(of_job))
+    if not math.isnan(worth):
+        jobs.worth[name] = worth
     if of_search:
         searches.change(name, of_search)
     pool, now = jobs.pools.pools[name], jobs.engine.jobs[name]
