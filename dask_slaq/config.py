@@ -220,8 +220,8 @@ class Settings:
     )
     owners: dict[str, OwnerTerms] | None = _setting(
         _or_null(check_owners),
-        "a mapping of owner to weight, max-threads, max-jobs, max-resources, max-memory, latest "
-        "and budget, or null",
+        "a mapping of owner to weight, max-threads, max-jobs, max-resources, max-memory, latest, "
+        "worth-per-hour and budget, or null",
         of_machine=True,
     )
     limits: dict[str, int] = _setting(

@@ -48,7 +48,8 @@ def run(name: str, seed: int, way: Way) -> dict[str, Any]:
     return virtual.run(_run, LISTS[name](seed), way, seed=seed, limit=LIMIT)
 
 
-async def _run(people: list[Person], way: Way) -> dict[str, Any]:
+async def _run(people: list[Person], way: Way, **settings: Any) -> dict[str, Any]:
+    """Run a list; `settings` are further ones of the plugin."""
     from distributed.deploy import Adaptive
 
     import dask_slaq as slaq
@@ -59,7 +60,7 @@ async def _run(people: list[Person], way: Way) -> dict[str, Any]:
     first = way.workers if way.kind == "fixed" else 0
     async with virtual.Cluster([THREADS] * first) as cluster, cluster.client() as client:
         given = {"scaling": scaling} if way.kind == "worth" else {}
-        await client.register_plugin(slaq.SlaqPlugin(**given))
+        await client.register_plugin(slaq.SlaqPlugin(**given, **settings))
         elastic = Elastic(cluster, START_UP, THREADS)
         adaptive = None
         if way.kind != "fixed":

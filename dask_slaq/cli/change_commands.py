@@ -138,6 +138,7 @@ def _amounts(context: click.Context, parameter: click.Parameter, text: str | Non
     help="Memory of results above which tasks that add more wait, such as 40GB; inf for no limit.",
 )
 @click.option("--latest", type=float, help="Factor of their fair time at which later jobs end.")
+@click.option("--worth-per-hour", type=float, help="What an hour of its jobs' time is worth.")
 @click.option(
     "--core-hours", type=float, help="Budget of the period, in core-hours; inf for no budget."
 )

@@ -172,8 +172,50 @@ def _capacity_changes(
     show_default="one a core, or one if there are few jobs",
     help="Runs of policies and lists at once; results are the same.",
 )
+@click.option(
+    "--autoscale",
+    is_flag=True,
+    help="Compare numbers of workers in place of policies: fixed ones of up to --cores, Dask's "
+    "adaptive one, and by worth (slaq.scaling).",
+)
+@click.option(
+    "--log",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="With --autoscale: take the jobs of a recording, as of replay.",
+)
+@click.option(
+    "--price",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="With --autoscale: of a worker for an hour.",
+)
+@click.option(
+    "--worker-threads",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    help="With --autoscale: threads of a worker.",
+)
+@click.option(
+    "--start-up",
+    type=click.FloatRange(0, 86_400),
+    default=30.0,
+    show_default=True,
+    help="With --autoscale: seconds until a worker that was asked for computes.",
+)
+@click.option(
+    "--stay",
+    type=click.FloatRange(0, 86_400),
+    default=60.0,
+    show_default=True,
+    help="With --autoscale: seconds for which a worker by worth stays at least.",
+)
 @json_option
+@click.pass_context
 def simulate(
+    context: click.Context,
     policies: list[str],
     curves: tuple[str, ...],
     memory: str | None,
@@ -181,6 +223,12 @@ def simulate(
     trace: str | None,
     processes: int | None,
     json_file: str | None,
+    autoscale: bool,
+    log: str | None,
+    price: float,
+    worker_threads: int,
+    start_up: float,
+    stay: float,
     **settings: object,
 ) -> None:
     """Simulate training jobs that arrive on a cluster, once under each policy.
@@ -190,7 +238,31 @@ def simulate(
 
     With --memory, the jobs are the later half of the past runs of each kind, and the engine
     remembers the others. Each policy that looks at losses also runs without memory.
+
+    With --autoscale, the number of workers differs and not the policy, which is max-total or the
+    one in --policies. Prints what each way costs, and when jobs reach 90 % and end.
     """
+    given = {name for name in context.params if _is_given(context, name)}
+    if autoscale:
+        from dask_slaq.cli.autoscale import show_autoscale
+
+        if wrong := sorted(given & {"memory", "arrivals", "trace", "cores_per_gpu", "capacity"}):
+            raise click.UsageError(f"--{wrong[0].replace('_', '-')} is not for --autoscale")
+        if len(policies) > 1 and "policies" in given:
+            raise click.UsageError("with --autoscale, give one policy")
+        show_autoscale(
+            settings,
+            {"price": price, "start_up": start_up, "stay": stay},
+            policy=policies[0] if "policies" in given else "max-total",
+            curves=curves,
+            log=log,
+            threads=worker_threads,
+            processes=processes,
+            json_file=json_file,
+        )
+        return
+    if wrong := sorted(given & {"log", "price", "worker_threads", "start_up", "stay"}):
+        raise click.UsageError(f"--{wrong[0].replace('_', '-')} needs --autoscale")
     from dask_slaq.cli.tables import show
 
     show(
@@ -203,3 +275,7 @@ def simulate(
         processes=processes,
         json_file=json_file,
     )
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

@@ -162,6 +162,7 @@ def set_owner(
     max_threads: float | None = None,
     max_jobs: float | None = None,
     latest: float | None = None,
+    worth_per_hour: float | None = None,
     core_hours: float | None = None,
     period: str | float | None = None,
     over: str | None = None,
@@ -192,8 +193,9 @@ def set_owner(
     max_memory : str or float, optional
         Memory of the owner's results on the cluster above which its tasks that add more wait, such
         as ``"40 GB"``, or in bytes; inf for no limit.
-    weight, latest, client : optional
-        As of `set_job`: the weight is relative to other owners, and later jobs end at the latest.
+    weight, latest, worth_per_hour, client : optional
+        As of `set_job`: the weight is relative to other owners, later jobs end at the latest, and
+        the worth is of jobs that say none themselves.
 
     Raises
     ------
@@ -201,6 +203,7 @@ def set_owner(
         Nothing was changed.
     """
     limits = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
+    limits |= _given(worth_per_hour=worth_per_hour)
     budget = _given(core_hours=core_hours, period=period, over=over)
     room = _given(max_resources=max_resources, max_memory=max_memory)
     return _ask(client, "slaq_owner", owner=owner, **limits, **budget, **room)

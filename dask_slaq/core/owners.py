@@ -22,6 +22,7 @@ from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.owner_tree import OwnerTree, teams_above
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
+from dask_slaq.core.scaling_terms import check_worth
 from dask_slaq.core.settings import (
     check_latest,
     check_owner,
@@ -70,6 +71,7 @@ class OwnerTerms(NamedTuple):
     over: str = ON_SPARE  # what happens above it: `WAIT` or `ON_SPARE`
     max_resources: Mapping[str, float] | None = None  # most of each resource in use by its jobs
     max_memory: float = math.inf  # bytes of results above which tasks that add more wait
+    worth_per_hour: float | None = None  # of an hour of its jobs' time, in the unit of a price
 
     @property
     def has_budget(self) -> bool:
@@ -159,6 +161,11 @@ class Owners:
         """Return the factor of their fair time at which jobs end at the latest; None if not set."""
         found = (self.of(name).latest for name in self.line(owner))
         return next((latest for latest in found if latest is not None), None)
+
+    def worth_of(self, owner: str) -> float:
+        """Return what an hour of the time of its jobs is worth; nan if not set."""
+        found = (self.of(name).worth_per_hour for name in self.line(owner))
+        return next((worth for worth in found if worth is not None), math.nan)
 
     def account_of(self, owner: str) -> str:
         """Return the name under which all that an owner uses counts for its own budget.
@@ -446,8 +453,8 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
                     f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
-                    "max-jobs, max-resources, max-memory, latest, and budget with core-hours, "
-                    "period and over"
+                    "max-jobs, max-resources, max-memory, latest, worth-per-hour, and budget with "
+                    "core-hours, period and over"
                 )
             if key == "over":
                 if number not in (WAIT, ON_SPARE):
@@ -463,6 +470,8 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                 terms[key] = _bytes(owner, number)
             elif key == "latest":
                 check_latest(number)
+            elif key == "worth_per_hour":
+                check_worth(number)
             elif number == math.inf and key != "weight":  # no limit
                 continue
             elif key == "max_jobs" and not is_whole(number, 1):

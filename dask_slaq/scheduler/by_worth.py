@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
-from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,14 +13,7 @@ import numpy as np
 from distributed.core import Status
 
 from dask_slaq.core.dispatch import Kind
-from dask_slaq.core.scaling import (
-    Demand,
-    Levels,
-    UsualWorth,
-    Worth,
-    in_words,
-    work_left,
-)
+from dask_slaq.core.scaling import Demand, Scaler, in_words, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
 
 if TYPE_CHECKING:
@@ -39,8 +30,6 @@ __all__ = ["ByWorth"]
 SHORT = 0.5
 #: Part of the tasks that a job had which is remembered from one question to the next.
 FORGETS = 0.98
-#: Start-ups that are remembered.
-REMEMBERED = 9
 #: Seconds without a question after which workers no longer drain.
 PATIENCE = 30.0
 #: Part of the workers' memory above which Dask asks for more of them.
@@ -69,55 +58,31 @@ class ByWorth:
         changed: Callable[[], None],
     ) -> None:
         self._changed = changed
-        self.terms = terms
+        self.scaler = Scaler(terms)
         self._jobs, self._searches, self._usable = jobs, searches, usable
         self._scheduler, self._pools = jobs.scheduler, jobs.pools
-        self._levels, self._usual = Levels(), UsualWorth()
-        self._threads = 1.0  # of a worker
         self._had: dict[str, float] = {}  # tasks of each job that could run at once of late
         self._since: dict[str, float] = {}  # when work of unknown duration was first seen
         self._joined: dict[str, float] = {}
-        self._start_ups: deque[float] = deque(maxlen=REMEMBERED)
-        self._absent: dict[int, float] = {}  # levels that have not come, and when they were asked
         self.draining: set[str] = set()  # workers that get no further task
         self._chosen_at = -math.inf
-        self._target = terms.minimum
-        self._wanted = terms.minimum
-
-    @property
-    def start_up(self) -> float:
-        """Expected seconds from the request of a worker until it computes."""
-        return median(self._start_ups) if self._start_ups else self.terms.start_up
 
     def target(self) -> int:
         """Return how many workers there are to be, and choose those to be given back."""
-        now, terms = monotonic(), self.terms
-        here = self._look(now)
-        needs = list(self._needs(now))
-        self._usual.add(now, self._target, len(needs))
-        worth = self._worth(needs, terms.maximum, now)
-        self._wanted = self._best(worth)
-        target = self._levels.update(
-            self._wanted, now, use=worth.use.tolist(), start_up=self.start_up, stay=terms.stay
+        now, workers = monotonic(), self._scheduler.workers
+        self._look(now)
+        target = self.scaler.update(
+            self._demand(list(self._needs(now))), len(workers), now, least=self._for_memory()
         )
-        self._target = min(max(target, terms.minimum), max(terms.maximum, self._wanted))
-        for level in [k for k in self._absent if k > self._target]:
-            del self._absent[level]
-        for level in range(len(here) + 1, self._target + 1):
-            self._absent.setdefault(level, now)
-        self._choose(here, now)
-        return self._target
+        self._choose(list(workers.values()), now)
+        return target
 
-    def _look(self, now: float) -> list[WorkerState]:
-        """Note which workers have come and gone. Returns those that are there."""
+    def _look(self, now: float) -> None:
+        """Note which workers have come and gone."""
         workers = self._scheduler.workers
-        here = list(workers.values())
-        if here:
-            self._threads = sum(ws.nthreads for ws in here) / len(here)
+        if workers:
+            self.scaler.threads = sum(ws.nthreads for ws in workers.values()) / len(workers)
         self._joined = {address: self._joined.get(address, now) for address in workers}
-        for level in [k for k in self._absent if k <= len(here)]:
-            self._start_ups.append(now - self._absent.pop(level))
-        return here
 
     def _needs(self, now: float) -> Iterator[_Need]:
         """Yield what each job needs, and all tasks outside of jobs together."""
@@ -189,28 +154,11 @@ class ByWorth:
             if ts.key not in owner:
                 yield ts
 
-    def _worth(self, needs: list[_Need], most: int, now: float) -> Worth:
-        """Return what up to `most` workers cost, of which some are there and some have to come."""
+    def _demand(self, needs: list[_Need]) -> Demand:
         demand = Demand(*(np.array([n[k] for n in needs], float) for k in range(1, 5)))
-        usual = self._usual.per_second * self.terms.price
-        demand = replace(demand, worth=np.where(np.isnan(demand.worth), usual, demand.worth))
         if needs and self._jobs.engine.owners is not None:
             demand = self._within_limits(needs, demand)
-        demand = demand.waiting()
-        stay, start = self.terms.stay, self.start_up
-        here = min(len(self._joined), most)
-        # Those that are there or were asked for stay anyway: only what they are used for counts.
-        arrive, stays = [0.0] * here, [0.0] * most
-        for level in range(here + 1, most + 1):
-            asked = self._absent.get(level)
-            # One that is late may come at any time, or not at all: half of its time again.
-            seconds = start if asked is None else max(asked + start - now, start / 2)
-            arrive.append(max(seconds, arrive[-1] if arrive else 0.0))
-            if asked is None:
-                stays[level - 1] = arrive[-1] + stay
-        return Worth(
-            demand, np.array(arrive), np.array(stays), self._threads, self.terms.per_second
-        )
+        return demand
 
     def _within_limits(self, needs: list[_Need], demand: Demand) -> Demand:
         """Return the demand within the threads that owners may use."""
@@ -223,14 +171,6 @@ class ByWorth:
             if width[mine].sum() > most:
                 width[mine] *= most / width[mine].sum()
         return Demand(demand.work, width, demand.weight, demand.worth)
-
-    def _best(self, worth: Worth) -> int:
-        """Return the number of workers at which time and money cost least together."""
-        least = max(self.terms.minimum, self._for_memory())
-        if not worth.demand.work.size:
-            return least
-        most = self.terms.maximum
-        return max(worth.best(min(least, most), most), least)
 
     def _for_memory(self) -> int:
         """Return the workers that the data in memory needs, as Dask counts it: at least one."""
@@ -245,11 +185,11 @@ class ByWorth:
 
     def _choose(self, here: list[WorkerState], now: float) -> None:
         """Choose which workers are given back: those that have nothing to run and least data."""
-        surplus = len(here) - self._target
+        surplus = len(here) - self.scaler.target
         if surplus <= 0 and not self.draining:
             return
         trials = self._trials_at()
-        going = [ws for ws in here if now - self._joined[ws.address] >= self.terms.stay]
+        going = [ws for ws in here if now - self._joined[ws.address] >= self.scaler.terms.stay]
         going.sort(
             key=lambda ws: (
                 ws.address not in self.draining,
@@ -313,13 +253,13 @@ class ByWorth:
 
     def advise(self, workers: int | None = None) -> dict[str, Any]:
         """Return how many workers pay and why, or what another number of `workers` would change."""
-        now, terms = monotonic(), self.terms
-        self._joined = {a: self._joined.get(a, now) for a in self._scheduler.workers}
-        needs = list(self._needs(now))
-        most = max(terms.maximum, len(self._joined), self._for_memory(), workers or 0) + 1
-        worth = self._worth(needs, most, now)
-        best = self._best(worth)
-        here = len(self._joined)
+        now, scaler = monotonic(), self.scaler
+        self._look(now)
+        needs, terms = list(self._needs(now)), scaler.terms
+        here, least = len(self._joined), self._for_memory()
+        most = max(terms.maximum, here, least, workers or 0) + 1
+        worth = scaler.worth(self._demand(needs), here, most, now)
+        best = scaler.best(worth, least)
         compared = worth.compare(here, best if workers is None else workers)
         return {
             "workers": here,

@@ -471,7 +471,9 @@ class ScheduledJobs:
 
     def worth_of(self, name: str) -> float:
         """Return what an hour of a job's time is worth; nan for what its workers cost."""
-        return self.worth.get(name, math.nan)
+        if name in self.worth or self.engine.owners is None:
+            return self.worth.get(name, math.nan)
+        return self.engine.owners.worth_of(self.owner[name])
 
     @property
     def other_weight(self) -> float:

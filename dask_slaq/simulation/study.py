@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import wait
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from dask_slaq.core.policies import POLICIES, policy, traits_of
 from dask_slaq.simulation.fluid import Simulation, Watcher
 from dask_slaq.simulation.metrics import Run, summarize
 from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor, ShortestRemaining
-from dask_slaq.simulation.processes import count, counter, process_pool
+from dask_slaq.simulation.processes import run_all
 from dask_slaq.simulation.remembered import FORGETFUL, Remembered, fixed_memory
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.workload import (
@@ -44,8 +44,6 @@ __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 _KNOWING = ("oracle", "oracle-curves", "oracle-times")
 ORACLES = (*_KNOWING, *(f"{kind}:POLICY" for kind in _KNOWING), "srtf-oracle")
 _ORACLE_OF = "max-total"
-#: Seconds between two looks at how many jobs have ended in other processes.
-LOOK = 0.25
 
 
 def parse_policy(name: str) -> tuple[str, str]:
@@ -189,21 +187,8 @@ def _run_all(
     past: Sequence[PastRun],
 ) -> dict[str, list[Run]]:
     """Run every policy on every list."""
-    every = [(name, *of) for name in names for of in lists]
-    if processes == 1:
-        found = [run(*of, settings, progress, past=past) for of in every]
-    else:
-        ended, told = counter(), 0
-        with process_pool(processes, ended) as pool:
-            due = [pool.submit(run, *of, settings, count, past=past) for of in every]
-            running: Collection[Any] = due
-            while running:
-                _, running = wait(running, LOOK)
-                if progress is not None:
-                    now = ended.value
-                    progress(now - told)
-                    told = now
-            found = [future.result() for future in due]
+    every = [(name, *of, settings) for name in names for of in lists]
+    found = run_all(partial(run, past=past), every, progress, processes)
     return {name: found[i * len(lists) :][: len(lists)] for i, name in enumerate(names)}
 
 

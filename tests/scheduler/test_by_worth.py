@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import pytest
@@ -92,13 +93,55 @@ async def test_dearer_time_asks_for_more_workers(c, s, plugin, a):
     await Event("go").set()
 
 
+@with_plugin(
+    ONE,
+    scaling={**TERMS, "price": 1.0},
+    ahead=0,
+    owners={"lab": {"worth-per-hour": 500}, "lab/bob": {"worth-per-hour": 2}},
+)
+async def test_the_worth_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, plugin, a):
+    async def worths():
+        found = {}
+        for owner in ("ann", "lab/ann", "lab/bob@desk"):
+            async with slaq.job("a", owner=owner, client=c):
+                found[owner] = plugin.jobs.worth_of("a")
+        return found
+
+    found = await worths()
+    assert math.isnan(found["ann"])
+    assert (found["lab/ann"], found["lab/bob@desk"]) == (500, 2)
+    await slaq.set_owner("ann", worth_per_hour=7.5, client=c)
+    assert (await worths())["ann"] == 7.5
+    async with slaq.job("a", owner="lab/bob", client=c) as job:
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 20, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 20)
+        s.task_prefixes["wait_for"].duration_average = 4
+        plain = plugin.by_worth.advise()["target"]
+        await job.set(worth_per_hour=500)
+        assert plain < plugin.by_worth.advise()["target"]
+        await slaq.set("a", worth_per_hour=2, client=c)
+        assert plugin.by_worth.advise()["target"] == plain
+        for wrong in (0, -1, "much", float("inf")):
+            with pytest.raises(InvalidSetting, match="worth_per_hour"):
+                await job.set(worth_per_hour=wrong, weight=3)
+            with pytest.raises(InvalidSetting, match="worth"):
+                await slaq.set_owner("ann", worth_per_hour=wrong, client=c)
+        assert plugin.jobs.engine.jobs["a"].weight == 1
+        await Event("go").set()
+        await c.gather(futures)
+    async with slaq.search("grid", steps=3, owner="lab/bob", client=c) as search:
+        await search.set(worth_per_hour=9)
+        assert plugin.jobs.worth_of("grid") == 9
+
+
 @with_plugin(TWO, scaling=TERMS, ahead=0)
 async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monkeypatch):
     async with jobs(c, "a"):
         with tasks_of("a"):
             first = c.map(wait_for, ["go"] * 2, pure=False)
         await until(lambda: all(ws.processing for ws in s.workers.values()))
-        plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+        plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(maximum=1)
         assert s.adaptive_target() == 1
         (going,) = plugin.by_worth.draining
         assert s.workers_to_close(target=1) == []  # it runs a task
@@ -126,7 +169,7 @@ async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
         with tasks_of("a"):
             futures = [c.submit(wait_for, "go", key=w.name, workers=[w.address]) for w in (a, b)]
         await until(lambda: all(ws.processing for ws in s.workers.values()))
-        plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+        plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(maximum=1)
         s.adaptive_target()
         assert not plugin.by_worth.draining
         await Event("go").set()

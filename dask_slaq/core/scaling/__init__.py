@@ -1,9 +1,7 @@
 """Workers by worth: how many workers pay for the time that they save."""
 
 from dask_slaq.core.scaling.demand import work_left as work_left
-from dask_slaq.core.scaling.keeping import Levels as Levels
-from dask_slaq.core.scaling.keeping import seconds_to_keep as seconds_to_keep
-from dask_slaq.core.scaling.usual import UsualWorth as UsualWorth
+from dask_slaq.core.scaling.scaler import Scaler as Scaler
 from dask_slaq.core.scaling.words import in_words as in_words
 from dask_slaq.core.scaling.worth import Demand as Demand
 from dask_slaq.core.scaling.worth import Worth as Worth

@@ -19,7 +19,7 @@ from dask_slaq.core.placement import Placement, Workers
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Threads per worker.
+#: Threads per worker, if nothing else is said.
 GROUP = 16
 #: Most workers: a pair of job and worker is stored as one number, ``job * _MOST + worker``.
 _MOST = 1 << 32
@@ -107,11 +107,11 @@ class Cluster:
         return np.asarray(np.bincount(job, self._threads[some], self._n_jobs), np.float64)
 
 
-def workers(cores: int) -> Workers:
-    """Make workers of `GROUP` threads; the last one has the rest.
+def workers(cores: int, threads: int = GROUP) -> Workers:
+    """Make workers of some `threads`; the last one has the rest.
 
     >>> dict(workers(40))
     {'worker-000000': 16, 'worker-000001': 16, 'worker-000002': 8}
     """
-    starts = range(0, cores, GROUP)
-    return Workers({f"worker-{s // GROUP:06d}": min(GROUP, cores - s) for s in starts})
+    starts = range(0, cores, threads)
+    return Workers({f"worker-{s // threads:06d}": min(threads, cores - s) for s in starts})

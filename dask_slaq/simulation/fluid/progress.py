@@ -80,6 +80,11 @@ class Iterations:
         each = zip(times.tolist(), took.tolist(), strict=True)
         return [(time, i, first + k, seconds) for k, (time, seconds) in enumerate(each)]
 
+    def left(self, active: IntArray) -> FloatArray:
+        """Return what is left (n_active,) of current iterations, in those of usual length."""
+        found: FloatArray = np.maximum(self._due[active] - self._done[active], 0.0)
+        return found
+
     def through(self, active: IntArray) -> npt.NDArray[np.bool_]:
         """Return a mask (n_active,) of the active jobs that have ended."""
         through: npt.NDArray[np.bool_] = self.finished[active] == self._count[active]

@@ -101,6 +101,21 @@ def replay_log(
         raise LogError(f"{path}: {error}") from error
 
 
+def jobs_of_log(path: str | Path) -> tuple[list[SimulatedJob], Settings, list[str]]:
+    """Return the jobs of the last recording of a log that has any, its settings, and notes.
+
+    Raises `LogError` if none can be simulated.
+    """
+    recordings, notes = read(path, Replay())
+    with_jobs = [(one, jobs) for one in recordings if (jobs := _usable(one))]
+    if not with_jobs:
+        raise LogError(f"{path}: no job reported twice and had tasks: there is nothing to simulate")
+    recording, recorded = with_jobs[-1]
+    jobs = simulated_jobs(recorded)
+    notes += _left_out(recording, recorded)
+    return jobs, _settings(recording, jobs, recorded[0].arrival), notes
+
+
 def _said(decisions: Replay) -> str:
     words = f"{decisions.reproduced} of {decisions.decisions} decisions reproduced"
     if decisions.difference is not None:

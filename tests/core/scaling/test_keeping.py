@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.scaling import Levels, seconds_to_keep
+from dask_slaq.core.scaling.keeping import Levels, seconds_to_keep
 
 times = st.lists(st.floats(0.0, 1000.0), max_size=40)
 

@@ -18,7 +18,7 @@ TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
 
 def only_one(plugin):
     """Let one worker be enough."""
-    plugin.by_worth.terms = plugin.by_worth.terms._replace(maximum=1)
+    plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(maximum=1)
 
 
 @with_plugin(TWO, scaling=TERMS)
