@@ -111,6 +111,14 @@ def test_simulation_imports_core_and_itself(path):
         assert sorted({top(name) for name in imports(path)} & {"dask", "distributed"}) == []
 
 
+@every_module
+def test_what_to_persist_needs_no_scheduler_of_ours(path):
+    if part(path) == "persisting":
+        ours = [name for name in imports(path) if top(name) == "dask_slaq"]
+        allowed = ("dask_slaq.core", "dask_slaq.persisting", "dask_slaq.cli.text")
+        assert [name for name in ours if not within(name, *allowed)] == []
+
+
 def touches_tasks(path: Path) -> bool:
     """Whether a module sets the restrictions of tasks, or calls transitions."""
     names = {"worker_restrictions", "transitions"}

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["advise"]
 
 _HEADING = ("solver", "iterations", "threads", "s/iteration", "seconds", "thread-seconds", "")
-#: Maximum number of layers in a table, and of characters in a layer's name.
-MOST_LAYERS, WIDTH = 12, 40
-_KEPT_HEADING = ("layer", "times", "repeats/s", "saves/s", "size", "")
-_KEPT_LEGEND = (
-    "layer: the name of a Dask collection (x.name of an array, df._name); times: that each part "
-    "was computed;\nrepeats: core-seconds of all but the first time; saves: if it alone is "
-    "persisted, with what only it needs."
-)
 _LEGEND = (
     "~: predicted, as no run reached the target, with the band that four runs in five are to end "
     "in.\n*: extrapolated to a number of threads that was not recorded."
@@ -217,46 +209,14 @@ async def _whatif(workers: int, client: Client) -> dict[str, Any]:
 
 def _kept_text(found: Mapping[str, Any]) -> str:
     """Return the result of `advise_persisting` as a table per job, and what to persist."""
-    from dask.utils import format_bytes
+    from dask_slaq.persisting.table import LEGEND, lines_of
 
     lines: list[str] = []
     for job in found["jobs"]:
-        shown = [x for k, x in enumerate(job["layers"]) if k < MOST_LAYERS or x["persist"]]
-        cells = [list(_KEPT_HEADING)]
-        for layer in shown:
-            cells.append(
-                [
-                    _shorten(layer["layer"]),
-                    f"{layer['computed'] / layer['keys']:.1f}",
-                    f"{layer['seconds']:.2f}",
-                    f"{layer['saves']:.2f}",
-                    format_bytes(layer["bytes"]),
-                    "persist" if layer["persist"] else "",
-                ]
-            )
-        lines += [printable(job["job"]), "", *aligned(cells, left=(0, 5))]
-        if more := len(job["layers"]) - len(shown):
-            lines.append(f"and {more} more, see --json")
-        chosen = [_shorten(x["layer"]) for x in job["layers"] if x["persist"]]
-        limit = format_bytes(int(job["memory_limit"]))
-        lines += [
-            "",
-            f"Persist {', '.join(chosen)} ({format_bytes(job['bytes'])} of {limit}): saves about "
-            f"{job['saves']:.2f} of {job['seconds']:.2f} core-seconds that repeats took."
-            if chosen
-            else f"No result that saves anything fits in {limit}.",
-            "",
-        ]
+        lines += [printable(job["job"]), "", *lines_of(job)]
     if lines:
-        lines += [_KEPT_LEGEND, ""]
+        lines += [LEGEND, ""]
     return "\n".join([*lines, *found["notes"]]).rstrip()
-
-
-def _shorten(layer: str) -> str:
-    from dask_slaq.simulation.persisting import names_of
-
-    name = printable(names_of(layer)[2])
-    return name if len(name) <= WIDTH else f"...{name[-WIDTH:]}"
 
 
 def _text(found: Mapping[str, Any]) -> str:

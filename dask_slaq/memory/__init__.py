@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from dask_slaq.core.later import later
 from dask_slaq.memory.following import MEMORY_TOPIC, Memory
-from dask_slaq.memory.safely import safely
 from dask_slaq.memory.unfinished import LAPSE, Unfinished
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from dask_slaq.memory.store import RunStore as RunStore
     from dask_slaq.memory.usage_rows import usage_as_dicts as usage_as_dicts
 
-__all__ = ["LAPSE", "MEMORY_TOPIC", "Memory", "Unfinished", "safely"]
+__all__ = ["LAPSE", "MEMORY_TOPIC", "Memory", "Unfinished"]
 
 _READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "read_usage")
 # The rows of the file, which a scheduler loads that keeps one.

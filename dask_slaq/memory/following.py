@@ -32,7 +32,7 @@ from dask_slaq.core.memory import (
     kind_of_name,
 )
 from dask_slaq.core.reports import is_usable
-from dask_slaq.memory.safely import safely
+from dask_slaq.core.safely import safely
 from dask_slaq.memory.unfinished import LAPSE, Unfinished
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
+from dask_slaq.core.safely import safely
 from dask_slaq.core.usage import (
     DAY,
     EARLIER,
@@ -28,7 +29,6 @@ from dask_slaq.core.usage import (
     decayed,
     sum_by,
 )
-from dask_slaq.memory import safely
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -7,7 +7,7 @@ import math
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from dask_slaq.memory import safely
+from dask_slaq.core.safely import safely
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -63,12 +63,12 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.core.recording import Recorder
+    from dask_slaq.persisting import Recomputed
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
     from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.notices import Notices
-    from dask_slaq.scheduler.recomputed import Recomputed
     from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
@@ -287,8 +287,8 @@ class SlaqPlugin(SchedulerPlugin):
         if self.journal is None:
             return engine
         from dask_slaq.core.recording import Recorder
+        from dask_slaq.persisting import Recomputed
         from dask_slaq.scheduler.activity import Activity
-        from dask_slaq.scheduler.recomputed import Recomputed
 
         self.recomputed = Recomputed(self.scheduler, self.journal.write)
         now, about = monotonic(), {"unix": time(), "numpy": np.__version__}

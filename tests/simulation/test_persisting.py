@@ -13,8 +13,8 @@ from simulation.conftest import make
 from simulation.test_advice import log_of
 
 from dask_slaq.cli.main import slaq
+from dask_slaq.core.persisting import choose, names_of, saved
 from dask_slaq.core.recording import VERSION
-from dask_slaq.simulation.persisting import choose, names_of, saved
 
 
 def layer(name, times, seconds, size, needs=(), elsewhere=0.0):

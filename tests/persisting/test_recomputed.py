@@ -13,7 +13,7 @@ from driving import gen_cluster, start_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.recording.replay import replay
-from dask_slaq.scheduler import recomputed
+from dask_slaq.persisting import counting as recomputed
 
 
 def events_of(path):

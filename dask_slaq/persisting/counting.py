@@ -1,4 +1,4 @@
-"""Count of the results that a job computed more than once, for the event log.
+"""Count of the results that a job or program computes more than once.
 
 A key that ends again was released and recomputed: Dask gives the same collection, built twice from
 the same inputs, the same keys. Keys are counted by layer, which is a collection's name.
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.memory import safely
+from dask_slaq.core.safely import safely
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -74,13 +74,15 @@ class _Job:
 
 
 class Recomputed:
-    """Counts ended tasks by job and layer, and writes an event per job. Its methods never raise.
+    """Counts ended tasks by job and layer, with an event per job. Its methods never raise.
 
-    `write` gets the event of a job of which a layer was computed more than once. A task costs the
-    same however many there were, and memory is bounded.
+    `write` gets the event of a job that ended, if a layer was computed more than once. A task costs
+    the same however many there were, and memory is bounded.
     """
 
-    def __init__(self, scheduler: Scheduler, write: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, write: Callable[[dict[str, Any]], object] | None = None
+    ) -> None:
         self._scheduler, self._write = scheduler, write
         self._jobs: dict[str, _Job] = {}
         self.broken: str | None = None
@@ -147,9 +149,21 @@ class Recomputed:
     @safely
     def job_ended(self, job: str) -> None:
         """Write the event of a job, if there is one, and forget the job."""
-        known = self._jobs.pop(job, None)
+        event = self.event_of(job)
+        self._jobs.pop(job, None)
+        if event is not None and self._write is not None:
+            self._write(event)
+
+    def forget(self, job: str) -> None:
+        """Forget what a job has computed."""
+        self._jobs.pop(job, None)
+
+    @safely
+    def event_of(self, job: str) -> dict[str, Any] | None:
+        """Return the event ``recomputed`` of a job by now; None if nothing repeats."""
+        known = self._jobs.get(job)
         if known is None or not known.repeated:
-            return
+            return None
         for dropped in _by_seconds(known)[MOST_LAYERS:]:
             _drop(known, dropped)
         limits = [ws.memory_limit for ws in self._scheduler.workers.values()]
@@ -171,7 +185,7 @@ class Recomputed:
         ]
         # A worker without a limit may use all memory of its machine, which is not known.
         memory = {"memory": sum(limits)} if limits and all(limits) else {}
-        self._write({"event": "recomputed", "job": job, "layers": layers, **memory})
+        return {"event": "recomputed", "job": job, "layers": layers, **memory}
 
     @safely
     def close(self) -> None:

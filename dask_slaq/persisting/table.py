@@ -1,0 +1,58 @@
+"""Tables of what to persist, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dask.utils import format_bytes
+
+from dask_slaq.cli.text import aligned, printable
+from dask_slaq.core.persisting import names_of
+
+__all__ = ["LEGEND", "lines_of"]
+
+#: Maximum number of layers in a table, and of characters in a layer's name.
+MOST_LAYERS, WIDTH = 12, 40
+HEADING = ("layer", "times", "repeats/s", "saves/s", "size", "")
+LEGEND = (
+    "layer: the name of a Dask collection (x.name of an array, df._name); times: that each part "
+    "was computed;\nrepeats: core-seconds of all but the first time; saves: if it alone is "
+    "persisted, with what only it needs."
+)
+
+
+def lines_of(job: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a table of what to persist, as of `dask_slaq.core.persisting.advise`."""
+    shown = [x for k, x in enumerate(job["layers"]) if k < MOST_LAYERS or x["persist"]]
+    cells = [list(HEADING)]
+    for layer in shown:
+        cells.append(
+            [
+                _shorten(layer["layer"]),
+                f"{layer['computed'] / layer['keys']:.1f}",
+                f"{layer['seconds']:.2f}",
+                f"{layer['saves']:.2f}",
+                format_bytes(layer["bytes"]),
+                "persist" if layer["persist"] else "",
+            ]
+        )
+    lines = [*aligned(cells, left=(0, 5))]
+    if more := len(job["layers"]) - len(shown):
+        lines.append(f"and {more} more, see --json")
+    chosen = [_shorten(x["layer"]) for x in job["layers"] if x["persist"]]
+    limit = format_bytes(int(job["memory_limit"]))
+    lines += [
+        "",
+        f"Persist {', '.join(chosen)} ({format_bytes(job['bytes'])} of {limit}): saves about "
+        f"{job['saves']:.2f} of {job['seconds']:.2f} core-seconds that repeats took."
+        if chosen
+        else f"No result that saves anything fits in {limit}.",
+        "",
+    ]
+    return lines
+
+
+def _shorten(layer: str) -> str:
+    name = printable(names_of(layer)[2])
+    return name if len(name) <= WIDTH else f"...{name[-WIDTH:]}"
