@@ -46,8 +46,8 @@ from dask_slaq.core.trials import (
     admitted,
     decide,
 )
+from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.pools import blocked, load
-from dask_slaq.scheduler.timers import Soon
 from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
 from dask_slaq.scheduler.trials.silence import SilentTrials
 from dask_slaq.scheduler.trials.states import States, remove_files
