@@ -28,10 +28,10 @@ __all__ = ["main", "measure", "mutations"]
 ROOT = Path(__file__).parents[1]
 #: Modules that are mutated, and the tests that are to catch it, the fastest first.
 AREAS = {
-    "core/dispatch": ("tests/core/dispatch", "tests/scheduler/pools", "tests/scheduler/dispatch"),
+    "core/dispatch": ("tests/core/dispatch", "tests/scheduler/pools"),
     "core/promises.py": ("tests/core", "tests/scheduler/test_promises.py"),
     "core/trials": ("tests/core/trials", "tests/scheduler/trials"),
-    "scheduler/pools": ("tests/scheduler/pools", "tests/scheduler/dispatch", "tests/scheduler"),
+    "scheduler/pools": ("tests/scheduler/pools", "tests/scheduler"),
     "scheduler/requests": (
         *("tests/scheduler/test_validation.py", "tests/scheduler/test_steering.py"),
         *("tests/scheduler/test_who_may.py", "tests/scheduler"),
