@@ -20,7 +20,7 @@ from dask_slaq.core.dispatch.decide import Choice, Inputs, Pinned, Turn, decide,
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.places import Place, Sent
-from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Kind, Ready, supplies
+from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies
 from dask_slaq.core.dispatch.waiting import Waiting
 
 __all__ = [
@@ -47,13 +47,13 @@ __all__ = [
     "Group",
     "Inputs",
     "Key",
-    "Kind",
     "Like",
     "Order",
     "Pinned",
     "Place",
     "Ready",
     "Sent",
+    "TaskKind",
     "Turn",
     "Waiting",
     "decide",

@@ -41,7 +41,7 @@ def supplies(ws: Supply, needs: Iterable[tuple[str, float]]) -> bool:
     return all(have.get(name, 0) - used.get(name, 0) >= amount for name, amount in needs)
 
 
-class Kind(NamedTuple):
+class TaskKind(NamedTuple):
     """Requirements of a task on its worker."""
 
     allowed: frozenset[str] | None  # addresses, from the user's ``workers=``
@@ -59,7 +59,7 @@ class Kind(NamedTuple):
         return self.allows(ws) and supplies(ws, self.resources or ())
 
 
-ANY = Kind(None, None)
+ANY = TaskKind(None, None)
 
 
 class Entry(NamedTuple):
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
     priority: tuple[Any, ...]
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which nothing uses
     ts: Any  # the task
-    kind: Kind
+    kind: TaskKind
     homes: tuple[str, ...]  # workers with nearly all of its inputs; empty if any worker will do
     like: Like  # compute times of similar tasks
     loads: bool = False  # whether it has no inputs
