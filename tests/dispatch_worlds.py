@@ -17,12 +17,12 @@ from dask_slaq.core.dispatch import (
     Entry,
     Group,
     Inputs,
-    Kind,
     Like,
     Order,
     Pinned,
     Place,
     Sent,
+    TaskKind,
     Turn,
     decide,
 )
@@ -203,7 +203,7 @@ def build(world: World) -> Built:
         kind = ANY
         if task.gpu or task.pin is not None or task.label:
             allowed = None if task.pin is None else frozenset({address(task.pin)})
-            kind = Kind(allowed, GPU if task.gpu else None, "label" if task.label else None)
+            kind = TaskKind(allowed, GPU if task.gpu else None, "label" if task.label else None)
         entry = Entry(
             task.root, (task.priority, count), count, ts, kind, tuple(map(address, task.homes)),
             Like(task.seconds), task.loads,
@@ -217,7 +217,7 @@ def build(world: World) -> Built:
     for number, (job, members) in enumerate(world.pinned):
         found = []
         for k, worker in enumerate(members):
-            kind = Kind(frozenset({address(worker)}), None)
+            kind = TaskKind(frozenset({address(worker)}), None)
             ts = f"gang-{number}-{k}"
             entry = Entry(False, (0,), 10_000 + 100 * number + k, ts, kind, (), Like())
             pools[job].push(entry, filed=False)

@@ -144,7 +144,7 @@ class Chain(LoopObserver):
 _best: WeakKeyDictionary[ReportSession, float] = WeakKeyDictionary()
 
 
-class Search(LoopObserver):
+class SearchObserver(LoopObserver):
     """Observer of an incremental search, a coroutine, which reports minus the best score so far.
 
     It trains its models in rounds. Once per round it calls ``additional_calls(info)``, with the
@@ -187,5 +187,5 @@ class Search(LoopObserver):
 LOOPS = (
     Loop("dask_ml.cluster.k_means", "_kmeans_single_lloyd", Lloyd, fit="dask_ml.KMeans"),
     Loop("dask_ml.wrappers", "fit", Chain, fit="dask_ml.Incremental"),
-    Loop("dask_ml.model_selection._incremental", "_fit", Search, fit="dask_ml.search"),
+    Loop("dask_ml.model_selection._incremental", "_fit", SearchObserver, fit="dask_ml.search"),
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from distributed.core import Status
 
-from dask_slaq.core.dispatch import Kind
+from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.scaling import Demand, Scaler, in_words, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
 
@@ -232,7 +232,7 @@ class ByWorth:
             allowed = self._pools.control.allowed(ts)
             if allowed is not None and not others & allowed:
                 return False
-            kinds.add(Kind(None, tuple((ts.resource_restrictions or {}).items())))
+            kinds.add(TaskKind(None, tuple((ts.resource_restrictions or {}).items())))
         return all(any(map(kind.allows, others)) for kind in kinds if kind.allows(ws))
 
     def _trials_at(self) -> Mapping[str, int]:

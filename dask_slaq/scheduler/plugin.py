@@ -32,6 +32,7 @@ from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
 from dask_slaq.scheduler.host_speeds import HostSpeeds
 from dask_slaq.scheduler.identity import Identity, sender_of_message
@@ -55,7 +56,6 @@ from dask_slaq.scheduler.registration import (
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.shown import Shown
 from dask_slaq.scheduler.spares import Spares
-from dask_slaq.scheduler.timers import Soon
 from dask_slaq.scheduler.views import add_metrics, add_web_pages
 
 if TYPE_CHECKING:

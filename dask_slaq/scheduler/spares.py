@@ -16,8 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import supplies
+from dask_slaq.scheduler.event_loop import Alarm
 from dask_slaq.scheduler.pools import ByGroup, TaskControl, group_of, input_bytes, load
-from dask_slaq.scheduler.timers import Alarm
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState

@@ -13,7 +13,7 @@ from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.forecast.corrections import ending
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
-from dask_slaq.core.runtime.speed import Speeds
+from dask_slaq.core.runtime.job_speeds import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
 

@@ -321,9 +321,9 @@ async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
 async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, a):
-    from dask_slaq.scheduler.board.pages import Usage
+    from dask_slaq.scheduler.board.pages import UsagePlot
 
-    plugin, plot = await start_plugin(c, s), Usage(s)
+    plugin, plot = await start_plugin(c, s), UsagePlot(s)
     plot.update()
     assert not data_of(s).usage["top"] and not plot.root.legend.visible
     today, spent = int(time.time() // DAY), plugin.jobs.accounts.spent

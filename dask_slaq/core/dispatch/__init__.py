@@ -20,7 +20,7 @@ from dask_slaq.core.dispatch.decide import Choice, Inputs, Pinned, Turn, decide,
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.places import Place, Sent
-from dask_slaq.core.dispatch.ready import ANY, FEW, GROWS, Entry, Kind, Ready, supplies
+from dask_slaq.core.dispatch.ready import ANY, FEW, GROWS, Entry, Ready, TaskKind, supplies
 from dask_slaq.core.dispatch.stored import Stored
 from dask_slaq.core.dispatch.waiting import Waiting
 
@@ -49,7 +49,6 @@ __all__ = [
     "Group",
     "Inputs",
     "Key",
-    "Kind",
     "Like",
     "Order",
     "Pinned",
@@ -57,6 +56,7 @@ __all__ = [
     "Ready",
     "Sent",
     "Stored",
+    "TaskKind",
     "Turn",
     "Waiting",
     "decide",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch.ready import ANY, Entry, Kind, Ready, is_plain
+from dask_slaq.core.dispatch.ready import ANY, Entry, Ready, TaskKind, is_plain
 from dask_slaq.core.dispatch.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Contender:
     index_of: Waiting = field(default_factory=Waiting)  # the ready tasks of all jobs
 
     ready: dict[Any, Entry] = field(default_factory=dict)  # held, or wanted and held by others
-    kinds: dict[Kind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
+    kinds: dict[TaskKind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
     running: dict[Any, Sent] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use
     lent: float = 0.0  # threads of those that wait for tasks of their own

@@ -25,7 +25,7 @@ from dask_slaq.core.dispatch.ready import ANY, GROWS, is_plain
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender, Group
     from dask_slaq.core.dispatch.order import Key, Order
-    from dask_slaq.core.dispatch.ready import Entry, Kind, Ready, Supply
+    from dask_slaq.core.dispatch.ready import Entry, Ready, Supply, TaskKind
     from dask_slaq.core.dispatch.stored import Stored
 
 # Stages of a turn: tasks that need a resource or certain workers, tasks at home, all tasks.
@@ -75,7 +75,7 @@ class Turn:
     running: int = 1  # workers
     place: Callable[[str], Place | None] = lambda address: None
     workers: Callable[[], Iterable[Supply]] = tuple
-    free: Callable[[Collection[Kind]], tuple[int, int]] = lambda kinds: (0, 0)
+    free: Callable[[Collection[TaskKind]], tuple[int, int]] = lambda kinds: (0, 0)
     inputs: Callable[[Entry], Inputs] = lambda entry: Inputs(0.0, (), lambda address: 0.0)
     room: Callable[[str | None], float] = lambda label: math.inf
     runs: Callable[[str], bool] = lambda label: True  # whether tasks of a label run

@@ -41,7 +41,7 @@ def supplies(ws: Supply, needs: Iterable[tuple[str, float]]) -> bool:
     return all(have.get(name, 0) - used.get(name, 0) >= amount for name, amount in needs)
 
 
-class Kind(NamedTuple):
+class TaskKind(NamedTuple):
     """Requirements of a task on its worker."""
 
     allowed: frozenset[str] | None  # addresses, from the user's ``workers=``
@@ -61,10 +61,10 @@ class Kind(NamedTuple):
 
 
 #: Kinds of tasks that any worker may run.
-ANY, GROWS = Kind(None, None), Kind(None, None, None, True)
+ANY, GROWS = TaskKind(None, None), TaskKind(None, None, None, True)
 
 
-def is_plain(kind: Kind) -> bool:
+def is_plain(kind: TaskKind) -> bool:
     """Return whether any worker may run a task, whatever else runs there."""
     return kind is ANY or kind is GROWS
 
@@ -81,7 +81,7 @@ class Entry(NamedTuple):
     priority: tuple[Any, ...]
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which nothing uses
     ts: Any  # the task
-    kind: Kind
+    kind: TaskKind
     homes: tuple[str, ...]  # workers with nearly all of its inputs; empty if any worker will do
     like: Like  # compute times of similar tasks
     loads: bool = False  # whether it has no inputs

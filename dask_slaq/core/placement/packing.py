@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.placement.assignment import (
+from dask_slaq.core.placement.amounts import (
     EPSILON,
-    Assignment,
+    Amounts,
     in_turn,
     joined,
     lay_out,
@@ -31,22 +31,22 @@ class FreeThreads:
         self.threads = threads
         self.free = threads.copy()
         self.held = np.zeros(n_jobs)
-        self._placed: list[Assignment] = []
+        self._placed: list[Amounts] = []
 
-    def put(self, entries: Assignment) -> None:
+    def put(self, entries: Amounts) -> None:
         """Place the given threads."""
         entries = entries.of(entries.amount > 0)
         self._placed.append(entries)
         self.free -= np.bincount(entries.worker, entries.amount, len(self.free))
         self.held += np.bincount(entries.job, entries.amount, len(self.held))
 
-    def placed(self) -> Assignment:
+    def placed(self) -> Amounts:
         """Return all placed threads, sorted by job and worker."""
         entries = joined(self._placed, len(self.free))
         self._placed = [entries]
         return entries
 
-    def keep(self, before: Assignment) -> BoolArray:
+    def keep(self, before: Amounts) -> BoolArray:
         """Keep the sets of jobs for which there is room. Returns which jobs (n_jobs,) are kept."""
         n_jobs, n_workers = len(self.held), len(self.free)
         kept = np.zeros(n_jobs, dtype=bool)
@@ -61,7 +61,7 @@ class FreeThreads:
         self.put(before)
         return kept
 
-    def keep_whole(self, before: Assignment, whole: FloatArray) -> FloatArray:
+    def keep_whole(self, before: Amounts, whole: FloatArray) -> FloatArray:
         """Keep the whole threads that jobs have and still want. Returns them (n,) by place."""
         had = np.floor(before.amount + EPSILON)
         wanted = in_turn(before.job, had, whole[before.job])
@@ -71,7 +71,7 @@ class FreeThreads:
         return taken
 
     def grow_near(
-        self, places: Assignment, whole: FloatArray, reserved: FloatArray, own: FloatArray
+        self, places: Amounts, whole: FloatArray, reserved: FloatArray, own: FloatArray
     ) -> None:
         """Place whole threads on preferred workers, apart from `reserved` threads (n_workers,).
 
@@ -97,14 +97,14 @@ class FreeThreads:
         room = np.floor((self.free - spared)[workers] + EPSILON)
         workers, room = workers[room > 0], room[room > 0]
         laid = lay_out(whole[jobs], room)
-        places = Assignment(jobs[laid.job], workers[laid.worker], laid.amount)
+        places = Amounts(jobs[laid.job], workers[laid.worker], laid.amount)
         self._take(places, laid.amount, whole)
 
-    def _take(self, places: Assignment, taken: FloatArray, wanted: FloatArray) -> None:
+    def _take(self, places: Amounts, taken: FloatArray, wanted: FloatArray) -> None:
         self.put(places._replace(amount=taken))
         wanted -= np.bincount(places.job, taken, len(wanted))
 
-    def put_parts(self, places: Assignment, part: FloatArray) -> None:
+    def put_parts(self, places: Amounts, part: FloatArray) -> None:
         """Place each `part` in one piece, on the first of its `places` that has room.
 
         The smallest fractions go first, so that as many as possible fit.
@@ -121,7 +121,7 @@ class FreeThreads:
             fits = running_sums(asked.worker, amount) <= self.free[asked.worker] + EPSILON
             self._take(asked, np.where(fits, amount, 0.0), part)
 
-    def put_pieces(self, places: Assignment, part: FloatArray) -> None:
+    def put_pieces(self, places: Amounts, part: FloatArray) -> None:
         """Keep each `part` in the pieces (`places`) that it was in, if they suffice."""
         enough = np.bincount(places.job, places.amount, len(part)) >= part - EPSILON
         places = places.of(enough[places.job] & (part[places.job] > EPSILON))
@@ -139,7 +139,7 @@ class FreeThreads:
         jobs = jobs[part[jobs] > EPSILON]
         jobs, workers = jobs[np.argsort(-part[jobs], kind="stable")], self._with_room(workers)
         laid = lay_out(part[jobs], self.free[workers])
-        places = Assignment(jobs[laid.job], workers[laid.worker], laid.amount)
+        places = Amounts(jobs[laid.job], workers[laid.worker], laid.amount)
         self._take(places, places.amount, part)
 
     def _fit_tightly(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> None:
@@ -154,7 +154,7 @@ class FreeThreads:
         # Each fraction goes to the smallest room that fits, after the room of the one before.
         at = np.maximum.accumulate(least - number) + number if len(jobs) else least
         jobs, workers = jobs[at < len(workers)], workers[at[at < len(workers)]]
-        self._take(Assignment(jobs, workers, part[jobs]), part[jobs], part)
+        self._take(Amounts(jobs, workers, part[jobs]), part[jobs], part)
 
     def _fit_side_by_side(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> bool:
         """Place fractions end to end on workers with a free thread. Returns whether any fits.
@@ -171,7 +171,7 @@ class FreeThreads:
         last = np.searchsorted(borders, ends - EPSILON)
         within = (first == last) & (last < len(workers))
         jobs, workers = jobs[within], workers[last[within]]
-        self._take(Assignment(jobs, workers, part[jobs]), part[jobs], part)
+        self._take(Amounts(jobs, workers, part[jobs]), part[jobs], part)
         return bool(within.any())
 
     def _with_room(self, workers: IntArray) -> IntArray:
@@ -185,7 +185,7 @@ class FreeThreads:
         crowd = np.bincount(here.worker, minlength=len(self.free))[workers] / self.threads[workers]
         workers = workers[np.argsort(crowd, kind="stable")]
         chosen = workers[np.arange(len(jobs)) % len(workers)]
-        self.put(Assignment(jobs, chosen, np.minimum(share[jobs], self.threads[chosen])))
+        self.put(Amounts(jobs, chosen, np.minimum(share[jobs], self.threads[chosen])))
         here = self.placed()
         used = np.bincount(here.worker, here.amount, len(self.free))
         scale = np.minimum(1.0, self.threads / np.maximum(used, EPSILON))

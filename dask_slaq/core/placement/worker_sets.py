@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, IntArray
-from dask_slaq.core.placement.assignment import Assignment, joined
+from dask_slaq.core.placement.amounts import Amounts, joined
 
 __all__ = ["Placement", "Workers", "bytes_of", "moved", "numbered", "unchanged"]
 
@@ -56,7 +56,7 @@ class Placement:
 
     jobs: Sequence[str]
     addresses: Sequence[str]
-    entries: Assignment
+    entries: Amounts
     kept: BoolArray
 
     @cached_property
@@ -70,7 +70,7 @@ class Placement:
         return {self.addresses[w]: n for w, n in zip(workers, threads, strict=True)}
 
 
-def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Assignment:
+def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Amounts:
     """Return the entries of a previous placement, renumbered for the present jobs and workers.
 
     Jobs that are gone are left out. Workers that are gone have the number ``len(addresses)``.
@@ -89,7 +89,7 @@ def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[s
     return entries
 
 
-def unchanged(before: Assignment, after: Assignment, n_jobs: int) -> BoolArray:
+def unchanged(before: Amounts, after: Amounts, n_jobs: int) -> BoolArray:
     """Return which jobs (n_jobs,) have the same threads, or none, on the same workers in both."""
     count = [np.bincount(entries.job, minlength=n_jobs) for entries in (before, after)]
     same: BoolArray = count[0] == count[1]
@@ -109,7 +109,7 @@ def bytes_of(
     affinity: Mapping[str, Mapping[str, float]],
     jobs: Sequence[str],
     place_of: Mapping[str, int],
-) -> Assignment:
+) -> Amounts:
     """Return the bytes of the `jobs` on the workers that have a position in `place_of`."""
     found = [
         (row, place_of[address], amount)
@@ -119,7 +119,7 @@ def bytes_of(
         if address in place_of
     ]
     job, worker, amount = np.array(found, float).reshape(-1, 3).T
-    return Assignment(job.astype(np.int64), worker.astype(np.int64), amount)
+    return Amounts(job.astype(np.int64), worker.astype(np.int64), amount)
 
 
 def numbered(names: Sequence[str]) -> dict[str, int]:

@@ -167,7 +167,7 @@ def _bars(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return dict(zip(("what", "color", "y", "right"), map(list, parts), strict=True))
 
 
-class Usage(_Plot):
+class UsagePlot(_Plot):
     """Core-seconds of each owner per day, stacked."""
 
     shows = ("usage",)
@@ -297,7 +297,7 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
             (Shares, boxes[1], {"sizing_mode": "stretch_both"}),
             (JobTaskStream, boxes[1], {"sizing_mode": "stretch_both"}),
             (Jobs, below, {"sizing_mode": "stretch_width", "height": 280}),
-            (Usage, below, {"width": 360, "height": 280}),
+            (UsagePlot, below, {"width": 360, "height": 280}),
         ]
     )
 
@@ -327,7 +327,7 @@ def single_plot(
     scheduler: Scheduler, extra: dict[str, Any], plot: str, title: str, doc: Document
 ) -> None:
     """Draw one of `PLOTS` as a page of its own."""
-    kinds = (Losses, Threads, Shares, Usage, Jobs, JobTaskStream)
+    kinds = (Losses, Threads, Shares, UsagePlot, Jobs, JobTaskStream)
     close_in_little_time(doc)
     component: Any = dict(zip(PLOTS, kinds, strict=True))[plot](
         scheduler, sizing_mode="stretch_both"

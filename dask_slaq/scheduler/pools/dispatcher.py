@@ -13,7 +13,7 @@ from dask_slaq.scheduler.pools.slots import has_thread, load
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
-    from dask_slaq.core.dispatch import Choice, Contender, Entry, Key, Kind
+    from dask_slaq.core.dispatch import Choice, Contender, Entry, Key, TaskKind
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.slots import SentTasks
@@ -124,7 +124,7 @@ class Dispatcher:
                 found = places[address] = self.sent.place(ws, now)
             return found
 
-        def free(kinds: Collection[Kind]) -> tuple[int, int]:
+        def free(kinds: Collection[TaskKind]) -> tuple[int, int]:
             fits = [ws for ws in self.running if any(kind.allows(ws) for kind in kinds)]
             there = (places[ws.address].load if ws.address in places else load(ws) for ws in fits)
             idle = sum(max(ws.nthreads - n, 0) for ws, n in zip(fits, there, strict=True))

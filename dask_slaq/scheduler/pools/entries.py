@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dask_slaq.core.dispatch import ANY, BETWEEN_MESSAGES, LOOKED_AT, Entry, Kind
+from dask_slaq.core.dispatch import ANY, BETWEEN_MESSAGES, LOOKED_AT, Entry, TaskKind
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -38,7 +38,7 @@ def entry_of(
     kind, nbytes = ANY, input_bytes(ts)
     if user or needs or label is not None:
         resources = tuple(sorted(needs.items())) if needs else None
-        kind = Kind(frozenset(user) if user else None, resources, label)
+        kind = TaskKind(frozenset(user) if user else None, resources, label)
     like, cheap = pool.durations.like(ts, nbytes), BETWEEN_MESSAGES * scheduler.bandwidth
     if nbytes > cheap:
         homes = _homes(scheduler, ts, pool, kind, cheap)
@@ -47,7 +47,7 @@ def entry_of(
 
 
 def _homes(
-    scheduler: Scheduler, ts: TaskState, pool: Pool, kind: Kind, cheap: float
+    scheduler: Scheduler, ts: TaskState, pool: Pool, kind: TaskKind, cheap: float
 ) -> tuple[str, ...]:
     held: dict[str, int] = {}
     for dep in ts.dependencies:

@@ -16,7 +16,7 @@ from dask_slaq.core.dispatch import ANY, GROWS, NOT_DATA, Stored
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
-    from dask_slaq.core.dispatch import Kind
+    from dask_slaq.core.dispatch import TaskKind
     from dask_slaq.core.owners import Owners
     from dask_slaq.scheduler.pools.pool import Pool
 
@@ -143,7 +143,7 @@ class HeldMemory:
             ts = next(iter(ts.waiters))
         return next((self._owner_of(cs.client_key) for cs in ts.who_wants or ()), "")
 
-    def kind(self, ts: TaskState, owner: str, kind: Kind) -> Kind:
+    def kind(self, ts: TaskState, owner: str, kind: TaskKind) -> TaskKind:
         """Return the kind of a ready task, which tells whether it adds to the memory of its owner.
 
         Tasks do not that use up what they make at most ten times as much of: else nothing would be

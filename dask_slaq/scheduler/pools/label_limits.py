@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import AFTER_JOBS, ANY, Entry, Like, Ready
 from dask_slaq.core.settings import shown
-from dask_slaq.scheduler.timers import Steps
+from dask_slaq.scheduler.event_loop import Steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.timers import Steps
+from dask_slaq.scheduler.event_loop import Steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState

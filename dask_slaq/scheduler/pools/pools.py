@@ -19,6 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import BACK_WITHIN, LINGER, LOOKED_AT, QUIET, Group, Order
+from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.label_limits import Limits, label_given
@@ -28,7 +29,6 @@ from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import UNFINISHED, TaskTracker
 from dask_slaq.scheduler.pools.wakeups import Wakeups
-from dask_slaq.scheduler.timers import Steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from dask_slaq.core.dispatch import MOST_REST, REST, TOGETHER
-from dask_slaq.scheduler.timers import Alarm, Soon
+from dask_slaq.scheduler.event_loop import Alarm, Soon
 
 
 class Wakeups:

@@ -23,7 +23,7 @@ from distributed.core import Status
 from distributed.protocol import pickle
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.dispatch import Kind
+from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, is_whole, shown
 from dask_slaq.core.trials import (
@@ -46,8 +46,8 @@ from dask_slaq.core.trials import (
     admitted,
     decide,
 )
+from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.pools import blocked, load
-from dask_slaq.scheduler.timers import Soon
 from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
 from dask_slaq.scheduler.trials.silence import SilentTrials
 from dask_slaq.scheduler.trials.states import States, remove_files
@@ -1146,7 +1146,7 @@ class Searches:
             if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
-                needs = Kind(None, tuple((ts.resource_restrictions or {}).items()))
+                needs = TaskKind(None, tuple((ts.resource_restrictions or {}).items()))
                 group = search.pool.group
                 if group is not None and not group.supplies(needs.resources or ()):
                     some = set()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dask_slaq.core.runtime.job_speeds import Speeds, waves
 from dask_slaq.core.runtime.observed import Runtimes
-from dask_slaq.core.runtime.speed import Speeds, waves
 
 seconds = st.floats(1e-6, 1e6)
 widths = st.integers(1, 1000)

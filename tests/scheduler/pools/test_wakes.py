@@ -8,7 +8,7 @@ import pytest
 from distributed import Event, Worker
 from driving import TWO, jobs, on_virtual_clock, ready, tasks_of, until, wait_for, with_plugin, work
 
-from dask_slaq.scheduler.timers import Soon
+from dask_slaq.scheduler.event_loop import Soon
 
 
 def counted(plugin):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import virtual
-from dask_slaq.scheduler.timers import Alarm, Soon
+from dask_slaq.scheduler.event_loop import Alarm, Soon
 
 
 def on_virtual_clock(scenario):

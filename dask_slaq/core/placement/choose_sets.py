@@ -1,4 +1,4 @@
-"""Computation of worker sets from shares.
+"""Choice of each job's worker set, from the shares of all jobs.
 
 Jobs keep their workers as far as shares allow, and grow towards the workers that hold their data.
 Whole threads are placed first, each on one worker. Fractions then share the remaining threads.
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.placement.assignment import EPSILON, Assignment, joined
+from dask_slaq.core.placement.amounts import EPSILON, Amounts, joined
 from dask_slaq.core.placement.packing import FreeThreads
 from dask_slaq.core.placement.worker_sets import (
     Placement,
@@ -69,8 +69,8 @@ def _place_group(
     jobs: IntArray,
     workers: IntArray,
     share: FloatArray,
-    before: Assignment,
-    near: Assignment,
+    before: Amounts,
+    near: Amounts,
 ) -> None:
     """Place jobs that have the same eligible workers."""
     mine, inside = _mask(jobs, len(share)), _mask(workers, len(board.free))
@@ -96,8 +96,8 @@ def _place_changed(
     mine: BoolArray,
     workers: IntArray,
     share: FloatArray,
-    before: Assignment,
-    near: Assignment,
+    before: Amounts,
+    near: Amounts,
 ) -> None:
     """Place the jobs whose sets change: whole threads first, then fractions."""
     places, data = _by_preference(before, near, len(board.free))
@@ -130,9 +130,7 @@ def _place_changed(
     board.fit_parts(jobs, workers, part)
 
 
-def _by_preference(
-    threads: Assignment, near: Assignment, n_workers: int
-) -> tuple[Assignment, FloatArray]:
+def _by_preference(threads: Amounts, near: Amounts, n_workers: int) -> tuple[Amounts, FloatArray]:
     """Return the workers that each job prefers, by bytes and then by threads, and the bytes.
 
     `threads` must be sorted by job and worker.

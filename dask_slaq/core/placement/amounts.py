@@ -1,4 +1,4 @@
-"""Assignments of threads to jobs on workers, as flat arrays of (job, worker, threads).
+"""Amounts of threads or bytes of jobs on workers, as flat arrays of (job, worker, amount).
 
 No step loops over jobs: jobs that want the same threads are put in order, and a running sum
 determines which of them get the threads. In a tie, the smaller number goes first.
@@ -16,16 +16,16 @@ from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 EPSILON = 1e-9
 
 
-class Assignment(NamedTuple):
+class Amounts(NamedTuple):
     """Threads (or bytes) of jobs on workers, with one element per pair of job and worker."""
 
     job: IntArray
     worker: IntArray
     amount: FloatArray
 
-    def of(self, some: BoolArray | IntArray) -> Assignment:
+    def of(self, some: BoolArray | IntArray) -> Amounts:
         """Return the elements at these positions, or where a mask is true."""
-        return Assignment(self.job[some], self.worker[some], self.amount[some])
+        return Amounts(self.job[some], self.worker[some], self.amount[some])
 
 
 def starts(ordered: IntArray) -> IntArray:
@@ -39,17 +39,17 @@ def starts(ordered: IntArray) -> IntArray:
     return np.flatnonzero(new)
 
 
-def joined(parts: list[Assignment], n_workers: int) -> Assignment:
+def joined(parts: list[Amounts], n_workers: int) -> Amounts:
     """Concatenate `parts`, sort them by job and worker (one of `n_workers`), and add up equals."""
     if not parts:
-        return Assignment(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        return Amounts(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     job, worker, amount = (np.concatenate(column) for column in zip(*parts, strict=True))
     key = job * n_workers + worker
     order = np.argsort(key, kind="stable")
     key, amount = key[order], amount[order]
     first = starts(key)
     total = np.add.reduceat(amount, first) if len(first) else amount
-    return Assignment(job[order][first], worker[order][first], total)
+    return Amounts(job[order][first], worker[order][first], total)
 
 
 def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArray:
@@ -88,7 +88,7 @@ def _by_group(group: IntArray) -> IntArray:
     return order
 
 
-def lay_out(demand: FloatArray, room: FloatArray) -> Assignment:
+def lay_out(demand: FloatArray, room: FloatArray) -> Amounts:
     """Lay each `demand` (n_jobs,) end to end over each `room` (n_workers,); cut where either ends.
 
     >>> lay_out(np.array([3.0, 1.0]), np.array([2.0, 9.0])).amount
@@ -102,5 +102,5 @@ def lay_out(demand: FloatArray, room: FloatArray) -> Assignment:
     starts = np.concatenate([[0.0], cuts[:-1]])
     amount = cuts - starts
     middle = starts + amount / 2
-    found = Assignment(np.searchsorted(ends, middle), np.searchsorted(borders, middle), amount)
+    found = Amounts(np.searchsorted(ends, middle), np.searchsorted(borders, middle), amount)
     return found.of(amount > EPSILON)

@@ -1,4 +1,4 @@
-"""Timers of the scheduler's event loop: soon and with rests, later, and in steps."""
+"""Calls on the scheduler's event loop: soon and with rests, later, and in steps."""
 
 from __future__ import annotations
 
