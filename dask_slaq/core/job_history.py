@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +30,8 @@ MOST_IN_PIECE, OVERHEAD = 5_000, 200
 MOST_ENDED = 1000
 #: Bytes counted for the stage of one job in one epoch.
 STAGE_BYTES = 100
+#: Maximum number of epochs in the curve of a job that ended, and in those that are put back.
+MOST_IN_CURVE, MOST_PUT_BACK = 48, 300
 
 Rows = NDArray[Any]
 
@@ -76,6 +79,7 @@ class Epochs:
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._last: dict[int, int] = {}  # number of the last epoch of each job
+        self._began: dict[str, int] = {}  # number of the first epoch of each job that runs
         self._next_number = 0
 
     def __len__(self) -> int:
@@ -118,6 +122,56 @@ class Epochs:
         """
         if name in self._ended:
             self._append(time, self._ended.pop(name))
+        self._began[name] = self._first + len(self._kept)
+
+    def curve(self, name: str, time: float) -> dict[str, Any]:
+        """Return a job that ends at a Unix `time` as plain values, thinned, and forget its begin.
+
+        It has the name, ``job``; the ``times``; and a list of values for each of `VARIABLES`.
+        """
+        end, number = self._first + len(self._kept), self._numbers.get(name, -1)
+        begin = max(self._began.pop(name, end), self._first)
+        step = 1
+        while (end - begin) / step > MOST_IN_CURVE:
+            step *= 2
+        some = [self._kept[n - self._first] for n in range(begin, end) if n % step == 0]
+        some += [(time, self._ended[name])] if name in self._ended else []
+        found = [(at, row) for at, rows in some for row in rows[rows["job"] == number][:1]]
+        # More digits are not seen.
+        values = {v: [float(f"{row[v]:.6g}") for _, row in found] for v in VARIABLES}
+        return {"job": name, "times": [round(at, 2) for at, _ in found], **values}
+
+    def put_back(self, curves: Sequence[Mapping[str, Any]]) -> None:
+        """Add epochs with the curves of jobs that ended before; not after others were added.
+
+        A job has a value in each of these epochs between its first and its last. Those that are
+        not as `curve` returned them are left out.
+        """
+        read: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
+        for each in curves if not (self._kept or self._ended) else ():
+            try:
+                times = np.array(each["times"], np.float64)
+                values = np.array([each[name] for name in VARIABLES], np.float64)
+            except (KeyError, TypeError, ValueError):
+                continue
+            whole = values[[ROW[name].kind == "u" for name in VARIABLES]]
+            if (
+                values.shape == (len(VARIABLES), len(times) or -1)
+                and np.isfinite(times).all()
+                and (np.diff(times) >= 0).all()
+                and ((whole >= 0) & (whole < 2**32)).all()
+            ):
+                read.append((str(each.get("job")), times, values))
+        grid = np.unique(np.concatenate([np.empty(0), *(times for _, times, _ in read)]))
+        some = set(grid[:: max(-(-len(grid) // MOST_PUT_BACK), 1)].tolist())
+        some.update(float(t) for _, times, _ in read for t in times[[0, -1]])
+        for at in sorted(some):
+            there = {name: (t, v) for name, t, v in read if t[0] <= at <= t[-1]}
+            rows = {
+                name: [np.interp(at, t, v[k]) for t, v in there.values()]
+                for k, name in enumerate(VARIABLES)
+            }
+            self._append(at, self._rows(list(there), rows))
 
     def table(
         self, seconds: float, most: int = 300
@@ -213,5 +267,8 @@ class Epochs:
         self.nbytes -= STAGE_BYTES * len(self._stages.pop(self._first, ()))
         for number in rows["job"].tolist():
             if self._last[number] == self._first:
-                del self._numbers[self._names.pop(number)], self._last[number]
+                name = self._names.pop(number)
+                del self._numbers[name], self._last[number]
+                if self._began.get(name, math.inf) <= self._first:
+                    del self._began[name]
         self._first += 1

@@ -58,7 +58,7 @@ class Reservations:
         if not (max(first, now) < last <= now + LONGEST * DAY):
             raise InvalidSetting(
                 "a reservation must end after it begins, from now on and within "
-                f"{LONGEST} days, not {shown(begin)} to {shown(end)} at {now:.0f}"
+                f"{LONGEST} days, not {(last - now) / DAY:.3g} days from now"
             )
         if len(self.by_number) >= MOST:
             raise InvalidSetting(f"there are {MOST} reservations; remove one first")

@@ -33,6 +33,7 @@ from dask_slaq.core.memory import (
 )
 from dask_slaq.core.reports import is_usable
 from dask_slaq.core.safely import safely
+from dask_slaq.core.settings import is_number
 from dask_slaq.memory.unfinished import LAPSE, Unfinished
 
 if TYPE_CHECKING:
@@ -483,6 +484,34 @@ class Memory:
         """Store the last alert of a job."""
         if self.store is not None:
             self.store.add_event("ended", event)
+
+    @safely
+    def keep_curve(self, curve: dict[str, Any]) -> None:
+        """Store the curve of a job that ended; see `Epochs.curve`."""
+        if self.store is not None and curve["times"]:
+            self.store.add_event("curves", curve)
+
+    def lately(
+        self, since: float, then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None]
+    ) -> None:
+        """Call `then` with the jobs that ended `since` a Unix time on earlier schedulers.
+
+        These are their last alerts, and their curves.
+        """
+        if self.store is None:
+            return
+        store = self.store
+
+        def read() -> list[list[dict[str, Any]]]:
+            return [store.events("ended"), store.events("curves")]
+
+        def found(future: asyncio.Future[list[list[dict[str, Any]]]]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                ended, curves = future.result()
+                ended = [x for x in ended if is_number(x.get("ended")) and x["ended"] >= since]
+                then(ended, [x for x in curves if x.get("ended", 0.0) >= since])
+
+        self._loop.run_in_executor(None, read).add_done_callback(found)
 
     async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
         """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""

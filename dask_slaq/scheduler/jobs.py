@@ -50,6 +50,8 @@ __all__ = ["ScheduledJobs"]
 
 #: Jobs that ended and are remembered, and clients of which those that left are still known.
 MOST_ENDED, MOST_CLIENTS = 10_000, 1000
+#: Seconds for which jobs that ended on an earlier scheduler are shown.
+KEPT = 3600.0
 #: Settings of a job that `Goals` follow.
 GOAL = ("target", "target_kind", "by", "stop")
 
@@ -128,6 +130,22 @@ class ScheduledJobs:
         self.budgets = Budgets(self.accounts.spent)
         self._read = self.accounts.loaded  # whether usage was read from the file at the last check
         self.check_budgets()
+        memory.lately(time() - KEPT, self._put_back)
+
+    def _put_back(self, ended: list[dict[str, Any]], curves: list[dict[str, Any]]) -> None:
+        """Add jobs that ended on earlier schedulers, and their curves to the history."""
+        known = {(each["job"], each["ended"]) for each in self.ended}
+        told = ("job", "owner", "event", "message", "ended")
+        whole = [each for each in ended if all(key in each for key in told)]
+        self.ended.extendleft(
+            each for each in reversed(whole) if (each["job"], each["ended"]) not in known
+        )
+        self.epochs.put_back(curves)
+
+    def _keep_curve(self, name: str) -> None:
+        if self.memory.store is not None:
+            now = time()
+            self.memory.keep_curve({**self.epochs.curve(name, now), "ended": now})
 
     @property
     def usage(self) -> UsageByOwner:
@@ -389,6 +407,7 @@ class ScheduledJobs:
                 if (alert := self.goals.end(name, outcome or "lost")) is not None:
                     self.ended.append({**alert, "core_seconds": used, "ended": time()})
                     self.memory.keep_ended(self.ended[-1])
+                    self._keep_curve(name)
                 grant = self.engine.grants.get(name)
                 reduction = 1.0 - grant.normalized if grant else 0.0
                 self.accounts.job_ended(name, outcome or "lost", reduction)

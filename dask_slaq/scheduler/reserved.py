@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from time import time
+from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.reservations import Reservation, Reservations
+from dask_slaq.core.settings import is_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dask_slaq.memory import RunStore
 
-__all__ = ["KeptReservations"]
+__all__ = ["KeptReservations", "local"]
+
+
+def local(moment: Any) -> str:
+    """Return Unix seconds as a time of this machine, and anything else as it is shown in errors."""
+    try:
+        return strftime("%Y-%m-%d %H:%M:%S", localtime(moment))
+    except (TypeError, ValueError, OverflowError, OSError):
+        return shown(moment)
 
 
 class KeptReservations:
@@ -43,7 +53,16 @@ class KeptReservations:
         allowed, as the cluster may grow: what there is is then divided in proportion.
         """
         await self._loaded()
-        made = self._known.add(owner, threads, begin, end, time())
+        now = time()
+        if is_number(end) and end <= now:  # type: ignore[operator]
+            raise InvalidSetting(
+                f"a reservation must end in the future, not at {local(end)}: it is {local(now)}"
+            )
+        if is_number(begin) and is_number(end) and begin >= end:  # type: ignore[operator]
+            raise InvalidSetting(
+                f"a reservation must end after it begins, not from {local(begin)} to {local(end)}"
+            )
+        made = self._known.add(owner, threads, begin, end, now)
         self._write()
         most, there = self._known.most(made.begin, made.end), self._threads()
         more = f"{most:g} threads are reserved in that time, and the cluster has {there} now"

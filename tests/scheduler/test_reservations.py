@@ -71,12 +71,18 @@ def test_reservations_outlive_the_scheduler_and_are_the_operators(tmp_path):
             )
             if len(lives) == 1:
                 await slaq.unreserve(1, client=c)
+            past = "must end in the future, not at 20..-..-.. ..:..:..: it is 20"
+            with pytest.raises(InvalidSetting, match=past):
+                await slaq.reserve("ann", 1, now - 900, now - 60, client=c)
+            with pytest.raises(InvalidSetting, match="must end after it begins, not from 20"):
+                await slaq.reserve("ann", 1, now + 900, now + 60, client=c)
             with pytest.raises(InvalidSetting, match="there is no reservation 9"):
                 await slaq.unreserve(9, client=c)
         async with slaq.job("a", client=c, owner="ann"):
             plugin.run_once()
             assert (plugin.engine.owners is None) == bool(lives)  # of this moment are ann's only
-        words = "reserve 1 threads for 'eve'"
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+        words = f"reserve 1 threads for 'eve' from {when} to 20"
         assert any(words in line["message"] for line in plugin.audited)
         lives.append(plugin)
 

@@ -53,6 +53,12 @@ HELD = (
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
 FLOW, LONGEST = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px", 40
 RED = "#c00000"
+#: Name of a job in the table, without its middle if it is long: names of many differ at their end.
+NAME = """<span style="color:<%= ink %>" title="<%- value %>"><%-
+    Array.from(value).length > 60
+        ? Array.from(value).slice(0, 30).join('') + '…' + Array.from(value).slice(-29).join('')
+        : value
+%></span>"""
 Serializer.register(Plain, lambda column, serializer: column)
 COLORS = {
     "deserved": "#bbbbbb",
@@ -209,7 +215,8 @@ class Jobs(_Plot):
         columns = [TableColumn(field="color", title="", width=25, formatter=swatch)]
         for each in COLUMNS:
             about = {"field": each.name, "title": each.title or each.name, "width": each.board}
-            columns.append(TableColumn(**about, formatter=text))
+            name = HTMLTemplateFormatter(template=NAME) if each.name == "job" else text
+            columns.append(TableColumn(**about, formatter=name))
         data = self.sources[0]
         self.root = DataTable(source=data, columns=columns, index_position=None, **kwargs)
 

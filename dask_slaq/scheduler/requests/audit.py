@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.settings import AUDIT_TOPIC, LONGEST_NAME, shown
 from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.reserved import local
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -76,7 +77,7 @@ def in_words(operation: str, message: Mapping[str, Any]) -> str:
         return f"remove reservation {shown(message.get('number'))}"
     if operation == "slaq_reserve":
         what = f"reserve {shown(message.get('threads'))} threads for {shown(message.get('owner'))}"
-        return f"{what} from {shown(message.get('begin'))} to {shown(message.get('end'))}"
+        return f"{what} from {local(message.get('begin'))} to {local(message.get('end'))}"
     of = "owner" if operation == "slaq_owner" else "job"
     known = (of, "what", "by")
     words = [_clean(message.get("what")) or "set", of, shown(message.get(of))]
