@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from time import monotonic
@@ -30,6 +31,16 @@ logger = logging.getLogger(__name__)
 
 #: States of tasks that run, or could on a further worker; and tasks of a job that are looked at.
 RUNNABLE, MANY = ("processing", "queued", "no-worker"), 10_000
+
+
+#: Names of workers that one job of a batch system runs, as of dask-jobqueue: ``SLURMCluster-3-0``.
+GROUPED = re.compile(r"(.*\d)-\d+")
+
+
+def group_of(ws: WorkerState) -> tuple[str, str]:
+    """Return what ends together: the machine and name of a batch job, or a worker by itself."""
+    found = GROUPED.fullmatch(str(ws.name))
+    return (ws.host, found[1]) if found else ("", ws.address)
 
 
 def add_scaling(scheduler: Scheduler) -> None:
@@ -82,22 +93,34 @@ class Scaling:
             return target
 
     def closable(self, workers: list[WorkerState]) -> list[WorkerState]:
-        """Return the workers that may be closed: without data of a job that computes."""
+        """Return the workers that may be closed: without data of a job that computes.
+
+        Clusters close all workers of a batch job at once, so if one has to stay, all do.
+        """
         try:
             if self.by_worth is not None and self._is_active():
-                return self.by_worth.closable(workers)
-            if not self._active:
+                found = self.by_worth.closable(workers)
+            elif not self._active:
                 return workers
-            busy = self.busy()
-            owner = self._pools.tracker.owner
-            return [
-                ws
-                for ws in workers
-                if not any((p := owner.get(ts.key)) and p.name in busy for ts in ws.has_what)
-            ]
+            else:
+                found = self._without_data(workers)
+            stay = set()
+            for ws in self._pools.scheduler.workers.values():
+                group = group_of(ws)
+                if ws not in found or (group[0] and ws.processing):
+                    stay.add(group)
+            return [ws for ws in found if group_of(ws) not in stay]
         except Exception:
             self._log()
             return workers
+
+    def _without_data(self, workers: list[WorkerState]) -> list[WorkerState]:
+        busy, owner = self.busy(), self._pools.tracker.owner
+        return [
+            ws
+            for ws in workers
+            if not any((p := owner.get(ts.key)) and p.name in busy for ts in ws.has_what)
+        ]
 
     def busy(self) -> set[str]:
         """Return the jobs that have computed or reported lately."""

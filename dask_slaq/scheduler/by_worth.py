@@ -15,6 +15,7 @@ from distributed.core import Status
 from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.scaling import Demand, Scaler, in_words, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
+from dask_slaq.scheduler.adaptive import group_of
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -189,23 +190,35 @@ class ByWorth:
         if surplus <= 0 and not self.draining:
             return
         trials = self._trials_at()
-        going = [ws for ws in here if now - self._joined[ws.address] >= self.scaler.terms.stay]
+        groups: dict[Any, list[WorkerState]] = {}
+        for ws in here:
+            groups.setdefault(group_of(ws), []).append(ws)
+        going = [
+            group
+            for group in groups.values()
+            if all(now - self._joined[ws.address] >= self.scaler.terms.stay for ws in group)
+        ]
         going.sort(
-            key=lambda ws: (
-                ws.address not in self.draining,
-                trials[ws.address],
-                len(ws.processing),
-                ws.nbytes,
-                ws.address,
+            key=lambda group: max(
+                (
+                    ws.address not in self.draining,
+                    trials[ws.address],
+                    len(ws.processing),
+                    ws.nbytes,
+                    ws.address,
+                )
+                for ws in group
             )
         )
         self._chosen_at = now
         chosen: set[str] = set()
         rest = [ws for ws in here if ws.status == Status.running]
-        for ws in going:
-            if len(chosen) < surplus and self._can_do_without(ws, rest):
-                chosen.add(ws.address)
-                rest = [other for other in rest if other is not ws]
+        for group in going:
+            others = [ws for ws in rest if ws not in group]
+            fits = len(chosen) + len(group) <= surplus
+            if fits and all(self._can_do_without(ws, others) for ws in group):
+                chosen |= {ws.address for ws in group}
+                rest = others
         self._drain(chosen)
 
     def _drain(self, chosen: set[str]) -> None:
@@ -225,8 +238,8 @@ class ByWorth:
             self._drain(set())
 
     def _can_do_without(self, ws: WorkerState, rest: list[WorkerState]) -> bool:
-        """Return whether all tasks that a worker may run may also run on another of the `rest`."""
-        others = {other for other in rest if other is not ws}
+        """Return whether all tasks that a worker may run may also run on one of the `rest`."""
+        others = set(rest)
         kinds = {kind for pool in self._pools.pools.values() for kind in pool.kinds}
         for ts in ws.processing:
             allowed = self._pools.control.allowed(ts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import time
 
 import pytest
@@ -163,6 +164,42 @@ async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monke
         del first, rest
 
 
+async def give_a_pair_back(client, cluster, plugin):
+    """Check that of two pairs the one without a task can be closed, and no half of one."""
+    scheduler = cluster.scheduler
+    workers = [await cluster.add_worker(1, name=f"SLURM-{k // 2}-{k % 2}") for k in range(4)]
+    if plugin.scaling.by_worth is not None:
+        terms = plugin.by_worth.scaler.terms
+        plugin.by_worth.scaler.terms = terms._replace(minimum=3, maximum=3)
+        assert scheduler.adaptive_target() == 3
+        assert not plugin.by_worth.draining  # no half of a pair
+        plugin.by_worth.scaler.terms = terms._replace(maximum=2)
+    async with slaq.job("a", client=client):
+        x, y = (
+            client.submit(work, seconds, key=f"{seconds}", workers=[workers[k].address])
+            for seconds, k in ((10.0, 0), (20.0, 3))
+        )
+        await asyncio.sleep(5.0)
+        assert sum(bool(ws.processing) for ws in scheduler.workers.values()) == 2
+        scheduler.adaptive_target()
+        assert scheduler.workers_to_close(n=2) == []  # of each pair one runs a task
+        await x
+        del x
+        await asyncio.sleep(1.0)
+        scheduler.adaptive_target()
+        pair = {workers[0].address, workers[1].address}
+        assert set(scheduler.workers_to_close(n=2)) == pair
+        await y
+
+
+def test_workers_of_a_batch_job_are_given_back_together():
+    on_virtual_clock(give_a_pair_back, [], scaling=TERMS)
+
+
+def test_dasks_own_number_closes_no_half_of_a_batch_job():
+    on_virtual_clock(give_a_pair_back, [], keep_workers=0)
+
+
 @with_plugin(TWO, scaling=TERMS, ahead=0)
 async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
     async with jobs(c, "a"):
@@ -223,7 +260,22 @@ def test_a_training_is_asked_for_by_all_its_iterations():
 
 
 @pytest.mark.slow
-def test_a_cluster_of_processes_breathes_with_its_work():
+def of_processes():
+    return LocalCluster(n_workers=0, processes=True, threads_per_worker=1, dashboard_address=None)
+
+
+def of_batch_jobs():
+    """A queue of batch jobs on this machine, each of two workers."""
+    local = pytest.importorskip("dask_jobqueue.local")
+    options = {"dashboard_address": None}
+    return local.LocalCluster(
+        cores=2, processes=2, memory="2GB", python=sys.executable, scheduler_options=options
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [of_processes, of_batch_jobs])
+def test_a_cluster_breathes_with_its_work(make):
     """It grows for work that is worth it, loses nothing, shrinks afterwards, and grows again."""
 
     def wait(condition):
@@ -245,10 +297,7 @@ def test_a_cluster_of_processes_breathes_with_its_work():
             slaq.report(offset + 1 / step, state=(step, made))
         return made
 
-    cluster = LocalCluster(
-        n_workers=0, processes=True, threads_per_worker=1, dashboard_address=None
-    )
-    with cluster, cluster.get_client() as client:
+    with make() as cluster, cluster.get_client() as client:
         scheduler = cluster.scheduler
         scaling = {"price": 0.1, "maximum": 2, "stay": "1s", "start-up": "1s"}
         client.register_plugin(slaq.SlaqPlugin(epoch="200ms", scaling=scaling))
