@@ -410,18 +410,10 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
         if kind is ANY or any(p is not None and kind.allows(p) for p in mine):
             return False
     if entry.rootish:
-        # No more than Dask itself sends, so that memory does not fill up. Tasks that need a
-        # resource would wait on the workers, unless their owner is at its limit of that.
-        if any(kind.resources for kind in pool.kinds):
-            waits = sum(
-                len(ready)
-                for kind, ready in pool.kinds.items()
-                if kind.resources and (pool.group is None or pool.group.supplies(kind.resources))
-            )
-            if waits >= turn.running:
-                return False
-        at_once = entry.like.is_trivial and place.free_in() < TRIVIAL
-        if order.is_saturated(place) and not at_once:
+        # No more than Dask itself sends, so that memory does not fill up.
+        waits = _waits_for_resources(turn, pool, place)
+        at_once = entry.like.is_trivial and place.free_in() < TRIVIAL and not waits
+        if order.is_saturated(place, waits) and not at_once:
             return False
     if order.speeds.unlike and ends_sooner_elsewhere(order, turn, pool, entry, place):
         turn.kept = True
@@ -430,6 +422,20 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
         return True
     # One task may wait on the worker until the resource is free, which hides a round trip.
     return kind.allows(place) and not place.blocked and place.resource_free_in() < place.ahead
+
+
+def _waits_for_resources(turn: Turn, pool: Contender, place: Place) -> int:
+    """Return how many tasks of a job Dask would let wait on a worker for a resource.
+
+    It would send them to their homes as soon as they are ready, and those without one anywhere.
+    What the owner may have no more of now does not count.
+    """
+    waits = 0
+    for kind, ready in pool.kinds.items():
+        if kind.resources and (pool.group is None or pool.group.supplies(kind.resources)):
+            at = ready.count_at
+            waits += at[place.address] + at[""] // turn.running
+    return waits + place.blocked if waits else 0
 
 
 def _moved(

@@ -156,9 +156,12 @@ class Order:
             and (pool.ready or pool.running or now - pool.gaps.left_at < BACK_WITHIN)
         ]
 
-    def is_saturated(self, place: Place) -> bool:
-        """Return whether a worker has as many tasks as Dask itself would send with root tasks."""
-        return place.load >= max(self.saturation * place.nthreads, 1)
+    def is_saturated(self, place: Place, more: int = 0) -> bool:
+        """Return whether a worker has as many tasks as Dask itself would send with root tasks.
+
+        Under plain Dask there would be `more` than there are.
+        """
+        return place.load + more >= max(self.saturation * place.nthreads, 1)
 
     def wants(self, place: Place) -> bool:
         """Return whether a ready task may wait on a worker that has no free thread.

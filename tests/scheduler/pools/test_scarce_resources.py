@@ -71,3 +71,35 @@ def test_inputs_move_to_a_free_resource_although_their_worker_has_a_free_thread(
                 return virtual.now() - begin
 
     assert 0.5 <= virtual.run(run) < 0.6  # one task of half a second on each of the two
+
+
+@pytest.mark.parametrize(
+    ("threads", "n", "seconds", "nbytes"),
+    [([2] * 4, 37, 0.0482, 1), ([8, 1], 75, 0.03, 50_000_000)],
+    ids=["anywhere", "at home"],
+)
+def test_loads_go_on_while_tasks_wait_for_a_resource_as_under_plain_dask(
+    threads, n, seconds, nbytes
+):
+    # Half of the threads idled while as many tasks as there are workers waited, wherever they did.
+    async def run(ours):
+        gpu = [{"GPU": 1}] * len(threads)
+        async with virtual.Cluster(threads, resources=gpu) as cluster, cluster.client() as client:
+            if not ours:
+                return await both(client)
+            await client.register_plugin(slaq.SlaqPlugin(policy="fair"))
+            other, gpus = slaq.job("other", client=client), slaq.job("gpu", client=client)
+            async with other, gpus:
+                return await both(client)
+
+    async def both(client):
+        begin = virtual.now()
+        keys = [[f"{what}-{i}" for i in range(n)] for what in ("load", "use")]
+        made = client.map(virtual.work, range(n), seconds=seconds, nbytes=nbytes, key=keys[0])
+        needs = {"GPU": 1}
+        futures = client.map(virtual.work, made, seconds=0.0479, key=keys[1], resources=needs)
+        del made
+        await client.gather(futures)
+        return virtual.now() - begin
+
+    assert virtual.run(run, True) < 1.05 * virtual.run(run, False)
