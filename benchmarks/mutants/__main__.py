@@ -59,8 +59,9 @@ def measure(count: int, seed: int, ledger: Path, covering: Path) -> list[dict[st
     Returns
     -------
     list of dict
-        By mutant: ``module``, ``line``, ``what``, ``tests`` (that execute the line), ``seconds``,
-        and ``caught`` (the test; empty if it lives).
+        By mutant: ``module``, ``line``, ``what``, ``tests`` (that execute the line), ``met``
+        (of these, until it was caught or most were), ``seconds``, and ``caught`` (the test; empty
+        if it lives).
     """
     chosen = choose(seed, count)
     known = {}

@@ -75,7 +75,7 @@ def test_inputs_move_to_a_free_resource_although_their_worker_has_a_free_thread(
 
 @pytest.mark.parametrize(
     ("threads", "n", "seconds", "nbytes"),
-    [([2] * 4, 37, 0.05, 1), ([8, 1], 75, 0.03, 50_000_000)],
+    [([2] * 4, 37, 0.0482, 1), ([8, 1], 75, 0.03, 50_000_000)],
     ids=["anywhere", "at home"],
 )
 def test_loads_go_on_while_tasks_wait_for_a_resource_as_under_plain_dask(
@@ -94,17 +94,11 @@ def test_loads_go_on_while_tasks_wait_for_a_resource_as_under_plain_dask(
 
     async def both(client):
         begin = virtual.now()
-        task = dask.delayed(virtual.work)
-        used = [
-            task(
-                task(seconds=seconds, nbytes=nbytes, dask_key_name=f"load-{i}"),
-                seconds=0.05,
-                dask_key_name=f"use-{i}",
-            )
-            for i in range(n)
-        ]
-        with dask.annotate(resources=lambda key: {"GPU": 1} if "use" in key else {}):
-            futures = client.compute(used, optimize_graph=False)
+        keys = [[f"{what}-{i}" for i in range(n)] for what in ("load", "use")]
+        made = client.map(virtual.work, range(n), seconds=seconds, nbytes=nbytes, key=keys[0])
+        needs = {"GPU": 1}
+        futures = client.map(virtual.work, made, seconds=0.0479, key=keys[1], resources=needs)
+        del made
         await client.gather(futures)
         return virtual.now() - begin
 
