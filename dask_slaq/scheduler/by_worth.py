@@ -185,11 +185,11 @@ class ByWorth:
     # What is given back
 
     def _choose(self, here: list[WorkerState], now: float) -> None:
-        """Choose which workers are given back: those that have nothing to run and least data."""
+        """Choose which are given back: without models, slow, with nothing to run, least data."""
         surplus = len(here) - self.scaler.target
         if surplus <= 0 and not self.draining:
             return
-        trials = self._trials_at()
+        trials, factor = self._trials_at(), self._pools.order.speeds.factor
         groups: dict[Any, list[WorkerState]] = {}
         for ws in here:
             groups.setdefault(group_of(ws), []).append(ws)
@@ -203,6 +203,7 @@ class ByWorth:
                 (
                     ws.address not in self.draining,
                     trials[ws.address],
+                    -factor(ws.address),
                     len(ws.processing),
                     ws.nbytes,
                     ws.address,

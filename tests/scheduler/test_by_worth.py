@@ -200,6 +200,26 @@ def test_dasks_own_number_closes_no_half_of_a_batch_job():
     on_virtual_clock(give_a_pair_back, [], keep_workers=0)
 
 
+@with_plugin(ONE * 4, scaling={**TERMS, "maximum": 3}, ahead=0)
+async def test_a_slow_worker_is_given_back_first(c, s, plugin, *workers):
+    slow = workers[2].address
+    async with jobs(c, "a"):
+        with tasks_of("a"):
+            data = c.submit(bytes, 10**6, workers=[slow])
+            await data  # it has more data than the others
+            for i in range(40):
+                for address in s.workers:
+                    plugin.speeds.observe(i % 4, "work", address, 0.4 if address == slow else 0.1)
+            plugin.speeds.learn(1.0)
+            futures = c.map(wait_for, ["go"] * 4, pure=False)
+        await until(lambda: all(ws.processing for ws in s.workers.values()))
+        assert s.adaptive_target() <= 3
+        assert slow in plugin.by_worth.draining
+        await Event("go").set()
+        await c.gather(futures)
+        del data
+
+
 @with_plugin(TWO, scaling=TERMS, ahead=0)
 async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
     async with jobs(c, "a"):
