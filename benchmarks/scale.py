@@ -178,8 +178,8 @@ async def cost(
 ) -> dict[str, float]:
     """Measure what the scheduler spends on each task, from its graph until it is forgotten.
 
-    Returns microseconds per task, and the numbers of dispatches per task and of empty ones among
-    all.
+    Without jobs, the tasks are those of one that is not open. Returns microseconds per task, and
+    the numbers of dispatches per task and of empty ones among all.
     """
     async with cluster(policy, seed, SHORT) as (scheduler, stubs, client), AsyncExitStack() as all_:
         for _ in range(workers):
@@ -193,8 +193,8 @@ async def cost(
         with SchedulerCost(scheduler) as spent:
             futures = [
                 future
-                for i in range(jobs)
-                for future in SHAPES[shape](client, f"job-{i:03d}", max(tasks // jobs, 1))
+                for i in range(max(jobs, 1))
+                for future in SHAPES[shape](client, f"job-{i:03d}", tasks // max(jobs, 1) or 1)
             ]
             await until(lambda: futures[-1].key in scheduler.tasks)
             count = len(scheduler.tasks)
@@ -249,19 +249,23 @@ def _both(x: Any, y: Any) -> Any:
 #: Graphs of a job, by name.
 SHAPES = {"map": _map, "chains": _chains, "tree": _tree, "array": _array}
 #: Jobs, and workers of two threads each.
-CROWDS = {1: 20, 2: 20, 10: 100, 200: 500}
+CROWDS = {0: 20, 1: 20, 2: 20, 10: 100, 200: 500}
+#: Most jobs where only the cost of a task is measured.
+FEW = 10
 #: Seconds of a task where its cost is measured.
 SHORT = (0.05, 0.15)
 
 
-def costs(policy: str, repetitions: int, seed: int, quick: bool) -> dict[str, Any]:
+def costs(
+    policy: str, repetitions: int, seed: int, quick: bool, few: bool = False
+) -> dict[str, Any]:
     """Run `cost` with the plugin and without, in turn. Returns medians by number of jobs.
 
-    One job and two run each of the `SHAPES`; more run chains.
+    Up to two jobs run each of the `SHAPES`; more run chains. With `few`, there are at most `FEW`.
     """
     found: dict[str, Any] = {}
     for jobs, workers in CROWDS.items():
-        if quick and jobs > 10:
+        if (quick or few) and jobs > FEW:
             continue
         size = {"workers": min(workers, 50) if quick else workers}
         size["tasks"] = 600 if quick else 1_500 if jobs <= 2 else 40 * workers
@@ -363,9 +367,16 @@ def _least(runs: list[dict[str, float]]) -> dict[str, float]:
 @click.option("--repetitions", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, help="Seed of the task durations.")
 @click.option("--quick", is_flag=True, help="Smaller sizes; takes under half a minute.")
+@click.option("--costs", "only", is_flag=True, help="Only what a task costs with few jobs.")
 @json_option
-def main(policy: str, repetitions: int, seed: int, quick: bool, output: str | None) -> None:
+def main(
+    policy: str, repetitions: int, seed: int, quick: bool, only: bool, output: str | None
+) -> None:
     """Measure event loop steps and scheduler time at scale, with the plugin and without."""
+    if only:
+        found = costs(policy, repetitions, seed, quick, few=True)
+        give(found, output, "\n".join(_costs_table(found)))
+        return
     if quick:
         size = {"tasks": 5_000, "jobs": 20, "workers": 50, "seconds": 2.0}
         result = measure(policy, repetitions=1, seed=seed, quick=True, **size)
@@ -383,18 +394,23 @@ def _table(result: dict[str, Any]) -> str:
     rows.append(("a finished task", *result["ms_per_task"].values()))
     rows.append(("all slots filled", *result["slots_both_ms"].values()))
     lines += [f"{name:<28}{ours:>10.3f}{plain:>10.3f}" for name, ours, plain in rows]
-    lines.append(f"{'µs per task':<28}{'with':>10}{'plain':>10}{'ratio':>10}{'dispatches':>12}")
-    for jobs, cost in result["cost"].items():
-        for name, row in {"all": cost, **cost["shapes"]}.items():
-            lines.append(
-                f"{f'{jobs} jobs, {name}':<28}{row['ours_us']:>10.0f}{row['plain_us']:>10.0f}"
-                f"{row['ratio']:>10.2f}{row['dispatches']:>12.2f}"
-            )
+    lines += _costs_table(result["cost"])
     lines.append(
         f"history of an hour: {result['history_mb_per_hour']:.1f} MB; "
         f"its longest piece is read in {result['history_read_ms']:.1f} ms"
     )
     return "\n".join(lines)
+
+
+def _costs_table(found: dict[str, Any]) -> list[str]:
+    lines = [f"{'µs per task':<28}{'with':>10}{'plain':>10}{'ratio':>10}{'dispatches':>12}"]
+    for jobs, cost in found.items():
+        for name, row in {"all": cost, **cost["shapes"]}.items():
+            lines.append(
+                f"{f'{jobs} jobs, {name}':<28}{row['ours_us']:>10.0f}{row['plain_us']:>10.0f}"
+                f"{row['ratio']:>10.2f}{row['dispatches']:>12.2f}"
+            )
+    return lines
 
 
 if __name__ == "__main__":

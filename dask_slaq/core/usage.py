@@ -107,7 +107,7 @@ class Ledger:
             self._shorten()
         return self.rows.setdefault(key, Usage())
 
-    def take(self) -> list[tuple[UsageKey, Usage]]:
+    def drain(self) -> list[tuple[UsageKey, Usage]]:
         """Return all rows, and begin anew."""
         rows, self.rows = self.rows, {}
         return list(rows.items())
@@ -118,7 +118,7 @@ class Ledger:
         for changed in ({"job": OTHERS}, whole):
             if len(self.rows) < MOST_ROWS // 2:
                 return
-            for key, usage in self.take():
+            for key, usage in self.drain():
                 if key.day != self._day:  # work outside of jobs has no kind
                     names = changed if key.kind else {"day": changed.get("day", key.day)}
                     key = key._replace(**names)

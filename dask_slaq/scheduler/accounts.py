@@ -302,7 +302,7 @@ class Accounts:
         if self._store is None:
             return
         today, rows = int(time() // DAY), []
-        for key, usage in self._ledger.take():
+        for key, usage in self._ledger.drain():
             if usage.core_seconds >= 0:
                 rows.append((key, usage))
             elif key.day == today:

@@ -594,7 +594,7 @@ class ScheduledJobs:
                     left = math.nan if self.reports.get(name) else pool.submitted
                     self.engine.observe_left(name, left, more=pool.is_open)
                 else:
-                    here, after = pool.stages.left(self.memory.expected_stages(name))
+                    here, after = pool.stages.seconds_left(self.memory.expected_stages(name))
                     self.engine.observe_left(name, here + after)
                     self.engine.observe_after(name, after)
         return over

@@ -112,7 +112,7 @@ class Seat:
     kept_after: int = 0  # reports before that
     pause: float = 0.0  # seconds until a copy of the next one: keeping takes time
     took: float = 0.0  # seconds to keep or fetch its last state, not sent yet
-    left: Leave | None = None  # by which it leaves
+    leave: Leave | None = None  # by which it leaves
     away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
     params: Mapping[str, Any] | None = None  # of its model, to be sent once
 
@@ -137,7 +137,7 @@ class Desk:
         self._memory: float | None = None
         self.folds: dict[Hashable, Folds] = {}  # of models that report those, by task
         self._lock = threading.Lock()
-        worker.stream_handlers["slaq-turns"] = self.take
+        worker.stream_handlers["slaq-turns"] = self.set_turns
         worker.loop.add_callback(worker.plugin_add, plugin=_Follower(self), name=_Follower.name)
 
     def begin(self, key: Hashable) -> None:
@@ -300,10 +300,10 @@ class Desk:
             message = self._message(seat, "reports") if seat is not None and seat.losses else None
         if seat is not None:
             seat.may_go.set()
-            if seat.left is not None:
+            if seat.leave is not None:
                 # Dask's record of the error and its traceback hold each other, and with them the
                 # model, until garbage is collected. Another model begins before that.
-                clear_frames(seat.left.__traceback__)
+                clear_frames(seat.leave.__traceback__)
         if message is not None:
             self._post(message)
 
@@ -342,7 +342,7 @@ class Desk:
         self._memory = None if self._begun else memory
         return grown
 
-    def take(self, turns: list[dict[str, Any]] | None = None, **other: Any) -> None:
+    def set_turns(self, turns: list[dict[str, Any]] | None = None, **other: Any) -> None:
         """Follow new turns: those of all searches with trials on this worker."""
         with self._lock:
             self._turns, self._heard = [dict(turn) for turn in turns or ()], monotonic()

@@ -243,8 +243,8 @@ def _leave(desk: Desk, seat: Seat, waited: float = 0.0) -> None:
     """Leave the worker, unless the state cannot be kept."""
     if desk.keep(seat, leaves=True):
         desk.send(seat, "keeps", waited)
-        seat.left = Leave()
-        raise seat.left
+        seat.leave = Leave()
+        raise seat.leave
 
 
 def _wait(desk: Desk, seat: Seat) -> None:

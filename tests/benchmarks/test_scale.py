@@ -15,7 +15,7 @@ def test_both_sides_are_measured_at_every_occasion():
         assert all(ms >= 0 for ms in found[key].values())
     assert all(found["ms_per_task"][side] > 0 for side in ("ours", "plain"))
     assert found["slots_ms"] == found["slots_both_ms"]["ours"] > 0
-    assert set(found["cost"]) == {"1", "2", "10"}
+    assert set(found["cost"]) == {"0", "1", "2", "10"}
     for cost in found["cost"].values():
         assert min(cost["ours_us"], cost["plain_us"]) > 0 and 0 <= cost["empty"] <= 1
     assert found["history_mb_per_hour"] > 0

@@ -28,7 +28,7 @@ def test_owners_beyond_the_bound_of_a_day_are_added_up_over_several_writes():
     for n in range(5000):
         ledger.of(7, f"owner-{n}", "", "").core_seconds += 1
         if n % 100 == 0:
-            seen += sum(row.core_seconds for _, row in ledger.take())
+            seen += sum(row.core_seconds for _, row in ledger.drain())
     assert len(ledger.rows) < 100 and total(ledger) + seen == 5000
     assert ledger.of(7, "owner-0", "", "") is not ledger.of(7, "owner-4999", "", "")
 

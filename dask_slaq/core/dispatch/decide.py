@@ -57,7 +57,7 @@ class Inputs(NamedTuple):
 
     seconds: float
     at: Collection[str]
-    rest: Callable[[str], float]
+    to_fetch: Callable[[str], float]
 
 
 @dataclass(eq=False)
@@ -82,7 +82,7 @@ class Turn:
     pinned: Mapping[Contender, Sequence[Pinned]] = field(default_factory=dict)
 
     choices: list[Choice] = field(default_factory=list)
-    left: set[str] = field(default_factory=set)  # workers where the next turn looks again
+    unserved: set[str] = field(default_factory=set)  # workers where the next turn looks again
     kept: bool = False  # whether slots were kept for a job that is about to come back
     later: float = math.inf  # seconds until a home is late enough for tasks to move
     labels: Counter[str] = field(default_factory=Counter)  # of what was chosen
@@ -96,7 +96,7 @@ class Turn:
         """Choose no more tasks for some workers."""
         for address in list(addresses):
             del self.open[address]
-            self.left.add(address)
+            self.unserved.add(address)
 
     def has_room(self, label: str | None) -> bool:
         """Return whether another task of a label may be chosen."""
@@ -121,8 +121,8 @@ class Turn:
         pool.left_since = None
         if threads:
             sent.threads = threads
-        order.take(pool, entry)
-        place.take(sent, entry)
+        order.remove(pool, entry)
+        place.add(sent, entry)
         sent.worker = address
         pool.running[entry.ts] = sent
         pool.use(sent.threads)
@@ -167,7 +167,7 @@ def decide(order: Order, turn: Turn) -> list[Choice]:
         _serve(order, turn, AT_HOME)
         if turn.open:
             _serve(order, turn, ANYWHERE)
-    turn.left |= turn.open.keys()
+    turn.unserved |= turn.open.keys()
     return turn.choices
 
 
@@ -482,7 +482,7 @@ def _moved(
             continue
         for place in free:
             some = place.address in inputs.at
-            seconds = inputs.rest(place.address) if some else inputs.seconds
+            seconds = inputs.to_fetch(place.address) if some else inputs.seconds
             later = seconds + longer(order, entry, place)
             if later < waits and _may(order, turn, pool, entry, place):
                 busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
@@ -535,7 +535,7 @@ def _is_kept_from(turn: Turn, pool: Contender, entry: Entry, place: Place, more:
         if other is pool or other.ready or not _comes_before(other, pool, turn.threads):
             continue
         running = other.running.values()
-        ends = max((sent.left(turn.now) for sent in running), default=0.0)
+        ends = max((sent.seconds_left(turn.now) for sent in running), default=0.0)
         if ends <= place.next_end() + 2 * BACK_WITHIN:
             # One that is behind is given more than its share to catch up.
             catching_up = len(running) if other.index == pool.index else 0

@@ -190,7 +190,7 @@ class Order:
             ends.append(place.resource_free_in())
         return min((end - place.ahead for end in ends if end > place.ahead), default=math.inf)
 
-    def take(self, pool: Contender, entry: Entry) -> None:
+    def remove(self, pool: Contender, entry: Entry) -> None:
         """Remove a task that was chosen."""
         pool.pop(entry.ts)
         for other in self._listed(entry):

@@ -36,7 +36,7 @@ class Sent:
     worker: str = ""
     lends: bool = False  # whether it waits for tasks that it has submitted
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Return the estimated seconds until the task ends; infinite if unknown.
 
         An overdue task is expected to take as long again as it is overdue.
@@ -113,7 +113,7 @@ class Place:
         """Number of its threads that are free."""
         return max(self.nthreads - self.load, 0)
 
-    def take(self, sent: Sent, entry: Entry) -> None:
+    def add(self, sent: Sent, entry: Entry) -> None:
         """Count a task that was chosen for it."""
         needs = entry.kind.resources or ()
         used = self.used_resources
@@ -137,7 +137,7 @@ class Place:
             return 0.0
         if self._free_in < 0:
             now = self.now
-            ends = [sent.left(now) for sent in self.sent if sent.start is not None]
+            ends = [sent.seconds_left(now) for sent in self.sent if sent.start is not None]
             if self.ours:
                 ends += [math.inf] * (self.nthreads - len(ends))  # others compute there as well
                 heapq.heapify(ends)
@@ -154,7 +154,7 @@ class Place:
         if self.load < self.nthreads:
             return 0.0
         if self._next_end < 0:
-            ends = (sent.left(self.now) for sent in self.sent if sent.start is not None)
+            ends = (sent.seconds_left(self.now) for sent in self.sent if sent.start is not None)
             left = min(ends, default=math.inf)
             self._next_end = left if left < math.inf else self.occupancy() / self.nthreads
         return self._next_end
@@ -174,7 +174,11 @@ class Place:
 
         It is 0 if no such task computes.
         """
-        ends = (sent.left(self.now) for sent in self.sent if sent.start is not None and sent.needs)
+        ends = (
+            sent.seconds_left(self.now)
+            for sent in self.sent
+            if sent.start is not None and sent.needs
+        )
         return min(ends, default=math.inf if any(self.used_resources.values()) else 0.0)
 
     def ends_for(self, group: Group) -> bool:
@@ -185,7 +189,7 @@ class Place:
         theirs = self._of(group)
         computing = [sent for sent in theirs if sent.start is not None]
         waiting = len(theirs) - len(computing)
-        ending = sum(sent.left(self.now) <= self.ahead for sent in computing)
+        ending = sum(sent.seconds_left(self.now) <= self.ahead for sent in computing)
         return len(computing) >= self.nthreads and ending > waiting
 
     def mixes(self, group: Group) -> bool:

@@ -37,7 +37,7 @@ class Dispatcher:
         # until something changes there.
         self._spare: dict[str, Place] = {}
         self.draining: Collection[str] = ()  # workers that get no further task
-        self.left: set[str] = set()  # workers at which the next dispatch has to look again
+        self.unserved: set[str] = set()  # workers at which the next dispatch has to look again
         self.again: dict[str, float] = {}  # seconds until others may be sent a task
         self.kept = False  # whether it kept slots for a job that is about to come back
         self.later = math.inf  # seconds until a task may move to a thread that it left over
@@ -66,7 +66,7 @@ class Dispatcher:
     def has_spare(self) -> bool:
         """Whether the last dispatch left a free thread over."""
         known = self.scheduler.workers
-        return bool(self._spare) or any(has_thread(known[a]) for a in self.left if a in known)
+        return bool(self._spare) or any(has_thread(known[a]) for a in self.unserved if a in known)
 
     def forget_worker(self, address: str) -> None:
         """Forget a worker that left."""
@@ -95,19 +95,19 @@ class Dispatcher:
         choices = decide(order, turn)
         refused = self._send(choices) if choices else ()
         touched = {choice.address for choice in choices}
-        self.kept, self.later, self.left = turn.kept, turn.later, set()
+        self.kept, self.later, self.unserved = turn.kept, turn.later, set()
         if refused:  # Dask or a hook failed, and would again
-            turn.left.update(place.address for place in open_)
+            turn.unserved.update(place.address for place in open_)
         self._spare = {}
         for place in open_:
-            if place.address in turn.left:
+            if place.address in turn.unserved:
                 if place.has_thread and place.address not in touched:
                     self._spare[place.address] = place
                 else:
-                    self.left.add(place.address)
+                    self.unserved.add(place.address)
         self.again = {
             address: seconds
-            for address in (seen.keys() | touched) - turn.left
+            for address in (seen.keys() | touched) - turn.unserved
             if (seconds := order.slot_in(turn.place(address) or seen[address])) > 0
         }
 

@@ -377,7 +377,7 @@ class Pools:
                 self.wakeups.later("", QUIET)
         looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
         self.dispatcher.dispatch(looked_at)
-        left = self.dispatcher.left
+        left = self.dispatcher.unserved
         self.wakeups.looked(left, spare=self.dispatcher.has_spare)
         if self.dispatcher.kept:
             self.wakeups.later("", BACK_WITHIN)

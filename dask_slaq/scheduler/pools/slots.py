@@ -91,7 +91,7 @@ class SentTasks:
                 on.ours += 1
                 on.seconds += sent.counts
 
-    def take(self, ts: TaskState) -> Sent | None:
+    def remove(self, ts: TaskState) -> Sent | None:
         """Remove a task that left its worker or gave up its thread, if it was there."""
         address = self._where.pop(ts, None)
         if address is None:

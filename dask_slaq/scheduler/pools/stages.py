@@ -142,7 +142,7 @@ class Stages:
                 self._cancelled.discard(ts)
                 stage.submitted -= 1
 
-    def left(self, past: ExpectedStages) -> tuple[float, float]:
+    def seconds_left(self, past: ExpectedStages) -> tuple[float, float]:
         """Return the core-seconds left of the current stage, and those of the stages to come.
 
         The former are nan if unknown, or if the stage reports: then its iterations tell. `past`

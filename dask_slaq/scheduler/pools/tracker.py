@@ -431,7 +431,7 @@ class TaskTracker:
 
     def _leave(self, ts: TaskState) -> Sent | None:
         """Remove a task that is no longer on its worker, or holds no thread there."""
-        sent = self.sent.take(ts)
+        sent = self.sent.remove(ts)
         if sent is not None:
             pool = sent.pool
             pool.lend(sent, False)

@@ -42,7 +42,7 @@ def read(
         except SlaqError as error:
             raise LogError(f"{place}: {error}") from error
         if event["event"] != "start":
-            found[-1].take(event)
+            found[-1].feed(event)
         elif not (found and event.get("continued")):
             found.append(Recording(event))
     if not found:
@@ -205,7 +205,7 @@ class Recording:
     _ended: list[tuple[RecordedJob, int, int]] = field(default_factory=list)
     _since: float = -math.inf
 
-    def take(self, event: Event) -> None:
+    def feed(self, event: Event) -> None:
         """Add the next event, checked by `core.recording.events.check`."""
         kind = event["event"]
         if kind in ("decide", "arrive", "leave"):

@@ -14,7 +14,7 @@ from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
 from dask_slaq.adapters import instrument
-from dask_slaq.adapters.dask_ml import Search
+from dask_slaq.adapters.dask_ml import SearchObserver
 from dask_slaq.adapters.observing.session import opened
 
 pytestmark = [pytest.mark.usefixtures("client"), pytest.mark.filterwarnings("ignore")]
@@ -71,7 +71,7 @@ def test_a_search_may_outlive_its_block():
     info = {0: [{"score": 0.5}], 1: [{"score": float("nan")}]}
     losses = []
     with opened(losses.append) as block:
-        watch = Search({"dask": None}, {"additional_calls": lambda info: {0: 1}}, block)
+        watch = SearchObserver({"dask": None}, {"additional_calls": lambda info: {0: 1}}, block)
         assert watch.additional_calls(info) == {0: 1}
     assert losses == [-0.5]
     info[0].append({"score": 0.75})

@@ -571,7 +571,7 @@ def test_a_place_that_took_tasks_is_as_one_built_anew_with_them(threads, before,
         sent = Sent(pool, Like(seconds), True, "", (), 0.0, seconds, seconds, needs)
         assert (entry.kind.resources == GPU) == needs
         taken.free_in(), taken.next_end()  # remembered, until a task comes
-        taken.take(sent, entry)
+        taken.add(sent, entry)
     for each in ("load", "ours", "seconds", "blocked", "has_thread", "free"):
         assert getattr(taken, each) == getattr(anew, each), each
     for ask in ("has_slot", "free_in", "next_end", "resource_free_in", "is_low", "has_trivial"):

@@ -350,8 +350,8 @@ async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b
 @with_plugin(ONE)
 async def test_a_model_at_its_last_step_does_not_leave(c, s, plugin, a):
     desk = desk_of(a)
-    desk.take([{"run": "run", "leaves": True, "steps": 3, "order": [], "width": 0, "stop": False,
-                "explored": 0, "prune": []}])  # fmt: skip
+    turn = {"run": "run", "leaves": True, "steps": 3, "order": [], "width": 0, "stop": False}
+    desk.set_turns([{**turn, "explored": 0, "prune": []}])
     seat = Seat("x", "run", state=1, resumes=True, nbytes=1)
     for step, leaves in ((1, True), (2, True), (3, False)):
         seat.iterations.count(step)

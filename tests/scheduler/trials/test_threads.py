@@ -199,7 +199,7 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
         future = c.submit(leave, key="a")
         await Event("left").wait()
         await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
-        desk_of(a).take([])
+        desk_of(a).set_turns([])
         assert not desk_of(a).seats["a"].away
         await Event("go").set()
         await future

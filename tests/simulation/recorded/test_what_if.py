@@ -184,7 +184,7 @@ def test_overhead_counts_at_the_time_at_which_it_came():
             event["offered"] = (16.0 if last <= 50.0 else 32.0) * since
     found = Recording(events[0])
     for event in events[1:]:
-        found.take(event)
+        found.feed(event)
     (job,) = found.jobs
     assert sum(job.overhead[:8]) < 0.1 * sum(job.work[:8])
     assert sum(job.overhead[-8:]) == pytest.approx(sum(job.work[-8:]), rel=0.2)
