@@ -135,6 +135,9 @@ async def test_an_owner_whose_results_are_kept_is_told_that_nothing_goes_on(c, s
             first = [future for future in kept if future.done()]
             with tasks_of("a"):
                 assert await c.submit(total, first[0], pure=False) == MB / 8
+                # Tasks of a name whose results are tiny go on, too.
+                again = [c.submit(total, np.ones(k + 1), pure=False) for k in range(3)]
+                assert await c.gather(again) == [1.0, 2.0, 3.0]
                 # What adds as much as it uses waits, as nothing is freed.
                 more = c.submit(block, 1, first[0], pure=False)
                 await state_of(s, more, "no-worker")

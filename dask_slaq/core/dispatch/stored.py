@@ -46,9 +46,9 @@ class Stored:
         """Return the bytes that a task of this name is expected to add."""
         return self._sizes.get(name, self.unknown)
 
-    def typical(self, name: str) -> float:
-        """Return the mean size of results of this name, or of all results if it has none."""
-        return self._sizes.get(name, self._mean)
+    def typical(self, name: str, at_least: float = 0.0) -> float:
+        """Return the mean size of results of this name; if it has none, of all, or `at_least`."""
+        return self._sizes.get(name, max(self._mean, at_least))
 
     @property
     def making(self) -> float:

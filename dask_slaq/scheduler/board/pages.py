@@ -53,12 +53,11 @@ HELD = (
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
 FLOW, LONGEST = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px", 40
 RED = "#c00000"
-#: Name of a job in the table, without its middle if it is long: names of many differ at their end.
-NAME = """<span style="color:<%= ink %>" title="<%- value %>"><%-
-    Array.from(value).length > 60
-        ? Array.from(value).slice(0, 30).join('') + '…' + Array.from(value).slice(-29).join('')
-        : value
-%></span>"""
+#: Name of a job in the table, of which a narrow column cuts the middle: many differ at their end.
+NAME = """<span style="color:<%= ink %>;display:flex" title="<%- value %>"><span
+style="overflow:hidden;text-overflow:ellipsis;white-space:pre"><%-
+Array.from(value).slice(0, -12).join('') %></span><span style="white-space:pre"><%-
+Array.from(value).slice(-12).join('') %></span></span>"""
 Serializer.register(Plain, lambda column, serializer: column)
 COLORS = {
     "deserved": "#bbbbbb",

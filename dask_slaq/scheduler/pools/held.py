@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import ANY, GROWS, NOT_DATA, Stored
@@ -159,12 +159,12 @@ class HeldMemory:
                 stays = kept and dep.who_wants
                 uses += nbytes * KEPT if stays else nbytes / max(len(dep.waiters or ()), 1)
         # One without own inputs is as if they were tiny: metadata that all tasks share.
-        makes = line[0].typical(ts.prefix.name) or TIMES * NOT_DATA
-        if uses and makes <= TIMES * uses:
+        makes = line[0].typical(ts.prefix.name, at_least=TIMES * NOT_DATA)
+        if makes <= NOT_DATA or (uses and makes <= TIMES * uses):
             return kind._replace(grows=False) if kind.grows else kind
         return GROWS if kind is ANY else kind._replace(grows=True)
 
-    def check(self, pools: Iterable[Pool]) -> None:
+    def check(self, pools: Collection[Pool]) -> None:
         """Count scattered data, and find owners that wait for memory that nothing frees."""
         for cs in self._scheduler.clients.values():
             if cs.wants_what and self.line(owner := self._owner_of(cs.client_key)):
@@ -178,10 +178,11 @@ class HeldMemory:
                 continue
             if (full := self.full(pool)) is not None:
                 waits.add(full)
-                if full.stuck:
-                    self._sort_again(pool)
         for stored in self._stored.values():
             stored.check(stored in waits)
+        for pool in pools:
+            if (full := self.full(pool)) is not None and full.stuck:
+                self._sort_again(pool)
 
     def full(self, pool: Pool) -> Stored | None:
         """Return the memory whose limit keeps all ready tasks of a pool waiting; None if none."""
