@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.batch_jobs import group_of
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import replace
 
@@ -31,16 +31,6 @@ logger = logging.getLogger(__name__)
 
 #: States of tasks that run, or could on a further worker; and tasks of a job that are looked at.
 RUNNABLE, MANY = ("processing", "queued", "no-worker"), 10_000
-
-
-#: Names of workers that one job of a batch system runs, as of dask-jobqueue: ``SLURMCluster-3-0``.
-GROUPED = re.compile(r"(.*\d)-\d+")
-
-
-def group_of(ws: WorkerState) -> tuple[str, str]:
-    """Return what ends together: the machine and name of a batch job, or a worker by itself."""
-    found = GROUPED.fullmatch(str(ws.name))
-    return (ws.host, found[1]) if found else ("", ws.address)
 
 
 def add_scaling(scheduler: Scheduler) -> None:

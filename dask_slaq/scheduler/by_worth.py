@@ -15,7 +15,7 @@ from distributed.core import Status
 from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.scaling import Demand, Scaler, in_words, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
-from dask_slaq.scheduler.adaptive import group_of
+from dask_slaq.scheduler.batch_jobs import group_of
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.job_columns import JOB_COLUMNS
 from dask_slaq.core.usage import OUTCOMES
 from dask_slaq.scheduler.current import registered_plugin
-from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -88,6 +87,8 @@ def add_metrics(scheduler: Scheduler) -> None:
             return list(self._each_family(plugin))
 
         def _each_family(self, plugin: RunningPlugin) -> Iterator[Any]:
+            from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
+
             jobs = plugin.jobs
             yield self._gauge("jobs", "Running jobs", len(jobs.reports))
             yield self._gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)

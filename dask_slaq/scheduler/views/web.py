@@ -17,7 +17,6 @@ from distributed.http.utils import RequestHandler, get_handlers
 
 from dask_slaq.core.text import without_nan
 from dask_slaq.scheduler.current import registered_plugin
-from dask_slaq.scheduler.views.overview import overview
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -43,6 +42,8 @@ class StatusJSON(RequestHandler):  # type: ignore[misc]
 
 
 def _as_json(plugin: RunningPlugin) -> str:
+    from dask_slaq.scheduler.views.everything import overview
+
     found = {"registered": True, **overview(plugin)}
     return json.dumps(without_nan(found), allow_nan=False)
 
