@@ -1,4 +1,4 @@
-"""Goals of jobs, and few alerts: reached, late, converged, stalled, diverged, silent, and ends."""
+"""Goals of jobs, and alerts that a curve tells: reached, late, converged, stalled, diverged; ends."""
 
 from __future__ import annotations
 
