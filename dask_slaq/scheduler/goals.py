@@ -1,4 +1,4 @@
-"""Goals of jobs, and alerts that a curve tells: reached, late, converged, stalled, diverged; ends."""
+"""Goals of jobs, and the alerts that a curve tells: reached, late, converged, and others."""
 
 from __future__ import annotations
 
