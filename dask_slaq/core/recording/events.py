@@ -236,10 +236,6 @@ class Field(NamedTuple):
     #: Value with which it is left out; ... if it never is.
     unless: Any = ...
 
-    def holds(self, value: Any) -> bool:
-        """Return whether an event holds this value."""
-        return self.unless is ... or bool(value != self.unless)
-
 
 class Call(NamedTuple):
     """Call of a method of the engine that is recorded as it is, by the names of its arguments."""

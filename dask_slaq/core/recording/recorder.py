@@ -71,7 +71,8 @@ class Recorder:
         self._measurements = measurements
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
-        self._last: dict[tuple[str, str], Event] = {}  # of repeated calls, by event and job
+        # Arguments and fields of the last call that may repeat, by event and job.
+        self._last: dict[tuple[str, str], tuple[Any, Event]] = {}
         self._workers: dict[str, int] = {}
         self._eligible: dict[str, list[str]] = {}
         self._affinity: dict[str, dict[str, float]] = {}
@@ -226,24 +227,32 @@ class Recorder:
 
 def _forwarder(event: str, call: Call) -> Callable[..., Any]:
     """Return the method that passes on a call and records it, unless it changed nothing."""
-    arguments = list(signature(getattr(Engine, call.method)).parameters.values())[1:]
+    method = getattr(Engine, call.method)
+    arguments = [each for each in signature(method).parameters.values() if each.name != "self"]
     names = [each.name for each in arguments]
     defaults = {each.name: each.default for each in arguments if each.default is not each.empty}
+    rows = [(name, of.write, of.unless) for name, of in call.fields.items() if name != "job"]
+    of_job, first = "job" in call.fields, call.first
 
     def forward(self: Recorder, *args: Any, **given: Any) -> Any:
-        given = {**defaults, **dict(zip(names, args, strict=False)), **given}
-        result = getattr(self.engine, call.method)(**given)
+        result = method(self.engine, *args, **given)
         if result is False:
             return result
-        written = {name: field.write(given[name]) for name, field in call.fields.items()}
-        fields = {name: value for name, value in written.items() if call.fields[name].holds(value)}
-        if call.first is not None:
-            what = {name: value for name, value in fields.items() if name != "job"}
-            key = event, fields.get("job", "")
-            if self._last.get(key, call.first) == what:
+        key = event, ((args[0] if args else given["job"]) if of_job else "")
+        asked, last = self._last.get(key, (None, first))
+        if of_job and asked == (args, given) and first is not None:
+            return result  # as for nearly all jobs at each decision
+        known = {**defaults, **dict(zip(names, args, strict=False)), **given}
+        fields = {}
+        for name, write, unless in rows:
+            value = write(known[name])
+            if unless is ... or value != unless:
+                fields[name] = value
+        if first is not None:
+            self._last[key] = (args, given), fields
+            if last == fields:
                 return result
-            self._last[key] = what
-        self._say(event, **fields)
+        self._say(event, **({"job": known["job"]} if of_job else {}), **fields)
         return result
 
     forward.__name__ = call.method
