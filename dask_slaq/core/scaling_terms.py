@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number, is_whole, shown
 
-__all__ = ["MOST_WORKERS", "ScalingTerms", "as_worth", "check_scaling", "check_worth"]
+__all__ = ["MOST_WORKERS", "ScalingTerms", "check_scaling", "check_worth"]
 
 #: Largest number of workers that is compared, and largest price and worth of an hour.
 MOST_WORKERS, MOST_PRICE = 1000, 1e9
@@ -90,9 +90,3 @@ def check_worth(value: Any) -> float:
             f"worth_per_hour must be a number > 0 and at most {MOST_PRICE:g}, not {shown(value)}"
         )
     return float(value)
-
-
-def as_worth(worth_per_hour: Any) -> dict[str, float]:
-    """Return the setting of a job that says what its time is worth, none if it says nothing."""
-    check_worth(worth_per_hour)
-    return {} if worth_per_hour is None else {"worth_per_hour": float(worth_per_hour)}
