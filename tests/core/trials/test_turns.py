@@ -244,6 +244,7 @@ def test_a_model_began_before_it_computed_its_first_report():
     trials = Trials(SearchSettings(steps=40), clock=lambda: 100.0)
     trial = trials.at("one", "a")
     assert trial.began == 100.0
+    assert trial.name == "1"
     for seconds in (2.5, 1.5):
         trials.report(trial, [1.0], seconds)
         assert trial.began == 97.5
