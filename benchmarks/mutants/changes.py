@@ -71,7 +71,7 @@ def mutations(tree: ast.Module) -> Iterator[Mutation]:
             yield _set(
                 line, node, "test", test, f"condition {ast.unparse(node.test)[:60]} to False"
             )
-        elif isinstance(node, ast.Return) and not _is_none(node.value):
+        elif isinstance(node, ast.Return) and not _is_falsy(node.value):
             yield _set(line, node, "value", ast.Constant(None), "return None")
         elif isinstance(node, ast.Call) and getattr(node.func, "id", None) in OTHER:
             name: Any = node.func
@@ -114,12 +114,21 @@ def _only_told(node: ast.AST) -> bool:
     """Return whether a node only tells a reader something, or guards against a mistake."""
     if isinstance(node, ast.keyword):
         return node.arg in GUARDS
+    if isinstance(node, ast.IfExp):  # between two texts
+        return _is_text(node.body) and _is_text(node.orelse)
     function = node.func if isinstance(node, ast.Call) else None
     return isinstance(function, ast.Attribute) and getattr(function.value, "id", None) in LOGS
 
 
-def _is_none(node: ast.expr | None) -> bool:
-    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def _is_falsy(node: ast.expr | None) -> bool:
+    """Return whether what is returned is None already, or what callers take for the same."""
+    return node is None or (isinstance(node, ast.Constant) and not node.value)
 
 
 def _name(node: ast.AST) -> str:

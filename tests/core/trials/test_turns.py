@@ -240,6 +240,25 @@ def test_all_as_a_goal_ranks_by_the_fall_to_come():
     assert choose(trials, {"a": Room(1)}, 0)["a"].order[-1] == "flat"
 
 
+def test_all_as_a_goal_ranks_by_the_fall_per_second():
+    trials = Trials(SearchSettings(steps=40, goal="all"))
+    for key, each, reports in (("slow", 0.4, 12), ("fast", 0.1, 12), ("short", 0.2, 6)):
+        losses = [5 * 0.95**k for k in range(reports)]
+        for part in (losses[: reports // 2], losses[reports // 2 :]):
+            trials.report(trials.at(key, "a"), part, each * len(part))
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order == ["fast", "short", "slow"]
+
+
+def test_a_model_began_before_it_computed_its_first_report():
+    trials = Trials(SearchSettings(steps=40), clock=lambda: 100.0)
+    trial = trials.at("one", "a")
+    assert trial.began == 100.0
+    assert trial.name == "1"
+    for seconds in (2.5, 1.5):
+        trials.report(trial, [1.0], seconds)
+        assert trial.began == 97.5
+
+
 def test_a_task_that_runs_elsewhere_begins_anew_and_one_task_may_train_several():
     trials = trials_at("a")
     again = trials.at(0, "b")

@@ -239,6 +239,16 @@ async def test_no_limit_is_put_into_force_after_a_failure(c, s, plugin, a, b):
         assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
 
 
+@with_plugin(FOUR, limits={"licence": 1, "disk": 2})
+async def test_a_limit_is_removed_and_one_that_is_not_there_is_an_error(c, s, plugin, a, b):
+    await slaq.set_limit("licence", None, client=c)
+    assert dict(plugin.pools.limits.most) == {"disk": 2}
+    for unknown in ("licence", 3):
+        with pytest.raises(InvalidSetting, match="has no limit; labels with a limit are: disk"):
+            await slaq.set_limit(unknown, None, client=c)
+    assert dict(plugin.pools.limits.most) == {"disk": 2}
+
+
 @pytest.mark.parametrize("contended", [False, True])
 @with_plugin(FOUR, **LATE)
 async def test_limits_change_while_tasks_wait(c, s, plugin, a, b, contended):

@@ -1,0 +1,22 @@
+"""When a worker has a slot, in numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from dask_slaq.core.dispatch import Contender, Like, Place, Sent
+
+
+def test_a_task_starts_after_those_that_wait_on_the_worker():
+    job = Contender("a")
+    runs = Sent(job, Like(), True, "", (), 0.0, 1.0, 1.0)
+    runs.start = 99.5
+    waits = Sent(job, Like(), True, "", (), 0.0, 0.25, 0.25)
+    assert Place("w", 1, 1, [runs], now=100.0).free_in() == pytest.approx(0.5)
+    assert Place("w", 1, 2, [runs, waits], now=100.0, ours=1).free_in() == pytest.approx(0.75)
+
+
+def test_a_worker_is_low_while_few_tasks_wait_there_or_only_short_ones():
+    for ours, seconds, low in ((1, 1.0, True), (3, 0.001, True), (3, 0.003, False)):
+        place = Place("w", 2, 2 + ours, ours=ours, seconds=seconds)
+        assert place.is_low() == low

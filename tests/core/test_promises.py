@@ -1,0 +1,39 @@
+"""Promises in numbers: who is new, and what accrues to whom."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.promises import EXPLORED, refill_tokens, still_new
+
+CAPACITY, EPOCH = 4.0, 2.0
+
+
+def engine_of(**seconds: float) -> Engine:
+    """Engine with jobs that have computed for some core-seconds, and have tasks for all threads."""
+    engine = Engine("fair")
+    for name, used in seconds.items():
+        engine.add_job(name, 0.0)
+        engine.observe_demand(name, 4)
+        engine.observe_task(name, used)
+    return engine
+
+
+def test_a_job_is_new_until_it_has_used_two_epochs_of_its_share_of_the_threads():
+    share = EXPLORED * EPOCH * CAPACITY / 4
+    engine = engine_of(a=share - 0.1, b=share + 0.1, c=0.0, d=0.0)
+    found = still_new(engine.jobs, CAPACITY, EPOCH)
+    by_name = dict(zip(engine.jobs.order().names, found.tolist(), strict=True))
+    assert by_name == {"a": True, "b": False, "c": True, "d": True}
+
+
+def test_what_a_job_of_unknown_length_is_due_by_the_end_of_the_epoch_accrues():
+    engine = engine_of(a=0.0, b=0.0)
+    fair, nothing = np.full(2, 2.0), np.zeros(2)
+    tokens, rate = refill_tokens(
+        engine.jobs, 1.1, 0.9, EPOCH, 0.0, fair, nothing, np.full(2, np.inf)
+    )
+    assert tokens == pytest.approx([0.0, 0.0])
+    assert rate == pytest.approx(0.9 * fair)
