@@ -139,8 +139,11 @@ def may(built, turn, pool, entry, place):
         if kind is ANY or any(kind.allows(p) for p in mine):
             return False
     if entry.rootish:
-        needs = sum(bool(e.kind.resources) for e in pool.ready.values())
-        if needs >= len(built.places) or place.load >= max(world.saturation * place.nthreads, 1):
+        needs = [e.homes for e in pool.ready.values() if e.kind.resources]
+        waits = sum(place.address in homes for homes in needs)
+        waits += sum(not homes for homes in needs) // len(built.places)
+        load = place.load + (waits + place.blocked if waits else 0)
+        if load >= max(world.saturation * place.nthreads, 1):
             return False
     return all(
         place.resources.get(r, 0) - place.used_resources.get(r, 0) >= n
