@@ -21,6 +21,7 @@ from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.forecast import GuardedPredictor, LossPredictor
 from dask_slaq.core.policies import POLICIES, GuardedPolicy, Policy, add_policy
 from dask_slaq.core.policies import policy as own_policy
+from dask_slaq.core.search_goals import GOALS, Goal, GuardedGoal, add_goal
 
 if TYPE_CHECKING:
     from dask_slaq.core.forecast import Predictor
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUPS",
+    "add_goals",
     "add_policies",
     "added_names",
     "canonical",
@@ -44,6 +46,7 @@ logger = logging.getLogger(__name__)
 GROUPS = {
     "policy": "dask_slaq.policies",
     "predictor": "dask_slaq.predictors",
+    "goal": "dask_slaq.goals",
     "sink": "dask_slaq.sinks",
     "owner": "dask_slaq.owners",
 }
@@ -113,6 +116,25 @@ def add_policies(names: Iterable[str] = ()) -> None:
     paths = [name for name in names if _PATH.match(name) and name not in POLICIES]
     for name in (*added_names("policy"), *paths):
         add_policy(name, partial(policy_of, name))
+
+
+def add_goals() -> None:
+    """Let searches have the goals that installed packages add."""
+    for name in added_names("goal"):
+        if name not in GOALS:
+            add_goal(name, partial(_goal_of, name))
+
+
+def _goal_of(name: str) -> Goal | None:
+    """Return a new goal by its entry point. One that is broken is told, and is none."""
+    try:
+        made = load("goal", name)
+        if not callable(made):
+            raise InvalidSetting(f"{name} is no goal: it cannot be called with models")
+    except InvalidSetting as error:
+        logger.error("goal of a search: %s; best is used instead", error)
+        return None
+    return GuardedGoal(made, partial(_tell_broken, "goals", name, "best"))
 
 
 def check_policy_name(value: object) -> str:

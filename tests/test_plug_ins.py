@@ -1,4 +1,4 @@
-"""What packages outside of this one add: policies, predictors, sinks and owners."""
+"""What packages outside of this one add: policies, predictors, goals, sinks and owners."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import dask
@@ -18,7 +19,8 @@ from dask_slaq import plug_ins
 from dask_slaq.config import settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, add_policy, policy
-from dask_slaq.testing import check_policy, check_predictor
+from dask_slaq.core.search_goals import GOALS
+from dask_slaq.testing import check_goal, check_policy, check_predictor
 from tests.driving import start_plugin, until
 
 PLUG_IN = Path(__file__).parents[1] / "examples" / "plug_in"
@@ -70,6 +72,14 @@ class Forgetful:
 class NoPolicy:
     pass
 
+class NoScores:
+    def __call__(self, models):
+        return [0.0] * (len(models) + 1), ()
+
+class NanScores(NoScores):
+    def __call__(self, models):
+        return [float("nan") for _ in models], ()
+
 def fails():
     raise ValueError("on purpose")
 
@@ -86,11 +96,16 @@ def test_the_check_lists_pass_what_keeps_the_rules_and_no_other():
     check_policy(slaq_plug_in.HighLoss)
     check_policy(lambda: slaq_plug_in.HighLoss(power=2.0), examples=20, seed=7)
     check_predictor(slaq_plug_in.Halving)
+    check_goal(slaq_plug_in.Asha)
+    check_goal(lambda: slaq_plug_in.Asha(first=1, factor=2))
     for broken in (broken_plug_in.Greedy, broken_plug_in.Raises, broken_plug_in.NoPolicy):
         with pytest.raises(AssertionError):
             check_policy(broken)
     with pytest.raises(AssertionError):
         check_predictor(broken_plug_in.Forgetful)
+    for broken in (broken_plug_in.NoScores, broken_plug_in.NanScores, broken_plug_in.NoPolicy):
+        with pytest.raises(AssertionError):
+            check_goal(broken)
 
 
 @pytest.mark.usefixtures("installed")
@@ -233,6 +248,57 @@ async def test_a_predictor_that_raises_is_replaced_by_the_default(c, s, a, b):
             assert plugin.engine._predictor.forecast(["first"]).n_reports.tolist() == [3]
     assert "broken_plug_in:Forgetful broke: " in log.getvalue()
     assert log.getvalue().count("\n") == 1 and plugin.failed is None
+
+
+def train(number):
+    for step in range(12):
+        time.sleep(0.01)
+        slaq.report(number + 1 / (step + 1))
+    return number
+
+
+@gen_cluster(client=True, nthreads=[("", 1)])
+async def in_search(c, s, a, goal, prune):
+    await start_plugin(c, s)
+    async with slaq.search("grid", client=c, goal=goal, steps=12, prune=prune) as search:
+        futures = c.map(train, range(9), pure=False)
+        await c.gather(futures, errors="skip")
+        rows = await search.trials()
+    return {row["params"]["number"]: row["state"] for row in rows}, s.plugins["slaq"]
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_goal_of_somebody_else_orders_and_prunes_models():
+    states, _ = in_search(goal="asha", prune=True)
+    assert states[0] == "done" and sum(state == "pruned" for state in states.values()) >= 2
+    states, plugin = in_search(goal="asha", prune=False)  # without pruning nothing is given up
+    assert set(states.values()) == {"done"} and plugin.failed is None
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_goal_that_breaks_is_told_once_and_models_train_on(monkeypatch):
+    for name, where in (("nan", "NanScores"), ("none", "NoPolicy"), ("gone", "Missing")):
+        entry = plug_ins.EntryPoint(name, f"broken_plug_in:{where}", plug_ins.GROUPS["goal"])
+        monkeypatch.setitem(plug_ins._entries("goal"), name, entry)
+        with captured_logger("dask_slaq.plug_ins") as log:
+            states, plugin = in_search(goal=name, prune=True)
+        assert states[0] == "done" and plugin.failed is None
+        assert len(log.getvalue().splitlines()) == 1, log.getvalue()
+        assert "best is used instead" in log.getvalue()
+
+
+def test_a_goal_that_nobody_has_added_is_refused():
+    for goal in ("asha-of-nobody", "os:system", "", 3):
+        with pytest.raises(InvalidSetting, match="goal must be one of best, all"):
+            slaq.search("grid", goal=goal)
+
+
+@pytest.fixture(autouse=True)
+def own_goals():
+    known = dict(GOALS)
+    yield
+    GOALS.clear()
+    GOALS.update(known)
 
 
 def test_alerts_go_to_a_sink(installed):

@@ -31,6 +31,7 @@ from dask_slaq.core.job_settings import (
     check_job_settings,
     given_settings,
 )
+from dask_slaq.core.search_goals import is_unknown
 from dask_slaq.core.settings import check_name, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings, arguments, as_given, as_parameters
@@ -463,9 +464,10 @@ def search(
     ----------
     name : str
         Name of the search, unique among the jobs running on the scheduler.
-    goal : {"best", "all"}
-        Threads go to the models with the lowest predicted final loss, so that the best ones are
-        ready soon, or to those whose loss falls fastest, so that all are good soon.
+    goal : str
+        With ``"best"`` threads go to the models with the lowest predicted final loss, so that the
+        best ones are ready soon, with ``"all"`` to those whose loss falls fastest, so that all are
+        good soon. Installed packages may add goals.
     steps : int, optional
         Maximum number of steps of a model, which are its reports unless these name their steps.
         Forecasts are better with it.
@@ -547,6 +549,10 @@ def search(
     folder = states = None if states is None else f"{states}/{part}"
     options = given_settings(locals(), [field.name for field in fields(SearchSettings)])
     some = check_callbacks(callbacks)
+    if is_unknown(goal):
+        from dask_slaq.plug_ins import add_goals
+
+        add_goals()
     more: dict[str, Any] = {
         "search": asdict(SearchSettings(**options)),
         **({"reattach": True} if reattach else {}),

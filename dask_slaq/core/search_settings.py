@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.search_goals import GOALS
 from dask_slaq.core.settings import is_number, is_whole, shown
 
 __all__ = ["CHANGEABLE", "EXPLORE", "Pruning", "SearchSettings"]
 
-#: What a search is for: its best model soon, or all models soon.
-GOALS = ("best", "all")
 #: Settings of a search that can be changed while it runs.
 CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
 #: Reports that every trial makes before it is compared with others: with fewer, a forecast is worse

@@ -1,4 +1,4 @@
-"""What a package can add to dask_slaq: a policy, a predictor, a sink of alerts, and owners."""
+"""What a package can add to dask_slaq: policies, predictors, goals, sinks of alerts, and owners."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.policies.base import GreedyPolicy
+from dask_slaq.core.search_goals import Judgement
 
 
 class HighLoss(GreedyPolicy):
@@ -68,6 +69,41 @@ class Halving:
             n_reports=n.astype(np.int64),
             status=np.where(n > 1, Status.OK, Status.TOO_FEW_REPORTS),
         )
+
+
+class Asha:
+    """Successive halving: of the models that reach a rung, the best of each `factor` go on first.
+
+    Rungs are at `first`, ``first * factor``, ... steps. In a search that prunes, the others end.
+    See `dask_slaq.core.search_goals.Goal`.
+    """
+
+    def __init__(self, first=4, factor=3):
+        self.first, self.factor = first, factor
+
+    def __call__(self, models):
+        """Return scores: by rung, and by loss within it; and who is below the best of a rung."""
+        reached = [self.losses_at_rungs(model) for model in models]
+        scores, hopeless = [], set()
+        for at, (model, losses) in enumerate(zip(models, reached, strict=True)):
+            passed = 0
+            for rung, loss in enumerate(losses):
+                others = sorted(one[rung] for one in reached if len(one) > rung)
+                if loss > others[(len(others) - 1) // self.factor]:
+                    hopeless.add(at)
+                    break
+                passed += 1
+            scores.append(-1e6 * passed + np.clip(model.loss, -1e5, 1e5))
+        return Judgement(scores, hopeless)
+
+    def losses_at_rungs(self, model):
+        """Return the loss of a model at each rung that it has reached."""
+        rung, found = self.first, []
+        for step, loss in zip(model.at, model.losses, strict=True):
+            if step >= rung:
+                found.append(loss)
+                rung *= self.factor
+        return found
 
 
 class JsonLines:

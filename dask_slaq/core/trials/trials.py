@@ -14,6 +14,7 @@ import numpy as np
 
 from dask_slaq.core.forecast import LossPredictor, at_horizon
 from dask_slaq.core.reports import LOST, MOST_METRICS, is_usable, next_iteration, next_stride
+from dask_slaq.core.search_goals import Goal, Model, goal_of
 from dask_slaq.core.search_settings import EXPLORE, SearchSettings
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.events import Events
@@ -142,6 +143,8 @@ class Trials:
     def __init__(
         self, settings: SearchSettings, clock: Callable[[], float] = lambda: math.nan
     ) -> None:
+        self._goal: Goal | None = None
+        self._hopeless: set[str] = set()  # names of trials, by the goal
         self.settings, self._clock = settings, clock
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self._ended: dict[Hashable, list[Trial]] = {}  # by task
@@ -164,6 +167,17 @@ class Trials:
     def __iter__(self) -> Iterator[Trial]:
         yield from self.ended
         yield from self.alive.values()
+
+    @property
+    def settings(self) -> SearchSettings:
+        """Settings of the search."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: SearchSettings) -> None:
+        if (before := getattr(self, "_settings", None)) is None or before.goal != settings.goal:
+            self._goal, self._hopeless = goal_of(settings.goal), set()
+        self._settings = settings
 
     @property
     def ended(self) -> list[Trial]:
@@ -534,12 +548,30 @@ class Trials:
             if math.isfinite(trial.known):
                 continue
             trial.predicted, trial.low, trial.high = predicted, low, high
-            if self.settings.goal == "best":
+            if self.settings.goal != "all":
                 trial.score = predicted
             else:
                 span = max(trial.first - trial.loss + remaining, 1e-300)
                 trial.score = -fall / span * trial.reports / max(trial.computed, 1e-9)
             trial.least = min(least, self._if_it_falls_on(trial))
+        if self._goal is not None:
+            self._judge(self._goal)
+
+    def _judge(self, goal: Goal) -> None:
+        """Score the trials by a goal that is not built in."""
+        some = sorted((t for t in self if t.usable), key=lambda t: int(t.name))
+        scores, hopeless = goal([self._as_model(trial) for trial in some])
+        for trial, score in zip(some, scores, strict=True):
+            if not trial.diverges:
+                trial.score = score
+        self._hopeless = {some[at].name for at in hopeless}
+
+    def _as_model(self, trial: Trial) -> Model:
+        curve, steps = trial.curve, self.settings.steps
+        about = trial.predicted, trial.low, trial.high, trial.computed, trial.outcome
+        return Model(
+            int(trial.name), trial.step, steps, curve.steps, curve.losses, trial.loss, *about
+        )
 
     def steps_left(self, trial: Trial) -> int:
         """Return the expected number of steps to come of a trial."""
@@ -583,7 +615,9 @@ class Trials:
             return True
         if not chosen.prunes or self.is_at_its_end(trial):
             return False
-        return self._is_lost(trial) if trial.diverges else self._is_hopeless(trial)
+        if trial.diverges:
+            return self._is_lost(trial)
+        return self._is_hopeless(trial) if self._goal is None else trial.name in self._hopeless
 
     def _is_lost(self, trial: Trial) -> bool:
         """Return whether a trial that diverges is given up, but for the one with the lowest loss.

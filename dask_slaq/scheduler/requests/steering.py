@@ -11,6 +11,7 @@ from dask_slaq.core.job_settings import CHANGEABLE, OF_ENGINE, check_changes, pl
 from dask_slaq.core.owners import Owners, OwnerTerms, check_owners, flat_terms
 from dask_slaq.core.search_settings import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.settings import check_limits, check_owner, shown
+from dask_slaq.scheduler.requests.validation import know_goal
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs
@@ -118,6 +119,7 @@ def _set(
     of_search = {key: value for key, value in settings.items() if key in OF_SEARCHES}
     checked = check_changes(of_job, jobs.engine.jobs[name].settings)
     if of_search:
+        know_goal(of_search)
         searches.check(name, of_search)
     jobs.engine.set_job(name, **{key: of_job[key] for key in of_job if key in OF_ENGINE})
     if "worth_per_hour" in checked:

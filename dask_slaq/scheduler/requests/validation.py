@@ -12,10 +12,11 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import SENT, check_job_settings
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.reports import as_metrics, as_step
+from dask_slaq.core.search_goals import is_unknown
 from dask_slaq.core.search_settings import SearchSettings
 from dask_slaq.core.settings import check_name, is_number, shown
 
-__all__ = ["Dropped", "check_opening", "check_trial"]
+__all__ = ["Dropped", "check_opening", "check_trial", "know_goal"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +64,19 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def know_goal(settings: object) -> None:
+    """Have installed packages add their goals, if settings of a search name one of these."""
+    if isinstance(settings, Mapping) and is_unknown(settings.get("goal")):
+        from dask_slaq.plug_ins import add_goals
+
+        add_goals()
+
+
 def _read_search(given: object) -> SearchSettings | None:
     if given is None:
         return None
     try:
+        know_goal(given)
         return SearchSettings(**given)  # type: ignore[arg-type]
     except TypeError as error:
         raise InvalidSetting(f"search must be settings of a search, not {shown(given)}") from error
