@@ -88,7 +88,7 @@ class Advice(dict[str, Any]):
 
     def __repr__(self) -> str:
         if not self.get("layers"):
-            return "Nothing was computed more than once."
+            return "No result that has a key of its own was computed more than once."
         from dask_slaq.persisting.table import LEGEND, lines_of
 
         return "\n".join([*lines_of(self), LEGEND])

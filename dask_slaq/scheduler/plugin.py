@@ -496,6 +496,8 @@ class SlaqPlugin(SchedulerPlugin):
 
         The `outcome` is ``"done"``, ``"stopped"`` or ``"failed"``, and None if its client was lost.
         """
+        if outcome == "done" and name in self.jobs.stopping:
+            outcome = "stopped"  # by somebody, though its tasks have ended
         self.searches.end_model(name, outcome)
         self.searches.end(name)
         self._remember(name)

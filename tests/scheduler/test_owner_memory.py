@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 
 import dask
 import numpy as np
 import pytest
-from distributed import Client, Future
+from distributed import Client, Future, wait
 from distributed.utils_test import captured_logger, inc
 from driving import (
     alerts_of,
@@ -237,3 +238,36 @@ async def test_two_owners_do_not_get_around_it(c, s, plugin, a, b):
         await asyncio.gather(*(client.cancel(mine) for client in (c, lab, home)))
         await asyncio.gather(*(future.cancel() for future in (data, other, *taken)))
     assert plugin.failed is None
+
+
+@with_plugin([("", 2)], owners={"ann": {"max-memory": 100e6}}, worker_kwargs={"memory_limit": 2e9})
+async def test_a_large_result_of_a_name_does_not_keep_its_smaller_ones_waiting(c, s, plugin, a):
+    async with slaq.job("one", owner="ann", client=c):
+        for size in (150_000_000, 1_000_000):
+            assert len(await c.submit(bytes, size, pure=False)) == size
+        held = await c.submit(bytes, 60_000_000, pure=False).result(timeout=20)
+        kept = c.submit(bytes, 60_000_000, key="bytes-kept")
+        await wait(kept, timeout=20)
+        futures = c.map(bytes, [1_000_000] * 20, pure=False)
+        await wait(futures, timeout=20)
+    assert len(held) == 60_000_000
+
+
+@pytest.mark.parametrize("most", [1e6, 10e9])
+def test_models_of_a_search_take_turns_whatever_is_held(most):
+    owners = {"ann": {"max-memory": most}}
+
+    @with_plugin([("", 2)], owners=owners, worker_kwargs={"memory_limit": 2e9})
+    async def run(c, s, plugin, a):
+        async with slaq.search("grid", steps=8, client=c, owner="ann"):
+            futures = c.map(train, range(8), pure=False)
+            await wait(futures, timeout=60)
+
+    run()
+
+
+def train(number):
+    for step in range(8):
+        time.sleep(0.01)
+        slaq.report(number + 1 / (step + 1))
+    return number

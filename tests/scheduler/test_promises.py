@@ -98,4 +98,6 @@ def test_a_promise_that_moves_is_said_with_the_reason():
 
     before, after = on_virtual_clock(scenario, [7, 1], policy="first-to-target")
     assert "later than" not in before
-    assert "later than it was promised: threads of the cluster: 1, and 8 when it was" in after
+    assert (
+        "later than it was promised at first: threads of the cluster: 1, and 8 when it was" in after
+    )

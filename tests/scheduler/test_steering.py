@@ -337,5 +337,5 @@ async def test_a_job_at_its_cap_is_told_of_others_only_if_these_wait(c, s, plugi
 def test_an_end_that_is_only_late_is_a_sentence():
     ends = dict.fromkeys(("expected", "low", "high", "promised", "fair"))
     assert in_words({**ends, "of": "all", "late": "two jobs came"}) == (
-        "later than it was promised: two jobs came"
+        "later than it was promised at first: two jobs came"
     )

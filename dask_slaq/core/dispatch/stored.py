@@ -30,6 +30,8 @@ class Stored:
         self.running: Counter[str] = Counter()  # tasks on workers, by name
         self.stuck = False  # whether nothing runs, and nothing was freed lately
         self._sizes: dict[str, float] = {} if before is None else before._sizes
+        # A smallest size is forgotten as slowly as a mean.
+        self._least: dict[str, float] = {} if before is None else before._least
         self._mean: float = 0.0 if before is None else before._mean
         self._rested: float | None = None  # what was held at the last check, if nothing ran
 
@@ -39,8 +41,11 @@ class Stored:
         self._mean += (_NEWEST if self._mean else 1.0) * (nbytes - self._mean)
         known = self._sizes.pop(name, nbytes)
         self._sizes[name] = known + _NEWEST * (nbytes - known)
+        least = self._least.get(name, nbytes)
+        self._least[name] = min(nbytes, least + _NEWEST * (nbytes - least))
         if len(self._sizes) > _MOST_NAMES:
-            del self._sizes[next(iter(self._sizes))]
+            oldest = next(iter(self._sizes))
+            del self._sizes[oldest], self._least[oldest]
 
     def expected(self, name: str) -> float:
         """Return the bytes that a task of this name is expected to add."""
@@ -58,10 +63,12 @@ class Stored:
     def has_room(self, name: str, more: float = 0.0) -> bool:
         """Return whether a task of this name may start, after others that add `more` bytes.
 
-        One of unknown size may start alone: else its size would stay unknown.
+        Alone, one may start that is expected to be as small as the smallest of its name, or of
+        which none was small enough: else nothing would be learned of its name any more.
         """
-        if name not in self._sizes and not (more or self.running.total()):
-            return self.held <= self.most
+        if not (more or self.running.total()):
+            least = self._least.get(name, 0.0)
+            return self.held + (least if least <= self.most else 0.0) <= self.most
         return self.held + self.making + more + self.expected(name) <= self.most
 
     def check(self, waits: bool) -> None:

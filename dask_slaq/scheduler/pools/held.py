@@ -26,6 +26,8 @@ __all__ = ["HeldMemory"]
 TIMES = 10
 #: Part of an input that counts if neither it nor the result is ever freed by itself.
 KEPT = 0.01
+#: Annotation of the models of searches, which take turns: none waits for another to begin.
+MODEL = "slaq_search"
 #: Links of a chain of tasks that is followed to who waits for its end.
 MOST_LINKS = 100
 
@@ -91,18 +93,24 @@ class HeldMemory:
             found = self._lines[owner] = tuple(stored for stored in each if stored is not None)
         return found
 
-    def transition(self, ts: TaskState, start: str, finish: str) -> None:
-        """Follow one transition of any task, while its pool is known still."""
+    def transition(self, ts: TaskState, start: str, finish: str) -> bool:
+        """Follow one transition of any task, while its pool is known still.
+
+        Returns whether memory was freed, so that tasks that wait may have room.
+        """
+        freed = False
         if start == "processing":
             self._end(ts)
         elif start == "memory":
             owner, nbytes = self._results.pop(ts.key, ("", 0.0))
             for stored in self.line(owner) if nbytes else ():
                 stored.held -= nbytes
+                freed = True
         if finish == "processing":
             self._start(ts)
         elif finish == "memory":
             self._keep(ts, self._maker(ts))
+        return freed
 
     def lend(self, ts: TaskState, lends: bool) -> None:
         """Count a task that waits for tasks of its own as one that makes nothing, or no longer.
@@ -121,7 +129,7 @@ class HeldMemory:
 
     def _start(self, ts: TaskState) -> None:
         pool = self._pool_of.get(ts.key)
-        if pool is not None and (line := self.line(pool.owner)):
+        if pool is not None and not _is_model(ts) and (line := self.line(pool.owner)):
             self._running[ts.key] = ts.prefix.name, line
             for stored in line:
                 stored.running[ts.prefix.name] += 1
@@ -150,7 +158,7 @@ class HeldMemory:
         freed. Inputs count in equal parts for all tasks that wait for them. If both the input and
         the result are held by clients, nothing is freed, and the result must be much smaller.
         """
-        if not (line := self.line(owner)):
+        if _is_model(ts) or not (line := self.line(owner)):
             return kind
         uses, kept = 0.0, bool(ts.who_wants)
         for dep in ts.dependencies:
@@ -228,3 +236,8 @@ class HeldMemory:
                 kind = self.kind(ts, pool.owner, entry.kind)
                 if kind != entry.kind:
                     pool.push(entry._replace(kind=ANY if kind == ANY else kind))
+
+
+def _is_model(ts: TaskState) -> bool:
+    """Return whether a task is a model of a search: it counts once it is ready."""
+    return MODEL in (ts.annotations or ())

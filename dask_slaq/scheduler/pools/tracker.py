@@ -250,7 +250,10 @@ class TaskTracker:
         """Follow one transition of any task; the last arguments are those of the plugin's hook."""
         pool = self.owner.get(key)
         if self.held is not None:
-            self.held.transition(self.scheduler.tasks[key], start, finish)
+            freed = self.held.transition(self.scheduler.tasks[key], start, finish)
+            if freed and self.holding:
+                self.wakeups.look_at.update(self.scheduler.workers)
+                self.wakeups.soon()
         if finish == "forgotten" and self.away:
             self.away.pop(key, None)
         if pool is None:

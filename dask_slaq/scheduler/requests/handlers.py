@@ -476,6 +476,8 @@ class Messages:
 
     def enter(self, sender: Sender, /, job: Any = None, run: Any = None, **_: Any) -> None:
         """Record that what the client sends from now on is sent while a block is open."""
+        if not self.plugin.jobs.runs(job, run):
+            return  # it was left as soon as it was entered
         self.plugin.jobs.owned(job, sender.comm, run)
         self.plugin.jobs.entered[job] = time()
 

@@ -139,7 +139,7 @@ def in_words(ends: Mapping[str, Any] | None) -> str:
     if ends["of"] == "submitted" and text:
         text = f"what it has submitted so far: {text}"
     if ends["late"] is not None:
-        text += f"{'; ' * bool(text)}later than it was promised: {ends['late']}"
+        text += f"{'; ' * bool(text)}later than it was promised at first: {ends['late']}"
     return text
 
 
