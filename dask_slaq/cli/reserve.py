@@ -60,7 +60,8 @@ def reserve(
     else:
         made: Any = ask(where, lambda client: api.reserve(owner, threads, begin, end, client))
         span = f"from {_time(made['begin'])} to {_time(made['end'])}"
-        click.echo(printable(f"reservation {made['number']}: {owner} {threads:g} threads {span}"))
+        what = "1 thread" if threads == 1 else f"{threads:g} threads"
+        click.echo(printable(f"reservation {made['number']}: {owner} {what} {span}"))
         if made["note"]:
             click.echo(made["note"])
 
