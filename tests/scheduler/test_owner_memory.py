@@ -271,3 +271,14 @@ def train(number):
         time.sleep(0.01)
         slaq.report(number + 1 / (step + 1))
     return number
+
+
+@with_plugin([("", 2)], owners={"ann": {"max-memory": 3 * MB}}, worker_kwargs={"memory_limit": 2e9})
+async def test_what_is_freed_starts_what_waits_at_once(c, s, plugin, a):  # epochs are hours long
+    async with slaq.job("one", owner="ann", client=c):
+        held = [c.submit(block, k, megabytes=1.4) for k in range(2)]
+        await wait(held)
+        waits = c.submit(block, 2, megabytes=1.4)
+        await until(lambda: waits.key in s.tasks and s.tasks[waits.key].state == "no-worker")
+        del held
+        await wait(waits, timeout=20)

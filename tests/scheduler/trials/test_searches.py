@@ -15,6 +15,7 @@ from driving import (
     ONE,
     TWO,
     Fixed,
+    alerts_of,
     assert_nothing_left,
     gen_cluster,
     jobs,
@@ -374,3 +375,18 @@ async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plug
         await until(lambda: plugin.engine.jobs["grid"].max_iter == STEPS + 7)
         assert plugin.engine.jobs["grid"].iteration == STEPS + 7
         assert (await slaq.explain("grid", client=c))["reason"] == "search: 1 done, 2 failed"
+
+
+@with_plugin(ONE)
+async def test_a_search_that_was_stopped_has_not_ended_as_done(c, s, plugin, a):
+    seen = await alerts_of(c, s)
+    async with slaq.search("grid", client=c):
+        futures = c.map(train_until_stopped, range(3), pure=False)
+        await until(lambda: plugin.jobs.reports["grid"] > 2)
+        await slaq.stop("grid", client=c)
+        await c.gather(futures)
+    await until(lambda: not plugin.jobs.reports)
+    ends = [each["event"] for each in seen if each["job"] == "grid" and each["event"] != "audit"]
+    assert ends[-1] == "stopped"
+    ((_, usage),) = [(o, u) for o, u in plugin.jobs.usage.items() if u.stopped]
+    assert usage.done == 0
