@@ -1,16 +1,24 @@
-"""Settings of a search, which clients check before they send them."""
+"""Settings of a search, which clients check before they send them, and errors about searches."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.search_goals import GOALS
 from dask_slaq.core.settings import is_number, is_whole, shown
 
-__all__ = ["CHANGEABLE", "EXPLORE", "Pruning", "SearchSettings"]
+__all__ = [
+    "CHANGEABLE",
+    "EXPLORE",
+    "Pruning",
+    "SearchSettings",
+    "no_search",
+    "search_is_over",
+]
 
 #: Settings of a search that can be changed while it runs.
 CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
@@ -99,3 +107,13 @@ class SearchSettings:
     def pruning(self) -> Pruning:
         """When a trial is without hope."""
         return Pruning.of(self.prune)
+
+
+def no_search(name: str, settings: Mapping[str, Any]) -> InvalidSetting:
+    """Return the error that a job has no settings of a search."""
+    return InvalidSetting(f"{shown(name)} is not a search: it has no {', '.join(settings)}")
+
+
+def search_is_over() -> SlaqError:
+    """Return the error that no model is trained on any more."""
+    return SlaqError("the search is over: train models on inside of its block")

@@ -1,12 +1,11 @@
-"""What is said of searches on a scheduler that has had none, without loading what they need."""
+"""Answers about searches on a scheduler that has had none: nothing that they need is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.settings import shown
+from dask_slaq.core.search_settings import no_search, search_is_over
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.trials import Search, Searches
@@ -54,11 +53,11 @@ class NoSearches:
 
     def train_on(self, run: str, *args: Any) -> NoReturn:
         """Raise `SlaqError`: a model is trained on while its search runs."""
-        raise SlaqError("the search is over: train models on inside of its block")
+        raise search_is_over()
 
     def check(self, name: str, settings: Mapping[str, Any]) -> NoReturn:
         """Raise `InvalidSetting`: a job is not a search that may change settings."""
-        raise InvalidSetting(f"{shown(name)} is not a search: it has no {', '.join(settings)}")
+        raise no_search(name, settings)
 
     def goes_on(self, name: str) -> bool:
         """Return whether a search whose client has left goes on."""

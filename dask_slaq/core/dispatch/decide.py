@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -86,7 +86,8 @@ class Turn:
     kept: bool = False  # whether slots were kept for a job that is about to come back
     later: float = math.inf  # seconds until a home is late enough for tasks to move
     labels: Counter[str] = field(default_factory=Counter)  # of what was chosen
-    makes: Counter[Stored] = field(default_factory=Counter)  # bytes, of what was chosen
+    # Bytes that what was chosen will add.
+    makes: defaultdict[Stored, float] = field(default_factory=lambda: defaultdict(float))
     coming: Collection[Contender] = ()
     at_limit: Collection[Group] = ()
     seconds_before: dict[Contender, float] = field(default_factory=dict)  # that jobs wait for
@@ -134,7 +135,7 @@ class Turn:
         if entry.kind.label is not None:
             self.labels[entry.kind.label] += 1
         for stored in pool.group.stores() if pool.group is not None else ():
-            self.makes[stored] += stored.expected(entry.name)  # type: ignore[assignment]
+            self.makes[stored] += stored.expected(entry.name)
         if address in self.open and not (
             place.has_thread if self.only_threads else place.has_slot()
         ):

@@ -143,9 +143,9 @@ class Trials:
     def __init__(
         self, settings: SearchSettings, clock: Callable[[], float] = lambda: math.nan
     ) -> None:
-        self._goal: Goal | None = None
+        self._settings, self._clock = settings, clock
+        self._goal: Goal | None = goal_of(settings.goal)
         self._hopeless: set[str] = set()  # names of trials, by the goal
-        self.settings, self._clock = settings, clock
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self._ended: dict[Hashable, list[Trial]] = {}  # by task
         # Trials that had ended and whose task runs again, by task and number.
@@ -175,7 +175,7 @@ class Trials:
 
     @settings.setter
     def settings(self, settings: SearchSettings) -> None:
-        if (before := getattr(self, "_settings", None)) is None or before.goal != settings.goal:
+        if settings.goal != self._settings.goal:
             self._goal, self._hopeless = goal_of(settings.goal), set()
         self._settings = settings
 

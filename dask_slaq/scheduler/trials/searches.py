@@ -24,7 +24,8 @@ from distributed.protocol import pickle
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskKind
-from dask_slaq.core.errors import InvalidSetting, SlaqError
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.search_settings import no_search, search_is_over
 from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, is_whole, shown
 from dask_slaq.core.trials import (
     EXPLORE,
@@ -685,7 +686,7 @@ class Searches:
         """
         search = next((s for s in self.running.values() if s.run == run), None)
         if search is None:
-            raise SlaqError("the search is over: train models on inside of its block")
+            raise search_is_over()
         ended = {trial.key: trial for trial in search.trials.ended}
         known: Mapping[Any, TaskState] = self._scheduler.tasks
         there = {key: known[key] for key in ended if key in known}
@@ -737,7 +738,7 @@ class Searches:
         """Return a search that may change these settings. Raises `InvalidSetting`."""
         search = self.running.get(name)
         if search is None:
-            raise InvalidSetting(f"{shown(name)} is not a search: it has no {', '.join(settings)}")
+            raise no_search(name, settings)
         replace(search.trials.settings, **settings)
         return search
 
