@@ -105,5 +105,5 @@ async def settled(scheduler: Scheduler) -> None:
 def _converts(pools: Any) -> bool:
     """Return whether tasks that Dask has queued are still to be held, or held ones given back."""
     if not pools.tracker.holding:
-        return bool(pools.holding)
+        return bool(pools.holds_or_releases)
     return any(map(pools.tracker.is_held, pools.scheduler.queued))

@@ -14,8 +14,8 @@ from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.study import Study
 from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.runtime.observed import Runtimes
-from dask_slaq.simulation.workload.jobs import make_jobs
 from dask_slaq.simulation.workload.runtime_laws import SCALINGS, law
+from dask_slaq.simulation.workload.simulated_jobs import make_jobs
 
 __all__ = ["iterations", "iterations_rows"]
 

@@ -17,7 +17,7 @@ from dask_slaq.simulation.processes import process_pool
 from dask_slaq.simulation.study import Settings, job_lists, run
 from dask_slaq.simulation.workload import curves as curve_files
 from dask_slaq.simulation.workload.curves import Curve
-from dask_slaq.simulation.workload.jobs import calibrate
+from dask_slaq.simulation.workload.simulated_jobs import calibrate
 
 __all__ = ["FULL", "QUICK", "Scale", "Study", "Task", "largest_groups"]
 

@@ -55,8 +55,7 @@ def demo(
     of many tasks arrive one after another, under each policy. A comparison and an HTML report
     follow at the end.
     """
-    from dask_slaq.demo import jobs as many_tasks
-    from dask_slaq.demo import local, search
+    from dask_slaq.demo import local, many_tasks, search
 
     run = many_tasks.jobs if jobs else search.search
     sizes = {"count": count or (12 if jobs else 32), "steps": steps or (40 if jobs else 30)}

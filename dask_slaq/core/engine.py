@@ -26,7 +26,7 @@ from dask_slaq.core.job_settings import (
     check_changes,
     check_job_settings,
 )
-from dask_slaq.core.jobs import Jobs, Order
+from dask_slaq.core.jobs import JobOrder, Jobs
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Placement, Workers, place_all
@@ -443,7 +443,7 @@ class Engine:
         self._gain, self._sets = snapshot.gain, sets
         return Grants(decision, order.position)
 
-    def _rank(self, order: Order, snapshot: Snapshot, work: FloatArray) -> list[IntArray]:
+    def _rank(self, order: JobOrder, snapshot: Snapshot, work: FloatArray) -> list[IntArray]:
         """Return the positions of the jobs of each search, in the order of their claims."""
         at, jobs = order.reporting, self.jobs
         rows, attained = order.rows[at], snapshot.attained[at]

@@ -18,10 +18,10 @@ from dask_slaq.core.placement import Workers
 from dask_slaq.core.reports import LOST
 from dask_slaq.core.runtime import Runtimes
 
-__all__ = ["Job", "JobRuntime", "Jobs", "Order"]
+__all__ = ["Job", "JobOrder", "JobRuntime", "Jobs"]
 
 
-class Order(NamedTuple):
+class JobOrder(NamedTuple):
     """Order of the jobs, by name, in all arrays of one decision."""
 
     names: tuple[str, ...]
@@ -84,7 +84,7 @@ class Jobs(Mapping[str, "Job"]):
         self.teams = Counter[str]()  # of these owners
         self._row: dict[str, int] = {}
         self._sorted: list[str] = []
-        self._order: Order | None = None
+        self._order: JobOrder | None = None
 
     def __getitem__(self, name: str) -> Job:
         return Job(self, self.row(name))
@@ -148,7 +148,7 @@ class Jobs(Mapping[str, "Job"]):
         self.runtimes.forget(row)
         self._order = None
 
-    def order(self) -> Order:
+    def order(self) -> JobOrder:
         """Return the jobs in the order of their names; cached until a job arrives or ends."""
         if self._order is None:
             if len(self._sorted) > len(self._row):
@@ -168,7 +168,9 @@ class Jobs(Mapping[str, "Job"]):
             for name, search in self.search.items():
                 of.setdefault(search, []).append(position[name])
             searches = tuple(np.array(sorted(at)) for at in of.values() if len(at) > 1)
-            self._order = Order(names, rows, position, reported, reporting, owners, owner, searches)
+            self._order = JobOrder(
+                names, rows, position, reported, reporting, owners, owner, searches
+            )
         return self._order
 
     def age(self, rows: IntArray, now: float) -> FloatArray:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_arrays import FloatArray, IntArray
-from dask_slaq.core.jobs import Jobs, Order
+from dask_slaq.core.jobs import JobOrder, Jobs
 from dask_slaq.core.owner_tree import OwnerTree, teams_above
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
 from dask_slaq.core.scaling_terms import check_worth
@@ -239,7 +239,7 @@ class Owners:
         """Record what owners `used` lately, in core-seconds that fade; empty not to count it."""
         self._used = dict(used)
 
-    def weigh(self, jobs: Jobs, order: Order, latest: float) -> None:
+    def weigh(self, jobs: Jobs, order: JobOrder, latest: float) -> None:
         """Let owners yield that used much lately, as in Slurm, but keep all promises.
 
         The weight counts by 2 to the power of minus the owner's part of the use over its share. An
@@ -252,7 +252,7 @@ class Owners:
             self._latest = np.full(len(order.owners), math.inf)
             np.minimum.at(self._latest, order.owner, jobs.latest(order.rows, latest))
 
-    def _lately(self, order: Order) -> FloatArray | None:
+    def _lately(self, order: JobOrder) -> FloatArray | None:
         """Return the part of the use (n_names,) of each over its share; None if there is none.
 
         Owners and teams are compared with those in the same team.
@@ -263,7 +263,7 @@ class Owners:
         tree = self.tree(order.owners)
         return tree.parts(tree.sums(used), np.array([self.of(n).weight for n in tree.names]))
 
-    def weights(self, jobs: Jobs, order: Order) -> FloatArray:
+    def weights(self, jobs: Jobs, order: JobOrder) -> FloatArray:
         """Return the weights of `jobs` in `order`: each owner's, divided among its jobs."""
         column, rows = jobs.table.column, order.rows
         weight = np.where(column["paused"][rows], 0.0, column["weight"][rows])
@@ -274,7 +274,7 @@ class Owners:
         return weights
 
     def divide(
-        self, policy: Callable[[Snapshot], Allocation], snapshot: Snapshot, order: Order
+        self, policy: Callable[[Snapshot], Allocation], snapshot: Snapshot, order: JobOrder
     ) -> FloatArray:
         """Return shares (n_jobs,) in `order`, by `policy` on `snapshot` within those of owners."""
         most = _sums(order.owner, np.minimum(snapshot.cap, snapshot.capacity), len(order.owners))
@@ -288,7 +288,7 @@ class Owners:
     def refill(
         self,
         jobs: Jobs,
-        order: Order,
+        order: JobOrder,
         capacity: float,
         epoch: float,
         elapsed: float,
@@ -323,7 +323,7 @@ class Owners:
                 del self._accounts[gone]
         return self._grants(order, entitled, epoch)
 
-    def _grants(self, order: Order, entitled: FloatArray, epoch: float) -> dict[str, OwnerGrant]:
+    def _grants(self, order: JobOrder, entitled: FloatArray, epoch: float) -> dict[str, OwnerGrant]:
         """Return the grants of owners and teams; teams are served by what their owners are owed."""
         tree, grants = self.tree(order.owners), {}
         got = tree.sums(np.array([self._accounts[owner].got for owner in order.owners]))
@@ -348,7 +348,7 @@ class Owners:
         return grants
 
     def within_limits(
-        self, order: Order, capacity: float, weight: FloatArray, cap: FloatArray
+        self, order: JobOrder, capacity: float, weight: FloatArray, cap: FloatArray
     ) -> FloatArray:
         """Return the caps (n_jobs,) of jobs, which together keep to the limits of their owners."""
         tree = self.tree(order.owners)
@@ -366,14 +366,14 @@ class Owners:
         if owner in self._accounts:
             self._accounts[owner].used += seconds
 
-    def _weight(self, order: Order) -> FloatArray:
+    def _weight(self, order: JobOrder) -> FloatArray:
         """Return the weights (n_names,) of owners and teams."""
         tree = self.tree(order.owners)
         spare = tree.sums(np.array([owner in self._spare for owner in order.owners], np.float64))
         all_of = spare == tree.sums(np.ones(len(order.owners)))
         return np.array([self.of(name).weight for name in tree.names]) * np.where(all_of, SPARE, 1)
 
-    def _fill(self, order: Order, most: FloatArray, capacity: float) -> FloatArray:
+    def _fill(self, order: JobOrder, most: FloatArray, capacity: float) -> FloatArray:
         """Return the threads (n_owners,) that owners deserve, at most `most` each."""
         tree, weight, n = self.tree(order.owners), self._weight(order), len(order.owners)
         limit = np.array([self.of(name).max_threads for name in tree.names])
@@ -384,7 +384,7 @@ class Owners:
         least = np.maximum(floor, fair / self._latest)
         return tree.fill(weight * self._factor, least, most, limit, capacity)[:n]
 
-    def _floors(self, order: Order, weight: FloatArray, cap: FloatArray) -> FloatArray:
+    def _floors(self, order: JobOrder, weight: FloatArray, cap: FloatArray) -> FloatArray:
         """Return the reserved threads (n_owners,) that owners can use, at most `cap` each."""
         floor, spare = 0.0 * cap, self._spare
         for name, threads in self._reserved.items():

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.identity import Identity
     from dask_slaq.scheduler.job_states import JobStates
-    from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.shown import Shown
     from dask_slaq.scheduler.trials import Searches
 

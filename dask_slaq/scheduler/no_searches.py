@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from dask_slaq.core.search_settings import no_search, search_is_over
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.trials import Search, Searches
+    from dask_slaq.scheduler.trials import RunningSearch, Searches
 
 __all__ = ["AnySearches", "NoSearches"]
 
@@ -19,7 +19,7 @@ class NoSearches:
     """The answers of `Searches` until a first search begins."""
 
     def __init__(self) -> None:
-        self.running: Mapping[str, Search] = {}
+        self.running: Mapping[str, RunningSearch] = {}
         self.states: Any = ()
         self.draining: Collection[str] = ()
 

@@ -37,7 +37,6 @@ from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, scre
 from dask_slaq.scheduler.host_speeds import HostSpeeds
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.job_states import JobStates
-from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.no_searches import NoSearches
 from dask_slaq.scheduler.pools import (
     LABEL,
@@ -54,6 +53,7 @@ from dask_slaq.scheduler.registration import (
     with_settings_of_machine,
 )
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
+from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.shown import Shown
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.views import add_metrics, add_web_pages

@@ -22,7 +22,7 @@ from dask_slaq.core.errors import (
     UnknownJob,
     UnknownPolicy,
 )
-from dask_slaq.scheduler.requests.waiting import Waiting
+from dask_slaq.scheduler.requests.waiting import WaitingRequests
 
 ONE = [("127.0.0.1", 1)]
 
@@ -302,7 +302,9 @@ async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, a):
                 job._reports += 1
             job.report(1.0)
 
-    with mock.patch.object(Waiting.until, "__defaults__", (math.inf,)):  # not only for two seconds
+    with mock.patch.object(
+        WaitingRequests.until, "__defaults__", (math.inf,)
+    ):  # not only for two seconds
         await asyncio.wait_for(block(), 20)
     assert dropped_in(plugin) == 3
     assert not plugin.jobs.reports

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dask_slaq.demo import jobs, local, report, search
+from dask_slaq.demo import local, many_tasks, report, search
 from dask_slaq.demo.local import Options, Run, Training
 from dask_slaq.simulation.workload import iterations_to
 
@@ -49,7 +49,9 @@ def test_the_verdict_says_when_nothing_was_gained():
 
 
 def test_times_of_a_job_count_from_its_arrival():
-    found = jobs.measure(run("fair", 2.0, FALLING, FALLING), {"01 <b>": 0.0, "02 <b>": 0.0}, 3)
+    found = many_tasks.measure(
+        run("fair", 2.0, FALLING, FALLING), {"01 <b>": 0.0, "02 <b>": 0.0}, 3
+    )
     assert found["t90_mean_s"] == pytest.approx(4.0)
     assert found["t95_mean_s"] == pytest.approx(8.0)
     assert found["makespan_s"] == pytest.approx(11.0)
@@ -57,7 +59,9 @@ def test_times_of_a_job_count_from_its_arrival():
 
 
 def test_a_job_that_did_not_get_there_has_no_time():
-    found = jobs.measure(run("fair", 1.0, FALLING[:3], (1.0,)), {"01 <b>": 0.0, "02 <b>": 0.0}, 3)
+    found = many_tasks.measure(
+        run("fair", 1.0, FALLING[:3], (1.0,)), {"01 <b>": 0.0, "02 <b>": 0.0}, 3
+    )
     assert found["jobs"][0]["t90_s"] == pytest.approx(2.0)
     assert found["jobs"][0]["t95_s"] is None
     assert found["t95_mean_s"] is None
@@ -65,9 +69,9 @@ def test_a_job_that_did_not_get_there_has_no_time():
 
 def test_jobs_say_when_nothing_was_gained():
     figures = {"t90_mean_s": 3.0}
-    said = jobs.verdict({"fair": figures, "max-total": figures})
+    said = many_tasks.verdict({"fair": figures, "max-total": figures})
     assert "Nothing was gained: jobs were at 90 % after 1.00 of the time" in said
-    assert "after 0.50" in jobs.verdict({"fair": figures, "new": {"t90_mean_s": 1.5}})
+    assert "after 0.50" in many_tasks.verdict({"fair": figures, "new": {"t90_mean_s": 1.5}})
 
 
 def test_the_comparison_has_times_and_their_ratio():
@@ -100,22 +104,22 @@ def test_grid_and_plan_are_functions_of_their_seed():
         "MLPClassifier",
         "SGDClassifier",
     }
-    plans = [jobs.plan(Options(count=9, seconds=90.0, seed=seed)) for seed in (1, 1, 2)]
+    plans = [many_tasks.plan(Options(count=9, seconds=90.0, seed=seed)) for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2]
     arrivals = [arrival for _, _, arrival in plans[0]]
     assert arrivals[0] == 0.0
     assert (np.diff(arrivals) > 0).all()
 
 
-@pytest.mark.parametrize("rate", jobs.RATES)
+@pytest.mark.parametrize("rate", many_tasks.RATES)
 def test_jobs_reach_90_percent_at_report_4_to_10_of_40(rate, monkeypatch):
-    monkeypatch.setattr(jobs, "get_worker", mock.Mock())
+    monkeypatch.setattr(many_tasks, "get_worker", mock.Mock())
     client = mock.Mock()
     client.map = lambda work, parts, pure, **given: [work(part, **given) for part in parts]
     client.gather = list
     training = Training("alone")
-    with mock.patch.object(jobs.slaq, "job"):
-        jobs.train(client, training, rate, 40, 2)
+    with mock.patch.object(many_tasks.slaq, "job"):
+        many_tasks.train(client, training, rate, 40, 2)
     losses = [loss for _, loss in training.curve]
     assert 4 <= iterations_to(losses, 0.9, min(losses)) <= 10
 

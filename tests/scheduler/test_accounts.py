@@ -304,7 +304,7 @@ def _sleep_after(before):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_few_clients_that_left_are_remembered(c, s, a, b, monkeypatch):
-    monkeypatch.setattr("dask_slaq.scheduler.jobs.MOST_CLIENTS", 10)
+    monkeypatch.setattr("dask_slaq.scheduler.scheduled_jobs.MOST_CLIENTS", 10)
     plugin = await start_plugin(c, s)
     plugin.jobs.introduce(c.id, "ann")
     for n in range(100):

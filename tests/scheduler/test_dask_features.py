@@ -365,7 +365,7 @@ async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, plugin, a, 
         await until(lambda: other in plugin.pools.pools and len(s.tasks) == 16)
         plugin.run_once()
         assert plugin.engine.grants[other].share == plugin.engine.grants["a"].share == 1
-        assert plugin.pools.holding
+        assert plugin.pools.holds_or_releases
         assert other in (await slaq.status(c))["jobs"]
         assert not (await slaq.status(c))["jobs"][other]["reports"]
         await Event("go").set()

@@ -109,7 +109,7 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
                 results = await asyncio.wait_for(c.gather(futures), 30)
                 s.workers_to_close()  # asks only if some are idle
                 if called:
-                    await until(lambda: plugin.failed and not plugin.pools.holding, 20)
+                    await until(lambda: plugin.failed and not plugin.pools.holds_or_releases, 20)
             assert len(results) == len(futures)
             assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
         finally:

@@ -289,8 +289,8 @@ async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, plugin, a, b)
     async with slaq.job("a", owner="ann", client=c):
         plugin.run_once()
         assert await c.submit(inc, 1) == 2
-        assert plugin.pools.holding
-    assert not plugin.pools.holding and "is_rootish" not in vars(s)
+        assert plugin.pools.holds_or_releases
+    assert not plugin.pools.holds_or_releases and "is_rootish" not in vars(s)
 
 
 @with_plugin(FOUR, owners=ONE_JOB)

@@ -92,7 +92,7 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, 
                 await until(lambda: plugin.failed)
             await until(lambda: (plugin.run_once(), plugin.failed)[1])
             assert plugin.failed == "ZeroDivisionError: on purpose"
-            await until(lambda: not plugin.pools.holding)
+            await until(lambda: not plugin.pools.holds_or_releases)
             plugin.run_once()
             assert not plugin.timer.is_running()
             assert restricted_by_us(s, plugin) == []

@@ -300,7 +300,7 @@ async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
         await until(lambda: a.state.executing_count == 1)
         assert await counts() == (1, 5)
         async with slaq.job("b", client=c):
-            await until(lambda: s.plugins["slaq"].pools.holding)
+            await until(lambda: s.plugins["slaq"].pools.holds_or_releases)
             assert await counts() == (1, 5)
             await slaq.pause("a", client=c)
             assert "1 task that began before" in (await slaq.explain("a", client=c))["reason"]

@@ -7,12 +7,12 @@ import asyncio
 from driving import on_virtual_clock
 
 import dask_slaq as slaq
-from dask_slaq.scheduler.requests.waiting import Waiting
+from dask_slaq.scheduler.requests.waiting import WaitingRequests
 
 
 def test_a_condition_is_looked_at_when_something_may_have_changed():
     async def scenario():
-        waiting, looks, facts = Waiting(), [], set()
+        waiting, looks, facts = WaitingRequests(), [], set()
 
         def holds(fact):
             looks.append(fact)

@@ -7,7 +7,7 @@ import pytest
 
 from dask_slaq.simulation.fluid.simulator import Outcome
 from dask_slaq.simulation.metrics import Run, normalized_loss, summarize
-from dask_slaq.simulation.workload.jobs import SimulatedJob
+from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 
 def job(name, arrival, loss):

@@ -135,7 +135,7 @@ class Contender:
     lent: float = 0.0  # threads of those that wait for tasks of their own
     promised: int = 0  # threads that tasks on workers may take without being sent
     holds: dict[Any, Any] = field(default_factory=dict)  # resources of tasks without a thread
-    passed: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
+    sent_by_dask: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
     made_at: dict[str, float] = field(default_factory=dict)  # tasks without a home, by worker
     prioritized: bool = False  # whether any ready task has had a priority of the user's
     preferred: float | None = None  # the user's priority, negated, if it is known

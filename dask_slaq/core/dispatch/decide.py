@@ -177,7 +177,7 @@ def _candidates(order: Order, turn: Turn, stage: int) -> Collection[Contender]:
     index = order.waiting
     if stage is not AT_HOME:
         return list(index.pools)
-    found: dict[Contender, Any] = dict.fromkeys(index.passed)
+    found: dict[Contender, Any] = dict.fromkeys(index.sent_by_dask)
     found.update(index.together)
     found.update(dict.fromkeys(turn.pinned))
     at = index.at
@@ -208,10 +208,10 @@ def _serve(order: Order, turn: Turn, stage: int) -> None:
                 heapq.heappush(queue, (newer, i, pool))
             continue
         if stage is AT_HOME:
-            if pool.passed:
+            if pool.sent_by_dask:
                 # Workers that go on with tasks that Dask has sent: it is their turn as well.
                 turn.leave(
-                    [a for a in pool.passed if a in turn.open and turn.open[a].has_backlog()]
+                    [a for a in pool.sent_by_dask if a in turn.open and turn.open[a].has_backlog()]
                 )
             if pool in turn.pinned:
                 _start_pinned(order, turn, pool, key)

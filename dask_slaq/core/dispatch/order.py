@@ -169,7 +169,7 @@ class Order:
         Tasks that have their home elsewhere move to free threads only.
         """
         index = self.waiting
-        if index.movable or index.scarce or index.passed or place.address in index.at:
+        if index.movable or index.scarce or index.sent_by_dask or place.address in index.at:
             return True
         # No more root tasks than Dask itself sends, but for trivial ones.
         return "" in index.at and (not self.is_saturated(place) or place.has_trivial())

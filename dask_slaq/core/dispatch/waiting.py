@@ -19,7 +19,7 @@ class Waiting:
         self.pools: dict[Contender, None] = {}  # with a ready task
         self.scarce: dict[Contender, int] = {}  # with kinds of their own: their number
         self.together: dict[Contender, None] = {}  # whose ready tasks must start together
-        self.passed: dict[Contender, None] = {}  # with tasks on workers that Dask has sent
+        self.sent_by_dask: dict[Contender, None] = {}  # with tasks on workers that Dask has sent
         self.coming: set[Contender] = set()  # whose gaps without ready tasks are short
         self.movable = 0  # filed tasks that are no root tasks and have no home
         self.at: dict[str, dict[Contender, int]] = {}  # number of filed tasks by home; "" for none
@@ -46,7 +46,7 @@ class Waiting:
 
     def forget(self, pool: Contender) -> None:
         """Forget a pool that was closed."""
-        for some in (self.pools, self.scarce, self.together, self.passed):
+        for some in (self.pools, self.scarce, self.together, self.sent_by_dask):
             some.pop(pool, None)
         self.coming.discard(pool)
 
@@ -54,7 +54,9 @@ class Waiting:
         """Raise `AssertionError` unless the index agrees with the `pools`."""
         assert self.pools.keys() == {pool for pool in pools if pool.ready}, "pools that wait"
         assert self.together.keys() == {p for p in pools if p.ready and p.gang}, "gangs"
-        assert self.passed.keys() == {pool for pool in pools if pool.passed}, "tasks sent by Dask"
+        assert self.sent_by_dask.keys() == {pool for pool in pools if pool.sent_by_dask}, (
+            "tasks sent by Dask"
+        )
         scarce = {pool: sum(not is_plain(kind) for kind in pool.kinds) for pool in pools}
         assert self.scarce == {pool: n for pool, n in scarce.items() if n}, "kinds of tasks"
         entries = [(p, e) for p in pools for e in p.ready.values() if e in p.kinds.get(e.kind, ())]

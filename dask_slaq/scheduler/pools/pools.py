@@ -193,7 +193,7 @@ class Pools:
         return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
 
     @property
-    def holding(self) -> bool:
+    def holds_or_releases(self) -> bool:
         """Whether tasks are held, or are still to be given back to Dask."""
         return self.tracker.holding or bool(self._to_release)
 
@@ -458,7 +458,7 @@ class Pools:
         found += [f"charges of {key}" for key in tracker.charged_until]
         if len(self.sent):
             found.append(f"{len(self.sent)} tasks on workers")
-        if self.holding:
+        if self.holds_or_releases:
             found.append("tasks are held, or to be given back")
         tasks = self.scheduler.tasks.values()
         found += [f"restriction of {ts.key}" for ts in tasks if self.control.has(ts)]
@@ -484,7 +484,7 @@ class Pools:
             threads = sum(sent.threads for sent in pool.running.values())
             assert math.isclose(pool.threads, threads, abs_tol=1e-6), f"threads of {name}"
             passed = sum(not sent.ours for sent in pool.running.values())
-            assert pool.passed.total() == passed, f"tasks of {name} that Dask sent"
+            assert pool.sent_by_dask.total() == passed, f"tasks of {name} that Dask sent"
             assert math.isfinite(pool.service) and math.isfinite(pool.balance), f"account of {name}"
         for who, group in self.groups.items():
             threads = sum(pool.threads - pool.lent for pool in group.pools)

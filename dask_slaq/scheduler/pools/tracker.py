@@ -304,8 +304,8 @@ class TaskTracker:
     def _wake_for(self, entry: Entry) -> None:
         """Wake for a task that has become ready, if a worker may have a slot for it."""
         if not entry.homes:
-            for pool in self._index.passed:  # it may overtake what Dask has sent there
-                self.wakeups.look_at.update(pool.passed)
+            for pool in self._index.sent_by_dask:  # it may overtake what Dask has sent there
+                self.wakeups.look_at.update(pool.sent_by_dask)
         if self.wakeups.may_be_free or (self.wakeups.look_at and not entry.homes):
             self.wakeups.soon()
             return
@@ -428,8 +428,8 @@ class TaskTracker:
         sent.pool, pool.running[ts] = pool, sent
         pool.use(sent.threads)
         if not sent.ours:
-            pool.passed[ws.address] += 1
-            pool.index_of.passed[pool] = None
+            pool.sent_by_dask[ws.address] += 1
+            pool.index_of.sent_by_dask[pool] = None
         self.sent.put(ts, ws, sent)
 
     def _leave(self, ts: TaskState) -> Sent | None:
@@ -441,11 +441,11 @@ class TaskTracker:
             del pool.running[ts]
             pool.use(-sent.threads)
             if not sent.ours:
-                pool.passed[sent.worker] -= 1
-                if not pool.passed[sent.worker]:
-                    del pool.passed[sent.worker]
-                    if not pool.passed:
-                        pool.index_of.passed.pop(pool, None)
+                pool.sent_by_dask[sent.worker] -= 1
+                if not pool.sent_by_dask[sent.worker]:
+                    del pool.sent_by_dask[sent.worker]
+                    if not pool.sent_by_dask:
+                        pool.index_of.sent_by_dask.pop(pool, None)
         return sent
 
     def _charge_ahead(self, sent: Sent) -> None:

@@ -36,7 +36,7 @@ from dask_slaq.scheduler.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
-from dask_slaq.scheduler.requests.waiting import Waiting
+from dask_slaq.scheduler.requests.waiting import WaitingRequests
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -88,7 +88,7 @@ class Messages:
 
     def __init__(self, plugin: RunningPlugin) -> None:
         self.plugin = plugin
-        self.waiting = Waiting()
+        self.waiting = WaitingRequests()
         self._dropped = Dropped()
         self._requests = {f"slaq_{name}": self._answer(name) for name in REQUESTS}
 

@@ -14,8 +14,8 @@ from dask_slaq.core.settings import check_limits, check_owner, shown
 from dask_slaq.scheduler.requests.validation import know_goal
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.no_searches import AnySearches
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
 __all__ = ["ACTIONS", "check_operator", "set_limit", "set_owner", "steer"]
 

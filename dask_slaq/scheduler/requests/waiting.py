@@ -1,14 +1,14 @@
-"""Waiting until something holds, without looking again and again."""
+"""WaitingRequests until something holds, without looking again and again."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["Waiting"]
+__all__ = ["WaitingRequests"]
 
 
-class Waiting:
+class WaitingRequests:
     """Those who wait for conditions, which are looked at whenever something may have changed."""
 
     def __init__(self) -> None:

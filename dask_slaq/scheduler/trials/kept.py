@@ -15,7 +15,7 @@ from tornado.ioloop import PeriodicCallback
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
-    from dask_slaq.scheduler.trials.searches import Search
+    from dask_slaq.scheduler.trials.running import RunningSearch
 
 __all__ = ["Kept", "KeptSearches"]
 
@@ -26,7 +26,7 @@ LOOK, GRACE = 1.0, 30.0
 class Kept:
     """Search that is kept for some `seconds` without its driver."""
 
-    def __init__(self, search: Search, owner: str, seconds: float) -> None:
+    def __init__(self, search: RunningSearch, owner: str, seconds: float) -> None:
         self.search, self.owner, self.seconds = search, owner, seconds
         self.client = search.pool.client  # the driver's
         self.wants = f"slaq-kept-{search.run}"  # client that wants the tasks meanwhile
@@ -53,7 +53,7 @@ class KeptSearches:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def begin(self, search: Search, owner: str, seconds: float) -> None:
+    def begin(self, search: RunningSearch, owner: str, seconds: float) -> None:
         """Keep a search that begins; an earlier one of its name is forgotten."""
         self.forget(search.pool.name)
         self._kept[search.pool.name] = Kept(search, owner, seconds)
@@ -64,18 +64,18 @@ class KeptSearches:
         kept = self._kept.get(name)
         return kept if kept is not None and kept.owner == owner else None
 
-    def of(self, search: Search) -> Kept | None:
+    def of(self, search: RunningSearch) -> Kept | None:
         """Return what is kept of a running search, or None."""
         kept = self._kept.get(search.pool.name)
         return kept if kept is not None and kept.search is search else None
 
-    def end(self, search: Search) -> None:
+    def end(self, search: RunningSearch) -> None:
         """Remember the tasks of a search that ends."""
         if (kept := self.of(search)) is not None:
             self._add_wanted(kept)
             kept.over = True
 
-    def hand_over(self, kept: Kept, search: Search) -> None:
+    def hand_over(self, kept: Kept, search: RunningSearch) -> None:
         """Let the client of a search, the same or a new one of its name, have what is kept."""
         self._add_wanted(kept)
         kept.search, kept.client, kept.taken = search, search.pool.client, monotonic()

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dask.utils import key_split
 from distributed.core import Status
@@ -32,24 +32,20 @@ from dask_slaq.core.trials import (
     MANY,
     MOVING,
     TARGET,
-    Account,
     EndedSearches,
     Events,
     Footprint,
-    MoveSpeed,
     Places,
     Room,
     SearchSettings,
-    Trial,
     Trials,
-    Turns,
-    Unreported,
     admitted,
     decide,
 )
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
+from dask_slaq.scheduler.trials.running import Claims, RunningSearch
 from dask_slaq.scheduler.trials.silence import SilentTrials
 from dask_slaq.scheduler.trials.states import States, remove_files
 
@@ -68,15 +64,11 @@ BEAT = 0.5
 REPEAT = 0.4
 #: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
-#: Reports in which a model whose length is unknown is taken to grow.
-STEPS = 100
 #: Models per thread that must have room beside those that wait on a worker. With less, those that
 #: may leave it do; one more begins before they have left.
 LEAST = 2
 #: What Dask tells of a client just before it drops what the client wants.
 LEAVES = "remove-client"
-#: Seconds in which a worker is expected to tell that a model has gone on.
-IN_FLIGHT = 0.25
 #: Part of a worker's memory above which the state of a model is large.
 LARGE = 0.02
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
@@ -91,150 +83,6 @@ FEW = 3
 FOLLOWED = 50
 #: Number of interrupted searches that are remembered.
 INTERRUPTED = 20
-
-
-class Search:
-    """Search that runs, whose block has the identifier `run`."""
-
-    def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
-        self.pool, self.run = pool, run
-        self.runs = [run]  # with those of its earlier blocks, which tasks on workers still name
-        self.inherited: set[Any] = set()  # keys of the models of these
-        self.trials = Trials(settings, lambda: time())
-        self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
-        self.account = Account()
-        self.model, self.speed = Footprint(), MoveSpeed()
-        self.deadly = 0  # largest memory limit of a worker that died of its memory
-        self.outcome: str | None = None  # how its block was left; None while it is open
-        self.cut_off: set[Any] = set()  # trials that left their worker before they ended
-        self.bound: int | None = None
-        self.seen: tuple[int | None, int, int] = (None, 0, 0)  # by which it was computed
-        self.trained_on: set[Any] = set()  # keys of trials that go on in another task
-        # Models submitted in its block that are computed for others, and the block in which they
-        # were submitted first, empty if that was of no search; and those of which nothing is known,
-        # as they ended before.
-        self.elsewhere: dict[Any, str] = {}
-        self.unknown: dict[Any, str] = {}
-        self.turns: dict[str, Turns] = {}  # of the last choice, by worker
-        self.left: set[Any] = set()  # trials that gave up their thread themselves, and take no turn
-        # Trials that were to go on by the choice before, and when that should have been told.
-        self.revoked: dict[str, tuple[int, float]] = {}
-        self.marked = 0  # number of the last mark of its client
-        self.unreported = Unreported()
-        self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
-        self.before = ""  # last block of its name
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether any of its models is not done."""
-        return bool(self.pool.unfinished or self.jobs or self.elsewhere)
-
-    @property
-    def training(self) -> int:
-        """Number of its trials that train, and are not silent."""
-        return len(self.trials) - self.trials.waiting - self.silent
-
-    @property
-    def silent(self) -> int:
-        """Number of its trials that are silent."""
-        return sum(trial.silent for trial in self.trials.alive.values())
-
-    def begun_at(self) -> dict[str, list[TaskState]]:
-        """Return its tasks on each worker that have not reported. Work stealing moves some."""
-        found: dict[str, list[TaskState]] = {}
-        for ts in self.begun.values():
-            if ts.processing_on is not None and not self.is_guest(ts.key):
-                found.setdefault(ts.processing_on.address, []).append(ts)
-        return found
-
-    def is_guest(self, key: Any) -> bool:
-        """Return whether a task that has not reported on its worker goes on there from a state."""
-        trial = self.trials.alive.get(key)
-        return trial is not None and trial.away
-
-    def guests_at(self) -> Counter[str]:
-        """Return the number of such tasks on each worker."""
-        some = (ts for ts in self.begun.values() if ts.processing_on and self.is_guest(ts.key))
-        return Counter(ts.processing_on.address for ts in some if ts.processing_on is not None)
-
-    def takes_new(self, ws: WorkerState) -> bool:
-        """Return whether a worker may begin any of its held tasks: resources may be used up."""
-        group, kinds = self.pool.group, self.pool.kinds
-        return not kinds or any(
-            kind.suits(ws) and (group is None or group.supplies(kind.resources or ()))
-            for kind in kinds
-        )
-
-    @property
-    def steps(self) -> int:
-        """Expected number of reports of a model."""
-        return self.trials.settings.steps or self.trials.longest or STEPS
-
-    def growth_to_come(self) -> dict[str, float]:
-        """Return the bytes by which its models that have reported still grow, by worker."""
-        found: dict[str, float] = {}
-        if self.model.per_step:
-            for trial in self.trials.alive.values():
-                steps = max(self.steps - trial.reports, 1)
-                found[trial.worker] = found.get(trial.worker, 0.0) + self.model.per_step * steps
-        return found
-
-    def promised(self) -> dict[str, int]:
-        """Return how many of its trials are to go on by the last choice, and wait still, by worker.
-
-        One goes on as soon as another one of its worker waits or ends, and tells so after that.
-        """
-        now = monotonic()
-        self.revoked = {w: (n, until) for w, (n, until) in self.revoked.items() if until > now}
-        found = {worker: n for worker, (n, _) in self.revoked.items()}
-        for worker, turns in self.turns.items():
-            alive = self.trials.alive
-            some = [alive[key] for key in turns.order if key in alive and key not in self.left]
-            some = [t for t in some if t.worker == worker and not (t.away or t.silent)]
-            due = min(turns.width, len(some)) - sum(not trial.waits for trial in some)
-            if due > found.get(worker, 0):
-                found[worker] = due
-        return found
-
-    def give_turns(self, turns: dict[str, Turns]) -> None:
-        """Keep the turns of a choice. One that is no longer to go on may have done so by now."""
-        before, self.turns = self.promised(), turns
-        until = monotonic() + IN_FLIGHT
-        after = self.promised()
-        self.revoked |= {w: (n, until) for w, n in before.items() if n > after.get(w, 0)}
-        self.promise()
-
-    def promise(self) -> None:
-        """Keep threads of its owner's limit for the trials that are to go on."""
-        group = self.pool.group
-        limited = group is not None and group.most < math.inf
-        self.pool.promised = sum(self.promised().values()) if limited else 0
-
-    def describe(self, ready: int) -> str:
-        """Return in words what its trials do; `ready` more have not begun."""
-        counts = (
-            (
-                self.training + sum(not self.is_guest(key) for key in self.begun),
-                "trains",
-                "train",
-            ),
-            (self.trials.staying, "waits in its report", "wait in their report"),
-            (self.trials.waiting - self.trials.staying, "has left its worker", "have left theirs"),
-            (self.silent, "is silent", "are silent"),
-            (ready, "has not begun", "have not begun"),
-        )
-        parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
-        ends = Counter(trial.outcome for trial in self.trials.ended)
-        others = [f"{ends[how]} {how}" for how in ("pruned", "failed", "stopped") if ends[how]]
-        return ", ".join([f"search: {ends['done']} done", *others, *parts])
-
-
-class Claims(NamedTuple):
-    """What a search still takes: tasks that have not reported, and bytes to come, by worker."""
-
-    search: Search
-    begun: dict[str, list[TaskState]]
-    growth: dict[str, float]
 
 
 class Searches:
@@ -267,8 +115,8 @@ class Searches:
         self._report, self._stopping, self._stop = report, stopping, stop
         self._end_job = end_job
         self._is_active, self._fail = is_active, fail
-        self.running: dict[str, Search] = {}
-        self._with_job: dict[str, Search] = {}  # searches whose models are jobs, by these
+        self.running: dict[str, RunningSearch] = {}
+        self._with_job: dict[str, RunningSearch] = {}  # searches whose models are jobs, by these
         self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
         self.ended = EndedSearches()
         self._let_move, self._tell_client = let_move, tell_client
@@ -277,7 +125,7 @@ class Searches:
         self.states = States(
             scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
         )
-        self._to_send: list[tuple[Search, Any, str]] = []  # models that go on, and where
+        self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where
         self._beat = PeriodicCallback(self._decide_if_active, BEAT * 1000)
         self._soon = Soon(self._decide_if_active, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
         self._decided = 0.0
@@ -321,7 +169,7 @@ class Searches:
         of its name that an exception left, its models are known; so are those of a search that has
         ended and was `kept`.
         """
-        search = self.running[name] = Search(self._pools[name], run, settings)
+        search = self.running[name] = RunningSearch(self._pools[name], run, settings)
         if kept is not None:
             ended = kept.search
             self._interrupted[search.pool.client, name] = ended.trials, ended.runs
@@ -354,12 +202,12 @@ class Searches:
             elif (state := self._scheduler.tasks[key].state) != "processing":
                 trials.end(key, _OUTCOMES.get(state, ""))
 
-    def around(self, name: str | None, owner: str) -> Search | None:
+    def around(self, name: str | None, owner: str) -> RunningSearch | None:
         """Return the search of an `owner` in whose block, that of `name`, a job is opened."""
         search = None if name is None else self.running.get(name)
         return search if search is not None and search.pool.owner == owner else None
 
-    def begin_job(self, name: str, search: Search, params: Mapping[str, Any]) -> None:
+    def begin_job(self, name: str, search: RunningSearch, params: Mapping[str, Any]) -> None:
         """Follow a job that is a model of a search: one that computes with many tasks."""
         self._with_job[name] = search
         search.jobs[name] = trial = search.trials.at(name, "")
@@ -455,7 +303,7 @@ class Searches:
                     ended.append(key)
         self._take_over(search, ended)
 
-    def _block_of(self, client: str) -> Search | None:
+    def _block_of(self, client: str) -> RunningSearch | None:
         """Return the search of a client in whose block its last graph was submitted, if any was."""
         latest = next(reversed(self._scheduler.computations), None)
         about = {} if latest is None else latest.annotations
@@ -463,7 +311,9 @@ class Searches:
         some = (search for search in self.running.values() if search.outcome is None)
         return next((s for s in some if (s.run, s.pool.name, s.pool.client) == block), None)
 
-    def _rows_of(self, search: Search, keys: Collection[Any]) -> dict[Any, list[dict[str, Any]]]:
+    def _rows_of(
+        self, search: RunningSearch, keys: Collection[Any]
+    ) -> dict[Any, list[dict[str, Any]]]:
         """Return rows of models that train elsewhere, with curves, as far as they are known."""
         found: dict[Any, list[dict[str, Any]]] = {}
         if not (some := set(keys)):
@@ -481,7 +331,7 @@ class Searches:
             found = {**mine, **found} if run == search.before else {**found, **mine}
         return found
 
-    def _take_over(self, search: Search, keys: Collection[Any]) -> None:
+    def _take_over(self, search: RunningSearch, keys: Collection[Any]) -> None:
         """Know models that were trained elsewhere, and have ended."""
         rows = self._rows_of(search, keys)
         for key in keys:
@@ -493,7 +343,7 @@ class Searches:
             if key not in rows:
                 search.unknown[key] = run
 
-    def _ended_elsewhere(self, search: Search, key: Any) -> None:
+    def _ended_elsewhere(self, search: RunningSearch, key: Any) -> None:
         """Follow the end of a model that others have trained."""
         try:
             ts, name = self._scheduler.tasks.get(key), search.pool.name
@@ -540,7 +390,7 @@ class Searches:
         if search is None or outcome == "failed" or not search.goes_on:
             self._end_job(name, outcome)
 
-    def _warn_of_unknown(self, name: str, search: Search) -> None:
+    def _warn_of_unknown(self, name: str, search: RunningSearch) -> None:
         """Tell the client that no task was submitted, or of which ones nothing can be known."""
         models = {_name_of(trial.key) for trial in search.trials}
         is_empty = not (search.pool.tasks or search.pool.ended or models)
@@ -621,7 +471,7 @@ class Searches:
         self._interrupted.clear()
         self.kept.forget_all()
 
-    def _leave_to_dask(self, search: Search) -> None:
+    def _leave_to_dask(self, search: RunningSearch) -> None:
         """Count its trials as Dask does: for good as seceded, once they have seceded.
 
         Otherwise tasks that they submit and wait for might find no worker.
@@ -636,13 +486,13 @@ class Searches:
         if not self.running:
             self._let_move(False)
 
-    def _release(self, search: Search) -> None:
+    def _release(self, search: RunningSearch) -> None:
         """Leave models that have left their worker to Dask, soon: this may be in a transition."""
         some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
         if some:
             asyncio.get_running_loop().call_soon(self._tracker.leave_to_dask, some)
 
-    def _follow(self, search: Search, followed: bool) -> None:
+    def _follow(self, search: RunningSearch, followed: bool) -> None:
         """Keep what happens in a search for its client, if that follows it."""
         events = Events() if followed else None
         search.trials.follow(events)
@@ -734,7 +584,7 @@ class Searches:
         settings = settings if search is None else search.trials.settings
         return self.trials(run, curves=curves), settings
 
-    def check(self, name: str, settings: Mapping[str, Any]) -> Search:
+    def check(self, name: str, settings: Mapping[str, Any]) -> RunningSearch:
         """Return a search that may change these settings. Raises `InvalidSetting`."""
         search = self.running.get(name)
         if search is None:
@@ -918,7 +768,7 @@ class Searches:
         if pool is not None and pool.reports and pool.name not in self.running:
             self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=_name_of(key))
 
-    def _warn_of_silence(self, name: str, search: Search, least: int) -> None:
+    def _warn_of_silence(self, name: str, search: RunningSearch, least: int) -> None:
         """Tell the client which tasks ended without any report, if `least` of a name have."""
         tasks: Mapping[Any, TaskState] = self._scheduler.tasks
         for kind, n in search.unreported.of(least, lambda key: _is_input(tasks.get(key))):
@@ -995,13 +845,13 @@ class Searches:
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
         self._soon.ask()
 
-    def _drop_inherited(self, search: Search, key: Any) -> None:
+    def _drop_inherited(self, search: RunningSearch, key: Any) -> None:
         """Drop a trial of the earlier block that the new one does not want."""
         if key in search.inherited and not self._is_wanted(key):
             search.inherited.discard(key)
             search.trials.drop(key)
 
-    def _leaves(self, search: Search, key: Any) -> bool:
+    def _leaves(self, search: RunningSearch, key: Any) -> bool:
         """Hold a model that is on no worker any more. Returns whether it goes on from a state."""
         if not search.trials.leave(key):
             return False
@@ -1019,7 +869,7 @@ class Searches:
         ts = self._scheduler.tasks.get(key)
         return ts is not None and bool(ts.who_wants)
 
-    def _end_if_over(self, search: Search) -> None:
+    def _end_if_over(self, search: RunningSearch) -> None:
         name = search.pool.name
         if self.running.get(name) is search and not search.goes_on:
             self._end_job(name, search.outcome)
@@ -1106,7 +956,7 @@ class Searches:
         self._decided = now
         return turns
 
-    def _free(self, search: Search) -> list[Any]:
+    def _free(self, search: RunningSearch) -> list[Any]:
         """Mark trials of which others want the result, and return their keys.
 
         They neither wait nor are given up: under plain Dask, others would have the result. A search
@@ -1137,7 +987,7 @@ class Searches:
                 return True
         return any(pool.client != client for pool in self._tracker.waiting_for(ts))
 
-    def _allowed(self, search: Search) -> dict[Any, list[str]]:
+    def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
         tasks, allowed = self._scheduler.tasks, {}
         for key in search.trials.alive:
@@ -1192,7 +1042,7 @@ class Searches:
                 since = now
             self._told[worker] = some, since
 
-    def _bound(self, name: str, search: Search) -> None:
+    def _bound(self, name: str, search: RunningSearch) -> None:
         """Set the number of steps that a search will make, if its trials have a bound."""
         steps = search.trials.settings.steps
         models = len(search.pool.tasks) - len(search.pool.inner)
@@ -1207,14 +1057,14 @@ class Searches:
             search.bound = bound
             self._engine.set_max_iter(name, bound)
 
-    def _unstarted(self, search: Search) -> int:
+    def _unstarted(self, search: RunningSearch) -> int:
         """Return the number of ready tasks of a search that are on no worker."""
         if self._tracker.holding:
             return len(search.pool.ready.keys() - search.pool.inner)
         tasks = search.pool.tasks - search.pool.inner
         return sum(ts in tasks for ts in self._scheduler.queued)
 
-    def _rooms(self, search: Search, wanted: bool, seconds: float) -> dict[str, Room]:
+    def _rooms(self, search: RunningSearch, wanted: bool, seconds: float) -> dict[str, Room]:
         """Return the room for a search on every worker on which it has tasks.
 
         Its account is charged for the `seconds` since the last choice.
@@ -1271,21 +1121,21 @@ class Searches:
         before, beside = self._bare.setdefault(ws.address, (ws.memory.process, math.inf))
         return beside if beside < math.inf else before
 
-    def _learn_bare(self, search: Search, ws: WorkerState, memory: float) -> None:
+    def _learn_bare(self, search: RunningSearch, ws: WorkerState, memory: float) -> None:
         """Learn how much of the memory of a worker its models do not take."""
         alive = search.trials.alive.values()
         held = sum(t.nbytes for t in alive if t.worker == ws.address and not t.away)
         before, beside = self._bare.get(ws.address, (0.0, math.inf))
         self._bare[ws.address] = before, min(beside, max(memory - held, before))
 
-    def _fits(self, search: Search, ws: WorkerState) -> bool:
+    def _fits(self, search: RunningSearch, ws: WorkerState) -> bool:
         """Return whether a worker has the memory for models that come and go, with their states."""
         largest = max((t.nbytes for t in search.trials.alive.values()), default=0)
         limit, bare = ws.memory_limit, self._bare_memory(ws)
         copies = ws.nthreads + 1  # one is read or written
         return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
 
-    def _memory_room(self, search: Search, ws: WorkerState) -> tuple[bool, int]:
+    def _memory_room(self, search: RunningSearch, ws: WorkerState) -> tuple[bool, int]:
         """Return whether a worker is above its target, and how many models may begin there.
 
         More may always begin in threads that are free, as under plain Dask.
@@ -1314,7 +1164,7 @@ class Searches:
 
     def _limit(
         self,
-        search: Search,
+        search: RunningSearch,
         rooms: dict[str, Room],
         waits: Counter[str],
         wanted: bool,
@@ -1349,7 +1199,7 @@ class Searches:
                 rooms[address].threads += more
                 total += more
 
-    def _take_turns(self, search: Search, rooms: dict[str, Room]) -> None:
+    def _take_turns(self, search: RunningSearch, rooms: dict[str, Room]) -> None:
         """Let no trial begin until another one has stopped on whose worker threads are given up.
 
         That one trains on until its next report, and the limit of its owner holds meanwhile.
@@ -1393,12 +1243,12 @@ class Searches:
                 self._planned[name] += more
                 free -= more
 
-    def _most(self, search: Search) -> int:
+    def _most(self, search: RunningSearch) -> int:
         """Return the maximum number of threads of a search, by its cap and its owner's limit."""
         most = max(int(min(search.pool.most, 10**9)), 1)
         return int(min(most, self._within_limit(search)))
 
-    def _within_limit(self, search: Search) -> float:
+    def _within_limit(self, search: RunningSearch) -> float:
         """Return the number of threads that the limits of its owner leave to a search."""
         pool, most = search.pool, math.inf
         mine = sum(ts in pool.inner for ts in pool.running) if pool.inner else 0.0

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast import Status
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
 __all__ = ["CurveToCome", "curves_to_come", "ends_of", "in_words"]
 

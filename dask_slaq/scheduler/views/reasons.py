@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.core.dispatch import Group
-    from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.pools import Limits, Pool, Pools
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
 __all__ = ["explain", "positions", "reason"]
 

@@ -14,7 +14,7 @@ from dask_slaq.scheduler.job_values import etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.views.forecasts import ends_of
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
 
 def status_of_jobs(

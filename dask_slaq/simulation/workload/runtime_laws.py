@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.simulation.workload.jobs import SimulatedJob
+from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

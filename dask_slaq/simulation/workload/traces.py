@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_slaq.simulation.workload.jobs import SimulatedJob
 from dask_slaq.simulation.workload.jsonl import field, numbers, records
+from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 if TYPE_CHECKING:
     from dask_slaq.simulation.settings import Settings

@@ -71,7 +71,7 @@ async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, plug
     await until(lambda: len(held(s)) == 10)
     plain = c.map(inc, range(20))  # others are not held, and use the threads that are free
     assert await c.gather(plain) == list(range(1, 21))
-    assert not plugin.pools.holding
+    assert not plugin.pools.holds_or_releases
     assert (await slaq.status(c))["limits"] == {
         "database": {"most": 2, "running": 2, "waiting": 8},
         "licence": {"most": 1, "running": 1, "waiting": 2},

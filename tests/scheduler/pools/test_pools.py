@@ -63,7 +63,7 @@ async def test_one_job_alone_is_not_held(c, s, plugin, a, b):
     async with jobs(c, "a"):
         futures = c.map(wait_for, ["go"] * 8, pure=False)
         await until(lambda: len(s.tasks) == 8 and any(ws.processing for ws in s.workers.values()))
-        assert not plugin.pools.holding
+        assert not plugin.pools.holds_or_releases
         assert not restricted_by_us(s, plugin)
         await Event("go").set()
         await c.gather(futures)
@@ -102,7 +102,7 @@ def test_a_job_left_alone_is_held_for_as_long_as_it_was_contended(contended, alo
             with tasks_of("a"):
                 futures = client.map(work, [alone] * 8, pure=False)
             await asyncio.sleep(alone)
-            holding = bool(plugin.pools.holding)
+            holding = bool(plugin.pools.holds_or_releases)
             await client.gather(futures)
         return holding
 

@@ -119,7 +119,7 @@ async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, n
         other = Other(s, name, wraps)
         assert all(plugin.pools.tracker.is_held(ts) for ts in s.unrunnable)
     for _ in range(2):  # with the other one there, and after it is gone
-        await until(lambda: not plugin.pools.holding)
+        await until(lambda: not plugin.pools.holds_or_releases)
         await Event("go").set()
         assert await c.gather(futures) == list(range(8))
         assert await c.gather(c.map(inc, range(6), pure=False)) == list(range(1, 7))

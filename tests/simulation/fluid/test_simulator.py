@@ -12,7 +12,7 @@ from dask_slaq.core.policies import POLICIES
 from dask_slaq.simulation.fluid.cluster import workers
 from dask_slaq.simulation.fluid.dispatch import DISPATCH
 from dask_slaq.simulation.workload.curves import make_curves
-from dask_slaq.simulation.workload.jobs import make_jobs, time_shared, work_to
+from dask_slaq.simulation.workload.simulated_jobs import make_jobs, time_shared, work_to
 
 
 def ends(found):

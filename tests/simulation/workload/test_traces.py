@@ -16,7 +16,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.simulation import Settings, TraceError
 from dask_slaq.simulation.study import job_lists
 from dask_slaq.simulation.workload.curves import make_curves
-from dask_slaq.simulation.workload.jobs import offered_load
+from dask_slaq.simulation.workload.simulated_jobs import offered_load
 from dask_slaq.simulation.workload.traces import read_trace
 
 ONE = {

@@ -7,7 +7,7 @@ import pytest
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.simulation.workload.curves import Curve, make_curves
-from dask_slaq.simulation.workload.jobs import (
+from dask_slaq.simulation.workload.simulated_jobs import (
     calibrate,
     make_jobs,
     offered_load,

@@ -1,0 +1,175 @@
+"""A search that runs on a scheduler: its models, and the turns that its workers were last given."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dask_slaq.core.trials import (
+    Account,
+    Footprint,
+    MoveSpeed,
+    SearchSettings,
+    Trial,
+    Trials,
+    Turns,
+    Unreported,
+)
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState, WorkerState
+
+    from dask_slaq.scheduler.pools import Pool
+
+__all__ = ["Claims", "RunningSearch"]
+
+#: Reports in which a model whose length is unknown is taken to grow.
+STEPS = 100
+#: Seconds in which a worker is expected to tell that a model has gone on.
+IN_FLIGHT = 0.25
+
+
+class RunningSearch:
+    """Search that runs, whose block has the identifier `run`."""
+
+    def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
+        self.pool, self.run = pool, run
+        self.runs = [run]  # with those of its earlier blocks, which tasks on workers still name
+        self.inherited: set[Any] = set()  # keys of the models of these
+        self.trials = Trials(settings, lambda: time())
+        self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
+        self.account = Account()
+        self.model, self.speed = Footprint(), MoveSpeed()
+        self.deadly = 0  # largest memory limit of a worker that died of its memory
+        self.outcome: str | None = None  # how its block was left; None while it is open
+        self.cut_off: set[Any] = set()  # trials that left their worker before they ended
+        self.bound: int | None = None
+        self.seen: tuple[int | None, int, int] = (None, 0, 0)  # by which it was computed
+        self.trained_on: set[Any] = set()  # keys of trials that go on in another task
+        # Models submitted in its block that are computed for others, and the block in which they
+        # were submitted first, empty if that was of no search; and those of which nothing is known,
+        # as they ended before.
+        self.elsewhere: dict[Any, str] = {}
+        self.unknown: dict[Any, str] = {}
+        self.turns: dict[str, Turns] = {}  # of the last choice, by worker
+        self.left: set[Any] = set()  # trials that gave up their thread themselves, and take no turn
+        # Trials that were to go on by the choice before, and when that should have been told.
+        self.revoked: dict[str, tuple[int, float]] = {}
+        self.marked = 0  # number of the last mark of its client
+        self.unreported = Unreported()
+        self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
+        self.before = ""  # last block of its name
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether any of its models is not done."""
+        return bool(self.pool.unfinished or self.jobs or self.elsewhere)
+
+    @property
+    def training(self) -> int:
+        """Number of its trials that train, and are not silent."""
+        return len(self.trials) - self.trials.waiting - self.silent
+
+    @property
+    def silent(self) -> int:
+        """Number of its trials that are silent."""
+        return sum(trial.silent for trial in self.trials.alive.values())
+
+    def begun_at(self) -> dict[str, list[TaskState]]:
+        """Return its tasks on each worker that have not reported. Work stealing moves some."""
+        found: dict[str, list[TaskState]] = {}
+        for ts in self.begun.values():
+            if ts.processing_on is not None and not self.is_guest(ts.key):
+                found.setdefault(ts.processing_on.address, []).append(ts)
+        return found
+
+    def is_guest(self, key: Any) -> bool:
+        """Return whether a task that has not reported on its worker goes on there from a state."""
+        trial = self.trials.alive.get(key)
+        return trial is not None and trial.away
+
+    def guests_at(self) -> Counter[str]:
+        """Return the number of such tasks on each worker."""
+        some = (ts for ts in self.begun.values() if ts.processing_on and self.is_guest(ts.key))
+        return Counter(ts.processing_on.address for ts in some if ts.processing_on is not None)
+
+    def takes_new(self, ws: WorkerState) -> bool:
+        """Return whether a worker may begin any of its held tasks: resources may be used up."""
+        group, kinds = self.pool.group, self.pool.kinds
+        return not kinds or any(
+            kind.suits(ws) and (group is None or group.supplies(kind.resources or ()))
+            for kind in kinds
+        )
+
+    @property
+    def steps(self) -> int:
+        """Expected number of reports of a model."""
+        return self.trials.settings.steps or self.trials.longest or STEPS
+
+    def growth_to_come(self) -> dict[str, float]:
+        """Return the bytes by which its models that have reported still grow, by worker."""
+        found: dict[str, float] = {}
+        if self.model.per_step:
+            for trial in self.trials.alive.values():
+                steps = max(self.steps - trial.reports, 1)
+                found[trial.worker] = found.get(trial.worker, 0.0) + self.model.per_step * steps
+        return found
+
+    def promised(self) -> dict[str, int]:
+        """Return how many of its trials are to go on by the last choice, and wait still, by worker.
+
+        One goes on as soon as another one of its worker waits or ends, and tells so after that.
+        """
+        now = monotonic()
+        self.revoked = {w: (n, until) for w, (n, until) in self.revoked.items() if until > now}
+        found = {worker: n for worker, (n, _) in self.revoked.items()}
+        for worker, turns in self.turns.items():
+            alive = self.trials.alive
+            some = [alive[key] for key in turns.order if key in alive and key not in self.left]
+            some = [t for t in some if t.worker == worker and not (t.away or t.silent)]
+            due = min(turns.width, len(some)) - sum(not trial.waits for trial in some)
+            if due > found.get(worker, 0):
+                found[worker] = due
+        return found
+
+    def give_turns(self, turns: dict[str, Turns]) -> None:
+        """Keep the turns of a choice. One that is no longer to go on may have done so by now."""
+        before, self.turns = self.promised(), turns
+        until = monotonic() + IN_FLIGHT
+        after = self.promised()
+        self.revoked |= {w: (n, until) for w, n in before.items() if n > after.get(w, 0)}
+        self.promise()
+
+    def promise(self) -> None:
+        """Keep threads of its owner's limit for the trials that are to go on."""
+        group = self.pool.group
+        limited = group is not None and group.most < math.inf
+        self.pool.promised = sum(self.promised().values()) if limited else 0
+
+    def describe(self, ready: int) -> str:
+        """Return in words what its trials do; `ready` more have not begun."""
+        counts = (
+            (
+                self.training + sum(not self.is_guest(key) for key in self.begun),
+                "trains",
+                "train",
+            ),
+            (self.trials.staying, "waits in its report", "wait in their report"),
+            (self.trials.waiting - self.trials.staying, "has left its worker", "have left theirs"),
+            (self.silent, "is silent", "are silent"),
+            (ready, "has not begun", "have not begun"),
+        )
+        parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
+        ends = Counter(trial.outcome for trial in self.trials.ended)
+        others = [f"{ends[how]} {how}" for how in ("pruned", "failed", "stopped") if ends[how]]
+        return ", ".join([f"search: {ends['done']} done", *others, *parts])
+
+
+class Claims(NamedTuple):
+    """What a search still takes: tasks that have not reported, and bytes to come, by worker."""
+
+    search: RunningSearch
+    begun: dict[str, list[TaskState]]
+    growth: dict[str, float]
