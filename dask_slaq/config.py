@@ -128,7 +128,16 @@ def _scaling(value: Any) -> ScalingTerms:
     times = ("stay", "start-up", "start_up")
     if isinstance(value, Mapping):
         value = {k: parse_timedelta(v) if k in times else v for k, v in value.items()}
+        if value.get("rule") is not None:
+            value["rule"] = _added("scaling")(value["rule"])
     return check_scaling(value)
+
+
+def _goals(value: Any) -> dict[str, str]:
+    for name in dict(value):
+        if not (isinstance(name, str) and name) or name in ("best", "all"):
+            raise ValueError
+    return {name: _added("goal")(path) for name, path in value.items()}
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -199,7 +208,12 @@ class Settings:
     keep_workers: float = _setting(_time(0, _HOUR), "a time from 0 to 1 hour, such as 5m")
     scaling: ScalingTerms | None = _setting(
         _or_null(_scaling),
-        "a mapping of price, minimum, maximum, stay and start-up, or null",
+        "a mapping of price, minimum, maximum, stay, start-up and rule, or null",
+        of_machine=True,
+    )
+    goals: dict[str, str] = _setting(
+        _or_null(_goals, dict),
+        "a mapping of name to the class path of a goal of searches, or null",
         of_machine=True,
     )
     instrument: bool = _setting(_flag, _FLAG)

@@ -26,6 +26,7 @@ from dask_slaq.core.search_goals import GOALS, Goal, GuardedGoal, add_goal
 if TYPE_CHECKING:
     from dask_slaq.core.forecast import Predictor
     from dask_slaq.core.memory import PastRuns
+    from dask_slaq.core.scaling import ScalingRule
 
 __all__ = [
     "GROUPS",
@@ -38,6 +39,7 @@ __all__ = [
     "load",
     "policy_of",
     "predictor_of",
+    "scaling_rule_of",
 ]
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ GROUPS = {
     "policy": "dask_slaq.policies",
     "predictor": "dask_slaq.predictors",
     "goal": "dask_slaq.goals",
+    "scaling": "dask_slaq.scaling_rules",
     "sink": "dask_slaq.sinks",
     "owner": "dask_slaq.owners",
 }
@@ -118,23 +121,43 @@ def add_policies(names: Iterable[str] = ()) -> None:
         add_policy(name, partial(policy_of, name))
 
 
-def add_goals() -> None:
-    """Let searches have the goals that installed packages add."""
-    for name in added_names("goal"):
-        if name not in GOALS:
-            add_goal(name, partial(_goal_of, name))
+def add_goals(paths: Mapping[str, str] | None = None) -> None:
+    """Let searches have the goals that installed packages add, or those of `paths` by name.
+
+    Raises `InvalidSetting` for a name of ours.
+    """
+    for name in added_names("goal") if paths is None else paths:
+        if paths is not None or name not in GOALS:
+            add_goal(name, partial(_goal_of, name if paths is None else paths[name]))
 
 
-def _goal_of(name: str) -> Goal | None:
-    """Return a new goal by its entry point. One that is broken is told, and is none."""
+def _goal_of(text: str) -> Goal | None:
+    """Return a new goal by its name or class path. One that is broken is told, and is none."""
+    made = _made("goal", text, "models", "goal of a search", "best")
+    return None if made is None else GuardedGoal(made, partial(_tell_broken, "goals", text, "best"))
+
+
+def scaling_rule_of(text: str) -> ScalingRule | None:
+    """Return a new rule of scaling by its name or class path. One that is broken is told."""
+    from dask_slaq.core.scaling import GuardedRule
+
+    setting, instead = "scaling.rule", "the default"
+    made = _made("scaling", text, "a Worth", f"slaq.{setting}", instead)
+    return (
+        None if made is None else GuardedRule(made, partial(_tell_broken, setting, text, instead))
+    )
+
+
+def _made(kind: str, text: str, what: str, setting: str, instead: str) -> Any:
+    """Return what can be called with `what`; None if it is broken, which is told."""
     try:
-        made = load("goal", name)
+        made = load(kind, text)
         if not callable(made):
-            raise InvalidSetting(f"{name} is no goal: it cannot be called with models")
+            raise InvalidSetting(f"{text} cannot be used: it cannot be called with {what}")
     except InvalidSetting as error:
-        logger.error("goal of a search: %s; best is used instead", error)
+        logger.error("%s: %s; %s is used instead", setting, error, instead)
         return None
-    return GuardedGoal(made, partial(_tell_broken, "goals", name, "best"))
+    return made
 
 
 def check_policy_name(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Check-lists for policies, predictors and goals, which those of this package pass and yours must.
+"""Check-lists for policies, predictors, goals and rules of scaling: ours pass them, yours must.
 
 Each raises AssertionError with the rule that is broken and the seed that shows it.
 """
@@ -21,6 +21,7 @@ from dask_slaq.core.policies import (
     traits_of,
     with_efficiency_cap,
 )
+from dask_slaq.core.scaling import Demand, GuardedRule, ScalingRule, Worth
 from dask_slaq.core.search_goals import Goal, GuardedGoal, Model
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "check_goal",
     "check_policy",
     "check_predictor",
+    "check_scaling_rule",
     "draw_snapshot",
 ]
 
@@ -257,6 +259,41 @@ def check_goal(make: Callable[[], Goal], examples: int = 50, seed: int = 0) -> N
             found = told(models), again(models)
             assert not broken, f"models after {reports} reports (seed {number}): {broken[0]}"
             assert found[0] == found[1], f"two goals that were told the same differ (seed {number})"
+
+
+def check_scaling_rule(make: Callable[[], ScalingRule], examples: int = 50, seed: int = 0) -> None:
+    """Check that a rule of scaling chooses a number of workers for whatever jobs need.
+
+    Parameters
+    ----------
+    make : callable
+        Returns a new rule: its class, if that needs no arguments.
+    examples : int
+        Number of drawn clusters.
+    seed : int
+        Seed of the first one.
+
+    Raises
+    ------
+    AssertionError
+        A rule is broken.
+    """
+    for number in range(seed, seed + examples):
+        rng = np.random.default_rng(number)
+        broken: list[str] = []
+        asked, again = (GuardedRule(make(), broken.append) for _ in range(2))
+        for _ in range(4):  # it may remember what it was asked before
+            here, worth = int(rng.integers(0, 9)), _drawn_worth(rng)
+            found = asked(worth, here), again(worth, here)
+            assert not broken, f"a cluster (seed {number}): {broken[0]}"
+            assert found[0] == found[1], f"two rules that were asked the same differ ({number})"
+
+
+def _drawn_worth(rng: np.random.Generator) -> Worth:
+    jobs, workers = int(rng.integers(0, 6)), int(rng.integers(1, 20))
+    needs = rng.uniform(0, 1, (4, jobs)) * np.array([[1e4], [20.0], [3.0], [5.0]])
+    starts = np.sort(rng.choice([0.0, 0.0, 30.0], workers))
+    return Worth(Demand(*needs).waiting(), starts, starts + 60.0, 2.0, rng.uniform(1e-5, 1e-2))
 
 
 def _drawn_losses(rng: np.random.Generator) -> Any:

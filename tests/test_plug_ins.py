@@ -1,4 +1,4 @@
-"""What packages outside of this one add: policies, predictors, goals, sinks and owners."""
+"""What packages outside of this one add: policies, predictors, goals, rules, sinks, owners."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dask_slaq.config import settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, add_policy, policy
 from dask_slaq.core.search_goals import GOALS
-from dask_slaq.testing import check_goal, check_policy, check_predictor
+from dask_slaq.testing import check_goal, check_policy, check_predictor, check_scaling_rule
 from tests.driving import start_plugin, until
 
 PLUG_IN = Path(__file__).parents[1] / "examples" / "plug_in"
@@ -72,6 +72,10 @@ class Forgetful:
 class NoPolicy:
     pass
 
+class Half:
+    def __call__(self, worth, here):
+        return 2.5
+
 class NoScores:
     def __call__(self, models):
         return [0.0] * (len(models) + 1), ()
@@ -103,6 +107,11 @@ def test_the_check_lists_pass_what_keeps_the_rules_and_no_other():
             check_policy(broken)
     with pytest.raises(AssertionError):
         check_predictor(broken_plug_in.Forgetful)
+    check_scaling_rule(slaq_plug_in.PerJob)
+    check_scaling_rule(lambda: slaq_plug_in.PerJob(workers=3))
+    for broken in (broken_plug_in.Half, broken_plug_in.Raises, broken_plug_in.NoPolicy):
+        with pytest.raises(AssertionError):
+            check_scaling_rule(broken)
     for broken in (broken_plug_in.NoScores, broken_plug_in.NanScores, broken_plug_in.NoPolicy):
         with pytest.raises(AssertionError):
             check_goal(broken)
@@ -287,10 +296,73 @@ def test_a_goal_that_breaks_is_told_once_and_models_train_on(monkeypatch):
         assert "best is used instead" in log.getvalue()
 
 
-def test_a_goal_that_nobody_has_added_is_refused():
-    for goal in ("asha-of-nobody", "os:system", "", 3):
+@gen_cluster(client=True)
+async def test_a_goal_that_nobody_has_added_is_refused(c, s, a, b):
+    await start_plugin(c, s)
+    for goal in ("asha-of-nobody", "os:system", "slaq_plug_in:Asha", "", 3):
         with pytest.raises(InvalidSetting, match="goal must be one of best, all"):
-            slaq.search("grid", goal=goal)
+            async with slaq.search("grid", goal=goal, client=c):
+                pass
+    async with slaq.search("grid", client=c) as search:
+        with pytest.raises(InvalidSetting, match="goal must be one of best, all"):
+            await search.set(goal="asha-of-nobody")
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True, nthreads=[("", 1)])
+async def test_settings_of_the_scheduler_add_goals(c, s, a):
+    goals = {"quick": "slaq_plug_in:Asha(first=2)", "asha-2": {"class": "asha", "factor": 2}}
+    await start_plugin(c, s, goals=goals)
+    GOALS.pop("asha", None)
+    for goal, first in (("quick", 2), ("asha-2", 4)):
+        async with slaq.search("grid", client=c, goal=goal, steps=12, prune=True):
+            (search,) = s.plugins["slaq"].searches.running.values()
+            assert search.trials._goal._goal.first == first
+            rows = await c.gather(c.map(train, range(9), pure=False), errors="skip")
+        assert 0 in rows and len(rows) < 9
+
+
+@pytest.mark.parametrize("given", [{"best": "a:b"}, {"": "a:b"}, {"x": "no path"}, ["a"], "a:b"])
+def test_what_are_no_goals_by_name_is_refused(given):
+    with (
+        dask.config.set({"slaq.goals": given}),
+        pytest.raises(InvalidSetting, match=r"slaq\.goals"),
+    ):
+        settings()
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True)
+async def test_a_rule_of_somebody_else_says_how_many_workers_there_are(c, s, a, b):
+    scaling = {"price": 1.0, "maximum": 5, "rule": {"class": "per-job", "workers": 2}}
+    await start_plugin(c, s, scaling=scaling)
+    async with slaq.job("first", client=c), slaq.job("second", client=c):
+        waits = [c.submit(time.sleep, 0.3, pure=False) for _ in range(2)]
+        async with slaq.job("third", client=c):
+            some = c.map(time.sleep, [0.3] * 4, pure=False)
+            await until(lambda: s.adaptive_target() == 4)
+            await c.gather(some)
+        await c.gather(waits)
+    assert s.plugins["slaq"].failed is None
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("rule", ["Raises", "NoPolicy", "Missing", "Half"])
+def test_a_rule_that_breaks_is_told_once_and_the_default_is_used(rule):
+    @gen_cluster(client=True)
+    async def target(c, s, a, b, **more):
+        await start_plugin(c, s, scaling={"price": 1.0, "maximum": 9, **more})
+        async with slaq.job("first", client=c):
+            some = c.map(time.sleep, [1.0] * 9, pure=False)
+            await until(lambda: len(s.tasks) == 9)
+            found = s.adaptive_target(), s.adaptive_target()
+            await c.cancel(some)
+        return found
+
+    with captured_logger("dask_slaq.plug_ins") as log:
+        assert target(rule=f"broken_plug_in:{rule}") == target()
+    (line,) = log.getvalue().splitlines()
+    assert line.startswith("slaq.scaling.rule: ") and "the default is used instead" in line
 
 
 @pytest.fixture(autouse=True)

@@ -467,7 +467,7 @@ def search(
     goal : str
         With ``"best"`` threads go to the models with the lowest predicted final loss, so that the
         best ones are ready soon, with ``"all"`` to those whose loss falls fastest, so that all are
-        good soon. Installed packages may add goals.
+        good soon. Packages and settings of the scheduler may add goals.
     steps : int, optional
         Maximum number of steps of a model, which are its reports unless these name their steps.
         Forecasts are better with it.
@@ -553,8 +553,10 @@ def search(
         from dask_slaq.plug_ins import add_goals
 
         add_goals()
+    if is_unknown(goal):  # the scheduler may know it by its settings
+        options["goal"] = "best"
     more: dict[str, Any] = {
-        "search": asdict(SearchSettings(**options)),
+        "search": asdict(SearchSettings(**options)) | {"goal": goal},
         **({"reattach": True} if reattach else {}),
         **({"events": True} if some else {}),
     }

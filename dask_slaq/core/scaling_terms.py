@@ -23,6 +23,7 @@ class ScalingTerms(NamedTuple):
     maximum: int = 64  # workers
     stay: float = 60.0  # seconds for which a worker stays at least
     start_up: float = 30.0  # seconds from the request to the first task, until some have come
+    rule: str | None = None  # class path or name of what chooses the number instead of us
 
     @property
     def unit(self) -> str:
@@ -73,6 +74,8 @@ def check_scaling(value: object) -> ScalingTerms:
         if not (is_number(seconds) and 0 <= seconds <= 86_400):
             name = key.replace("_", "-")
             raise InvalidSetting(f"{name} must be a time from 0 to 1 day, not {shown(seconds)}")
+    if not (terms.rule is None or isinstance(terms.rule, str)):
+        raise InvalidSetting(f"rule must be a class path, not {shown(terms.rule)}")
     return terms._replace(
         minimum=int(terms.minimum),
         maximum=int(terms.maximum),

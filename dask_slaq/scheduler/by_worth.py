@@ -13,7 +13,7 @@ import numpy as np
 from distributed.core import Status
 
 from dask_slaq.core.dispatch import TaskKind
-from dask_slaq.core.scaling import Demand, Scaler, in_words, work_left
+from dask_slaq.core.scaling import Demand, Scaler, ScalingRule, in_words, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
 from dask_slaq.scheduler.batch_jobs import group_of
 
@@ -57,9 +57,10 @@ class ByWorth:
         searches: Callable[[], AnySearches],
         usable: Callable[[Pool], int],
         changed: Callable[[], None],
+        rule: ScalingRule | None = None,
     ) -> None:
         self._changed = changed
-        self.scaler = Scaler(terms)
+        self.scaler = Scaler(terms, rule)
         self._jobs, self._searches, self._usable = jobs, searches, usable
         self._scheduler, self._pools = jobs.scheduler, jobs.pools
         self._had: dict[str, float] = {}  # tasks of each job that could run at once of late
@@ -273,7 +274,7 @@ class ByWorth:
         here, least = len(self._joined), self._for_memory()
         most = max(terms.maximum, here, least, workers or 0) + 1
         worth = scaler.worth(self._demand(needs), here, most, now)
-        best = scaler.best(worth, least)
+        best = scaler.best(worth, here, least)
         compared = worth.compare(here, best if workers is None else workers)
         return {
             "workers": here,

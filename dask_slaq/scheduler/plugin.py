@@ -252,6 +252,10 @@ class SlaqPlugin(SchedulerPlugin):
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
+        if chosen.goals:
+            from dask_slaq.plug_ins import add_goals
+
+            add_goals(chosen.goals)
         self._hook_into(scheduler)
         self._announce()
         forget_failure(scheduler)
@@ -358,8 +362,19 @@ class SlaqPlugin(SchedulerPlugin):
             from dask_slaq.scheduler.by_worth import ByWorth
 
             terms = self.settings.scaling or IN_HOURS
-            usable = self.scaling.usable
-            self._by_worth = ByWorth(terms, self.jobs, lambda: self.searches, usable, self.changed)
+            rule = None
+            if terms.rule is not None:
+                from dask_slaq.plug_ins import scaling_rule_of
+
+                rule = scaling_rule_of(terms.rule)
+            self._by_worth = ByWorth(
+                terms,
+                self.jobs,
+                lambda: self.searches,
+                self.scaling.usable,
+                self.changed,
+                rule,
+            )
         return self._by_worth
 
     @property

@@ -1,4 +1,4 @@
-"""What a package can add to dask_slaq: policies, predictors, goals, sinks of alerts, and owners."""
+"""What a package can add to dask_slaq: policies, predictors, goals, rules, sinks and owners."""
 
 from __future__ import annotations
 
@@ -104,6 +104,17 @@ class Asha:
                 found.append(loss)
                 rung *= self.factor
         return found
+
+
+class PerJob:
+    """As many workers for each job that has work, whatever they cost. See `ScalingRule`."""
+
+    def __init__(self, workers=1):
+        self.workers = workers
+
+    def __call__(self, worth, here):
+        """Return the number of workers."""
+        return self.workers * len(worth.demand.work)
 
 
 class JsonLines:

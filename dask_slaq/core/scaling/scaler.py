@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 
 from dask_slaq.core.scaling.keeping import Levels
+from dask_slaq.core.scaling.rules import ScalingRule
 from dask_slaq.core.scaling.usual import UsualWorth
 from dask_slaq.core.scaling.worth import Demand, Worth
 from dask_slaq.core.scaling_terms import ScalingTerms
@@ -23,11 +24,12 @@ class Scaler:
     """Target of a cluster by `terms`: what pays now, and what is kept for what may come.
 
     It learns from its calls how long workers take to come, and what time is worth where the demand
-    has nan. A worker has `threads`; `target` is the number of workers of the last call.
+    has nan. A worker has `threads`; `target` is the number of workers of the last call. A `rule`
+    chooses what pays, instead of the number at which workers and lost time cost least together.
     """
 
-    def __init__(self, terms: ScalingTerms) -> None:
-        self.terms, self.threads = terms, 1.0
+    def __init__(self, terms: ScalingTerms, rule: ScalingRule | None = None) -> None:
+        self.terms, self.threads, self._rule = terms, 1.0, rule
         self.target = terms.minimum
         self._levels, self._usual = Levels(), UsualWorth()
         self._start_ups: deque[float] = deque(maxlen=REMEMBERED)
@@ -48,7 +50,7 @@ class Scaler:
             self._start_ups.append(now - self._absent.pop(level))
         self._usual.add(now, self.target, len(demand.work))
         worth = self.worth(demand, here, terms.maximum, now)
-        pays = self.best(worth, least)
+        pays = self.best(worth, here, least)
         target = self._levels.update(
             pays, now, use=worth.use.tolist(), start_up=self.start_up, stay=terms.stay
         )
@@ -78,9 +80,12 @@ class Scaler:
             demand.waiting(), np.array(arrive), np.array(stays), self.threads, self.terms.per_second
         )
 
-    def best(self, worth: Worth, least: int = 0) -> int:
-        """Return the number of workers at which time and money cost least together."""
+    def best(self, worth: Worth, here: int, least: int = 0) -> int:
+        """Return the number of workers that pays, of which some are `here`, by the rule."""
         least, most = max(self.terms.minimum, least), self.terms.maximum
         if not worth.demand.work.size:
             return least
-        return max(worth.best(min(least, most), most), least)
+        chosen = None if self._rule is None else self._rule(worth, here)
+        if chosen is None:
+            chosen = worth.best(min(least, most), most)
+        return max(min(chosen, most), least)

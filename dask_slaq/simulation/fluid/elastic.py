@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dask_slaq.core.scaling import Demand, Scaler, work_left
+from dask_slaq.core.scaling import Demand, Scaler, ScalingRule, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
 from dask_slaq.simulation.fluid.cluster import Cluster, FloatArray, workers
 from dask_slaq.simulation.fluid.simulator import DIVISIONS, Outcome, Simulation
@@ -169,8 +169,8 @@ class Adaptive:
 class ByWorth:
     """The plugin's number with the setting ``slaq.scaling``, from what its engine knows."""
 
-    def __init__(self, terms: ScalingTerms, threads: int) -> None:
-        self._scaler = Scaler(terms)
+    def __init__(self, terms: ScalingTerms, threads: int, rule: ScalingRule | None = None) -> None:
+        self._scaler = Scaler(terms, rule)
         self._scaler.threads = threads
 
     def __call__(self, simulation: ElasticSimulation) -> int:

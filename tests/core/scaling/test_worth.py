@@ -126,7 +126,7 @@ def test_wrong_terms_are_refused(wrong):
 
 def test_terms_are_read():
     found = check_scaling({"price": 0.1, "maximum": 8, "start-up": 60})
-    assert found == (0.1, 0, 8, 60.0, 60.0)
+    assert found == (0.1, 0, 8, 60.0, 60.0, None)
     assert math.isnan(check_worth(None)) and check_worth(3) == 3.0
     with pytest.raises(InvalidSetting, match="worth_per_hour"):
         check_worth(0)
