@@ -115,6 +115,7 @@ class Seat:
     leave: Leave | None = None  # by which it leaves
     away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
     params: Mapping[str, Any] | None = None  # of its model, to be sent once
+    drawn: bool = False  # whether the task made these itself, and they are not its arguments
 
 
 class Desk:
@@ -479,6 +480,7 @@ class Desk:
         seat.others = []
         if seat.params:
             named["params"], seat.params = seat.params, None
+            named["drawn"] = seat.drawn
         ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",

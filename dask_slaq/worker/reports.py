@@ -126,7 +126,7 @@ def report_trial(
         others = dict(list(metrics.items())[1:])
         seat = desk.report(key, run, trial, value, step, others)
     if seat.reports <= len(rounds):
-        seat.params = _parameters(worker, key, params)
+        seat.params, seat.drawn = _parameters(worker, key, params), params is not None
     if not is_usable(value):
         _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
     if seat.iterations.repeated:

@@ -107,6 +107,20 @@ def test_models_with_equal_parameters(client, said, seed):
         assert len(found) == 1 and "equal parameters (x=" in text and "sampler" in text
 
 
+def fall(model, steps):
+    for step in range(steps):
+        slaq.report(model["offset"][0] + 1 / (step + 1))
+
+
+def test_models_that_their_data_tells_apart_have_no_equal_parameters(client, said):
+    """What a table leaves out is what differs: two models, or the data that they see."""
+    models = [{"offset": np.full(3, i)} for i in range(3)]
+    with slaq.search("objects") as search:
+        wait(client.map(fall, models, steps=4, pure=False))
+        assert [row["params"] for row in search.trials()] == [{"steps": 4}] * 3
+    assert said(0) == []
+
+
 @pytest.mark.parametrize("what", ["folds", "forest"])
 def test_scikit_learn_without_callbacks(client, said, what):
     from joblib import parallel_config

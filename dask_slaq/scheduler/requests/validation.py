@@ -26,7 +26,7 @@ ALONGSIDE = ("run", "search", "within", "reattach", "events", "params")
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
     *("steps", "grown", "memory", "begins", "moves", "state", "took", "params"),
-    "others",  # than losses; as the line before, not of older releases
+    *("others", "drawn"),  # than losses; as the line before, not of older releases
 )
 TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 #: Seconds between two log lines about the dropped messages of one sender.
@@ -108,6 +108,7 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
     found["moves"] = as_step(found["moves"])
     found["state"] = None if found["state"] is None else _read_state(found["state"])
     found["params"] = _read_params(found["params"])
+    found["drawn"] = found["drawn"] is True
     found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
     return found
 

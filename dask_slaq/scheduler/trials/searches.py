@@ -626,6 +626,7 @@ class Searches:
         took: float = 0.0,
         params: Mapping[str, Any] | None = None,
         others: Sequence[Mapping[str, float]] = (),
+        drawn: bool = False,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
@@ -634,8 +635,8 @@ class Searches:
         bytes, and has `grown` by so many before each loss; None where it does not know. `steps` are
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
         may leave its worker if it `moves` a number of bytes, which `took` seconds at last, and has
-        kept a `state`, see `States.keep`. The `params` of its model come once, and with each loss
-        `others`.
+        kept a `state`, see `States.keep`. The `params` of its model come once, `drawn` if the task
+        made them itself, and with each loss `others`.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -668,7 +669,7 @@ class Searches:
             search.unreported.heard(_name_of(key))
         if params:
             trial.params = params
-            if search.unreported.is_twin(key, number, params):
+            if drawn and search.unreported.is_twin(key, number, params):
                 told = ", ".join(f"{name}={shown(value)}" for name, value in params.items())
                 self._tell_client(pool.name, SILENT, job=pool.name, why="equal", tasks=told[:300])
         if moves is not None:
