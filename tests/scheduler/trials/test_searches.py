@@ -224,7 +224,7 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
         with pytest.raises(SlaqError, match="in its task"):
             search.report(1.0)
     for wrong in (
-        {"goal": "most"},
+        {"goal": 3},
         {"steps": 0},
         {"prune": 1},
         {"prune": {"slack": -1}},
