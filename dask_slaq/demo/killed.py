@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from time import sleep
 from typing import Any
 
@@ -48,7 +49,7 @@ def run(
     searches = way == "search"
     block: Any = slaq.search("killed", steps=work["steps"], client=client)
     half, total = len(models) * work["steps"] // 2, len(models) * work["steps"]
-    with block if searches else nullcontext():
+    with block if searches else nullcontext(), _lost_states_untold():
         futures = client.map(
             train, models, one_step=one_step, topic=topic, keeps=searches, pure=False, **work
         )
@@ -65,6 +66,21 @@ def run(
     if any(future.status != "finished" for future in futures):
         return {"killed_s": None, "again": None}
     return {"killed_s": seconds, "again": max(len(made) - total, 0)}
+
+
+@contextmanager
+def _lost_states_untold() -> Iterator[None]:
+    """Leave out Dask's error about states on the killed worker: their replicas are elsewhere."""
+
+    def is_told(record: logging.LogRecord) -> bool:
+        return "slaq-state" not in record.getMessage()
+
+    logger = logging.getLogger("distributed.scheduler")
+    logger.addFilter(is_told)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_told)
 
 
 def _is_awaited(futures: list[Any]) -> bool:
