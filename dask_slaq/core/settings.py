@@ -38,6 +38,8 @@ ALERTS = (
     *("budget", *ENDS, "fell back", "audit"),
 )
 
+#: Largest price and worth of an hour.
+MOST_PRICE = 1e9
 #: Longest time in seconds that a setting may name.
 MOST_SECONDS = 86_400e3
 #: What the loss reduction of a job may be divided by; see `dask_slaq.core.forecast.quality`.
@@ -240,3 +242,26 @@ def _events(owner: object, events: Any) -> frozenset[str]:
                 + ", ".join(ALERTS)
             )
     return frozenset(events)
+
+
+def check_worth(value: Any) -> float:
+    """Return what an hour of a job's time is worth, nan for None, or raise `InvalidSetting`."""
+    if value is None:
+        return math.nan
+    if not (is_number(value) and 0 < value <= MOST_PRICE):
+        raise InvalidSetting(
+            f"worth_per_hour must be a number > 0 and at most {MOST_PRICE:g}, not {shown(value)}"
+        )
+    return float(value)
+
+
+def teams_above(owner: str) -> list[str]:
+    """Return the teams that are part of an owner's name, nearest first, without slashes at ends.
+
+    >>> teams_above("physics/hot/ann@desk"), teams_above("ann@desk")
+    (['physics/hot', 'physics'], [])
+    """
+    if "/" not in owner:
+        return []
+    names = list(filter(None, owner.partition("@")[0].split("/")))
+    return ["/".join(names[:n]) for n in range(len(names) - 1, 0, -1)]

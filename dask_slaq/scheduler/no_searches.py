@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from dask_slaq.core.search_settings import no_search, search_is_over
-
 if TYPE_CHECKING:
     from dask_slaq.scheduler.trials import RunningSearch, Searches
 
@@ -53,10 +51,14 @@ class NoSearches:
 
     def train_on(self, run: str, *args: Any) -> NoReturn:
         """Raise `SlaqError`: a model is trained on while its search runs."""
+        from dask_slaq.core.search_settings import search_is_over
+
         raise search_is_over()
 
     def check(self, name: str, settings: Mapping[str, Any]) -> NoReturn:
         """Raise `InvalidSetting`: a job is not a search that may change settings."""
+        from dask_slaq.core.search_settings import no_search
+
         raise no_search(name, settings)
 
     def goes_on(self, name: str) -> bool:

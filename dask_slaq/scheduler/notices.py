@@ -20,7 +20,7 @@ from time import monotonic, time
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owners import DEFAULT
+from dask_slaq.core.owner_terms import DEFAULT
 from dask_slaq.core.settings import NoticeTerms
 
 __all__ = ["Notices"]

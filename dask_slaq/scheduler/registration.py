@@ -15,7 +15,6 @@ from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
-from dask_slaq.scheduler.requests import audit
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -68,6 +67,12 @@ def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Set
     return replace(given, **ours), machine
 
 
+def _audit(scheduler: Scheduler, what: str, **more: Any) -> None:
+    from dask_slaq.scheduler.requests import audit
+
+    audit.audit(scheduler, what, **more)
+
+
 def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
     """Record who registers and unregisters plugins of class `kind`, and refuse it if locked."""
     handlers = scheduler.handlers
@@ -87,7 +92,7 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
         if refused is not None or now is not before:
             policy = "" if now is None or refused else f" with policy {now.settings.policy}"
             what = f"register SlaqPlugin{policy}"
-            audit(scheduler, what, where=comm.peer_address, refused=refused)
+            _audit(scheduler, what, where=comm.peer_address, refused=refused)
         return found
 
     async def unregistering(comm: Comm, name: str) -> Any:
@@ -97,10 +102,10 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
         what, where = "unregister SlaqPlugin", comm.peer_address
         if plugin.machine.lock:
             error = NotAllowed("clients may not unregister SlaqPlugin (slaq.lock)")
-            audit(scheduler, what, where=where, refused=error)
+            _audit(scheduler, what, where=where, refused=error)
             return error_message(error, status="uncaught-error")
         found = await unregister(name=name)
-        audit(scheduler, what, where=where)
+        _audit(scheduler, what, where=where)
         plugin.run_once()  # it notices that, and gives every task back
         return found
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.comm.addressing import get_address_host
 
-from dask_slaq.core.budgets import Budgets, Spending
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
@@ -26,7 +25,6 @@ from dask_slaq.core.job_settings import (
     given_settings,
 )
 from dask_slaq.core.memory import kind_of_name
-from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import BLOCKED, STOP, shown
 from dask_slaq.core.usage import DAY
 from dask_slaq.memory import Memory
@@ -34,17 +32,19 @@ from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.job_values import SILENT, Pace, etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.pools import Pool, find_blocked
-from dask_slaq.scheduler.reserved import KeptReservations
 
 if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.comm.core import Comm
 
     from dask_slaq.config import Settings
+    from dask_slaq.core.budgets import Budgets, Spending
     from dask_slaq.core.engine import Engine
+    from dask_slaq.core.owner_terms import OwnerTerms
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.accounts import UsageByOwner
     from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.reserved import KeptReservations
 
 __all__ = ["ScheduledJobs"]
 
@@ -126,8 +126,10 @@ class ScheduledJobs:
             settings.half_life,
             self.check_budgets,
         )
-        self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
-        self.budgets = Budgets(self.accounts.spent)
+        self._reservations: KeptReservations | None = None
+        if memory.store is not None:
+            _ = self.reservations  # it may keep some
+        self._budgets: Budgets | None = None  # until an owner has terms
         self._read = self.accounts.loaded  # whether usage was read from the file at the last check
         self.check_budgets()
         memory.lately(time() - KEPT, self._put_back)
@@ -221,8 +223,7 @@ class ScheduledJobs:
         A job lends its place to one job within it: it may wait for that one's end. So what counts
         are the jobs without another one within them.
         """
-        terms = self.terms_of(owner)
-        if terms.max_jobs == math.inf:
+        if self.engine.owners is None or (terms := self.terms_of(owner)).max_jobs == math.inf:
             return 0, math.inf
         running = (name for name in self.reports if name not in self.queued)
         admitted = {name for name in running if owner in self.line(self.owner[name])}
@@ -231,7 +232,11 @@ class ScheduledJobs:
 
     def terms_of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner or team."""
-        return OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
+        if self.engine.owners is not None:
+            return self.engine.owners.of(owner)
+        from dask_slaq.core.owner_terms import OwnerTerms
+
+        return OwnerTerms()
 
     def line(self, owner: str) -> tuple[str, ...]:
         """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
@@ -278,7 +283,13 @@ class ScheduledJobs:
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
         owners = self.engine.owners if self.accounts.broken is None else None
         before, self._read = (self._over(), self._read), self.accounts.loaded
-        news = self.budgets.update(owners, int(time() // DAY))
+        if self._budgets is None and owners is not None:
+            from dask_slaq.core.budgets import Budgets
+
+            self._budgets = Budgets(self.accounts.spent)
+        news = []
+        if self._budgets is not None:
+            news = self._budgets.update(owners, int(time() // DAY))
         for spending in news:
             self._alert(
                 {
@@ -294,7 +305,28 @@ class ScheduledJobs:
 
     def _over(self) -> set[tuple[str, str]]:
         """Return the accounts of budgets that are used up, and what happens then."""
-        return {(each.account, each.terms.over) for each in self.budgets.all() if each.is_over}
+        return {(each.account, each.terms.over) for each in self.spendings() if each.is_over}
+
+    def spendings(self) -> list[Spending]:
+        """Return what was used of all budgets, the most used one first."""
+        return [] if self._budgets is None else self._budgets.all()
+
+    def spending_of(self, owner: str) -> Spending | None:
+        """Return what was used of the budget that limits an owner or team most; None without any.
+
+        It is as of the last check.
+        """
+        return None if self._budgets is None else self._budgets.of(owner)
+
+    @property
+    def reservations(self) -> KeptReservations:
+        """Threads that are reserved for owners; made for the first of them."""
+        if self._reservations is None:
+            from dask_slaq.scheduler.reserved import KeptReservations
+
+            store, scheduler = self.memory.store, self.scheduler
+            self._reservations = KeptReservations(store, lambda: scheduler.total_nthreads)
+        return self._reservations
 
     def waits_for_budget(self, owner: str) -> bool:
         """Return whether new jobs of an owner wait, because nothing of its budget is left.
@@ -304,8 +336,8 @@ class ScheduledJobs:
         if self.accounts.broken is not None:
             return False
         if not self.accounts.loaded:
-            return self.terms_of(owner).has_budget
-        spending = self.budgets.of(owner)
+            return self.engine.owners is not None and self.terms_of(owner).has_budget
+        spending = self.spending_of(owner)
         return spending is not None and spending.waits
 
     def _group_of(self, owner: str) -> Group | None:
@@ -328,7 +360,7 @@ class ScheduledJobs:
 
     def is_spare(self, owner: str) -> bool:
         """Return whether an owner runs on what nobody else wants."""
-        spending = self.budgets.of(owner)
+        spending = self.spending_of(owner)
         return spending is not None and spending.is_over
 
     def _hold_back(self, name: str) -> None:
@@ -608,7 +640,7 @@ class ScheduledJobs:
         self._reserve(sum(workers.values()))
         if self.accounts.half_life is not None:
             engine.observe_use(self.accounts.lately(self.owner.values()))
-        engine.set_reserved(self.reservations.now())
+        engine.set_reserved({} if self._reservations is None else self._reservations.now())
         pools.limit_memory(engine.owners, self.owner_of)
         if engine.owners is not None:
             engine.set_spare(set(filter(self.is_spare, self.owner.values())))

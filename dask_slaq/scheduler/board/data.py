@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.job_columns import JOB_COLUMNS, Row, rows
 from dask_slaq.core.job_history import threads
-from dask_slaq.core.owners import standings
+from dask_slaq.core.owner_terms import standings
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.usage import DAY
 from dask_slaq.core.usage import OTHERS as OTHER_OWNERS

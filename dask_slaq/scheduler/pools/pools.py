@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
-    from dask_slaq.core.owners import OwnerGrant, Owners
+    from dask_slaq.core.owner_terms import OwnerGrant
+    from dask_slaq.core.owners import Owners
     from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.scheduler.pools.held import HeldMemory
 

@@ -6,15 +6,16 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import SENT, check_job_settings
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.reports import as_metrics, as_step
-from dask_slaq.core.search_goals import is_unknown
-from dask_slaq.core.search_settings import SearchSettings
 from dask_slaq.core.settings import check_name, is_number, shown
+
+if TYPE_CHECKING:
+    from dask_slaq.core.search_settings import SearchSettings
 
 __all__ = ["Dropped", "check_opening", "check_trial", "know_goal"]
 
@@ -66,6 +67,8 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def know_goal(settings: object) -> None:
     """Have installed packages add their goals, if settings of a search name one of these."""
+    from dask_slaq.core.search_goals import is_unknown
+
     if isinstance(settings, Mapping) and is_unknown(settings.get("goal")):
         from dask_slaq.plug_ins import add_goals
 
@@ -75,6 +78,8 @@ def know_goal(settings: object) -> None:
 def _read_search(given: object) -> SearchSettings | None:
     if given is None:
         return None
+    from dask_slaq.core.search_settings import SearchSettings
+
     try:
         know_goal(given)
         return SearchSettings(**given)  # type: ignore[arg-type]

@@ -89,7 +89,7 @@ def _reason(
     if name in jobs.queued and name not in jobs.paused:
         owner = jobs.owner[name]
         if jobs.waits_for_budget(owner):
-            spending = jobs.budgets.of(owner) if jobs.accounts.loaded else None
+            spending = jobs.spending_of(owner) if jobs.accounts.loaded else None
             return f"waits: {'usage is being read' if spending is None else spending.in_words()}"
         whose = jobs.full_of(name) or owner
         count, most = jobs.jobs_at_once(whose)
@@ -284,7 +284,7 @@ def _full_memory(pools: Pools, pool: Pool) -> Group | None:
 
 def _budget(jobs: ScheduledJobs, owner: str) -> str:
     """Return in one clause what an owner has used of its budget."""
-    spending = jobs.budgets.of(owner)
+    spending = jobs.spending_of(owner)
     return "" if spending is None else spending.in_words()
 
 
