@@ -21,9 +21,10 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import POLICIES
-from dask_slaq.core.settings import NORMALIZERS, NoticeTerms, check_limits, check_notify
+from dask_slaq.core.settings import NORMALIZERS, check_limits
 
 if TYPE_CHECKING:
+    from dask_slaq.core.notice_terms import NoticeTerms
     from dask_slaq.core.owner_terms import OwnerTerms
     from dask_slaq.core.scaling_terms import ScalingTerms
 
@@ -148,6 +149,8 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def _notify(value: Any) -> dict[str, NoticeTerms]:
+    from dask_slaq.core.notice_terms import check_notify
+
     read, found = _added("sink"), check_notify(value)
     return {
         owner: terms if terms.call is None else terms._replace(call=read(terms.call))

@@ -1,12 +1,13 @@
-"""Names of a package that are imported when they are first used, so that few lines are loaded."""
+"""What is loaded when it is first needed: names of a package, and parts that most never use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-__all__ = ["later"]
+__all__ = ["Absent", "later"]
 
 
 def later(package: str, modules: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
@@ -19,3 +20,29 @@ def later(package: str, modules: Mapping[str, Collection[str]]) -> Callable[[str
         return getattr(import_module(f"{package}.{module_of[name]}"), name)
 
     return find
+
+
+class Absent:
+    """Stand-in for a part until it is needed. It is false, and knows what there is to say.
+
+    `methods` are their answers by name, whatever the arguments; `values` are its attributes.
+
+    >>> nobody = Absent({"count": 0}, names=())
+    >>> bool(nobody), nobody.count, nobody.names("ann")
+    (False, 0, ())
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None, **methods: Any) -> None:
+        vars(self).update(values or {})
+        for name, answer in methods.items():
+            setattr(self, name, partial(_answer, answer))
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"what is absent has no {name!r}")
+
+
+def _answer(answer: Any, *args: Any, **kwargs: Any) -> Any:
+    return answer

@@ -49,7 +49,6 @@ class RunningPlugin(Protocol):
     searches: AnySearches
     memory: Memory
     identity: Identity
-    job_states: JobStates
     speeds: WorkerSpeeds
     shown: Shown
     notices: Notices | None
@@ -59,6 +58,10 @@ class RunningPlugin(Protocol):
     @property
     def scaling(self) -> HasTarget:
         """What limits Dask's adaptive target."""
+
+    @property
+    def job_states(self) -> JobStates:
+        """Last states of driver loops."""
 
     @property
     def registered(self) -> bool:

@@ -31,7 +31,7 @@ from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.job_values import SILENT, Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.pools import Pool, find_blocked
+from dask_slaq.scheduler.pools import Pool
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dask_slaq.core.owner_terms import OwnerTerms
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.accounts import UsageByOwner
-    from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.pools import Blocked, Pools
     from dask_slaq.scheduler.reserved import KeptReservations
 
 __all__ = ["ScheduledJobs"]
@@ -699,7 +699,7 @@ class ScheduledJobs:
             pool = self.pools.pools[name]
             if not (pool.ready and self.pools.tracker.holding) or pool.paused:
                 continue
-            blocked = find_blocked(self.pools, pool)
+            blocked = self.blocked(pool)
             if blocked is None:
                 continue
             if name in self.stopping:
@@ -707,6 +707,14 @@ class ScheduledJobs:
                     self.pools.control.cancel(blocked.tasks)
             elif self.goals.tell_once(name, "blocked", f"is blocked: {blocked.why}"):
                 self.tell_client(name, BLOCKED, why=blocked.why)
+
+    def blocked(self, pool: Pool) -> Blocked | None:
+        """Return what can never start of a pool under the limits as they are; None if all can."""
+        if pool.group is None and not (pool.gang or self.pools.tracker.gangs):
+            return None
+        from dask_slaq.scheduler.pools import find_blocked
+
+        return find_blocked(self.pools, pool)
 
     def _acts(self, name: str) -> bool:
         """Return whether a job runs tasks, or its driver computes, and so could report."""

@@ -1,5 +1,8 @@
 """Memory of past runs: what a job's like runs tell about it before its own reports do."""
 
+from typing import TYPE_CHECKING
+
+from dask_slaq.core.later import later
 from dask_slaq.core.memory.curves import MIDDLES, N_BINS, Traces, shape_of
 from dask_slaq.core.memory.kinds import Kind, check_kind, distance, kind_of_name, read_kind
 from dask_slaq.core.memory.runs import (
@@ -13,31 +16,26 @@ from dask_slaq.core.memory.runs import (
     kernel,
     thinned,
 )
-from dask_slaq.core.memory.stages import (
-    MOST_STAGED,
-    ExpectedStages,
-    PastStages,
-    StagedRun,
-    check_times,
-)
+
+if TYPE_CHECKING:
+    from dask_slaq.core.memory.stages import MOST_STAGED as MOST_STAGED
+    from dask_slaq.core.memory.stages import ExpectedStages as ExpectedStages
+    from dask_slaq.core.memory.stages import PastStages as PastStages
+    from dask_slaq.core.memory.stages import StagedRun as StagedRun
+    from dask_slaq.core.memory.stages import check_times as check_times
 
 __all__ = [
     "MIDDLES",
     "MOST_KINDS",
     "MOST_LIKE",
     "MOST_POINTS",
-    "MOST_STAGED",
     "N_BINS",
-    "ExpectedStages",
     "ExpectedTime",
     "Kind",
     "PastRun",
     "PastRuns",
-    "PastStages",
-    "StagedRun",
     "Traces",
     "check_kind",
-    "check_times",
     "distance",
     "expected_time",
     "kernel",
@@ -46,3 +44,7 @@ __all__ = [
     "shape_of",
     "thinned",
 ]
+
+_STAGES = ("MOST_STAGED", "ExpectedStages", "PastStages", "StagedRun", "check_times")
+# Most jobs have no stages.
+__getattr__ = later(__name__, {"stages": _STAGES})

@@ -22,12 +22,11 @@ from dask_slaq.core.dispatch import BACK_WITHIN, LINGER, LOOKED_AT, QUIET, Group
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
-from dask_slaq.scheduler.pools.label_limits import Limits, label_given
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
-from dask_slaq.scheduler.pools.tracker import UNFINISHED, TaskTracker
+from dask_slaq.scheduler.pools.tracker import NO_LIMITS, UNFINISHED, TaskTracker
 from dask_slaq.scheduler.pools.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from dask_slaq.core.owners import Owners
     from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.scheduler.pools.held import HeldMemory
+    from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +76,10 @@ class Pools:
         self._logged_preference = False
         self.seam = seam = Seam(
             scheduler,
-            lambda ts: self.tracker.is_held(ts) or (bool(limits.most) and limits.is_held(ts)),
-            lambda ts: bool(limits.most) and limits.label_of(ts) is not None,
+            lambda ts: (
+                self.tracker.is_held(ts) or (bool(self.limits.most) and self.limits.is_held(ts))
+            ),
+            lambda ts: bool(self.limits.most) and self.limits.label_of(ts) is not None,
             lambda: self.tracker.count_held(),
             fail,
         )
@@ -89,14 +91,6 @@ class Pools:
             lambda worker: self.dispatcher.slot_in(worker),
             fail,
         )
-        self.limits = limits = Limits(
-            scheduler,
-            control,
-            lambda ts: self.tracker.is_held(ts),
-            lambda: self.tracker.holding,
-            wakeups.soon,
-            fail,
-        )
         self.tracker = tracker = TaskTracker(
             scheduler,
             seam,
@@ -105,15 +99,36 @@ class Pools:
             wakeups,
             charge,
             self.bindings.append,
-            limits.label_of,
             order,
         )
-        self.dispatcher = Dispatcher(scheduler, order, sent, tracker.send, tracker.gangs, limits)
-        self._is_registered = is_registered
+        self.dispatcher = Dispatcher(
+            scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: tracker.limits
+        )
+        self._is_registered, self._fail = is_registered, fail
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
         self._held_since = self._hold_until = 0.0
         self._held: HeldMemory | None = None  # that of the tracker, also while no job runs
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of labels."""
+        return self.tracker.limits
+
+    def open_limits(self) -> Limits:
+        """Return the limits of labels, from the first label on."""
+        if self.limits is NO_LIMITS:
+            from dask_slaq.scheduler.pools.label_limits import Limits
+
+            self.tracker.limits = Limits(
+                self.scheduler,
+                self.control,
+                self.tracker.is_held,
+                lambda: self.tracker.holding,
+                self.wakeups.soon,
+                self._fail,
+            )
+        return self.limits
 
     @property
     def draining(self) -> Collection[str]:
@@ -277,12 +292,17 @@ class Pools:
 
     def set_limits(self, most: Mapping[str, int]) -> None:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
-        changed = most.keys() ^ self.limits.most.keys()
+        if not (most or self.limits.most):
+            return
+        from dask_slaq.scheduler.pools.label_limits import label_given
+
+        limits = self.open_limits()
+        changed = most.keys() ^ limits.most.keys()
         if most:
             self.seam.install()
         elif not (self.tracker.holding or self.tracker.models_move):
             self.seam.remove()
-        self.limits.set(most)
+        limits.set(most)
         # Tasks of labels that had no limit were queued or filed as any other, and vice versa.
         tasks = self.scheduler.tasks.values() if changed else ()
         waiting = (ts for ts in tasks if ts.state in self.control.WAITING)

@@ -32,7 +32,7 @@ from dask_slaq.memory import MEMORY_TOPIC
 from dask_slaq.scheduler import views
 from dask_slaq.scheduler.hooks import replace
 from dask_slaq.scheduler.identity import Sender, sender_of_message
-from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
+from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.requests.waiting import WaitingRequests
 
 if TYPE_CHECKING:
@@ -373,6 +373,8 @@ class Messages:
         """Follow the message of a trial on a worker; see `Searches.message`."""
         if not sender.worker:
             raise NotAllowed("only workers tell what trials do")
+        from dask_slaq.scheduler.requests.of_trials import check_trial
+
         self.plugin.searches.message(worker=sender.worker, **check_trial(message))
 
     def enter(self, sender: Sender, /, job: Any = None, run: Any = None, **_: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.owner_terms import OwnerTerms, standings
 from dask_slaq.core.usage import Usage
 from dask_slaq.scheduler.job_values import etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.views.forecasts import ends_of
+from dask_slaq.scheduler.views.ends import ends_of
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
