@@ -46,12 +46,13 @@ from dask_slaq.core.job_settings import (
     given_settings,
 )
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.reports import Iterations, as_loss, as_metrics, as_step, is_usable
+from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import (
     check_name,
     check_stage,
     shown,
 )
+from dask_slaq.core.task_reports import Iterations, as_metrics, as_step
 from dask_slaq.worker import Reporter, job_of_task, report_trial
 
 if TYPE_CHECKING:

@@ -117,15 +117,13 @@ class ScheduledJobs:
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
         self._name_of, self._alert = name_of, alert
-        self.accounts = Accounts(
-            scheduler,
-            pools.tracker,
-            memory.store,
-            self._payer_of,
-            self.owner_of,
-            settings.half_life,
-            self.check_budgets,
-        )
+        counted = scheduler, pools.tracker, self._payer_of, self.owner_of, settings.half_life
+        if memory.store is None:
+            self.accounts = Accounts(*counted, self.check_budgets)
+        else:
+            from dask_slaq.scheduler.filed_accounts import FiledAccounts
+
+            self.accounts = FiledAccounts(memory.store, *counted, self.check_budgets)
         self._reservations: KeptReservations | None = None
         if memory.store is not None:
             _ = self.reservations  # it may keep some

@@ -15,7 +15,8 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owner_settings import check_owners
 from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.owners import Owners
-from dask_slaq.core.usage import DAY, EARLIER, Ledger, Spent, sum_by
+from dask_slaq.core.usage import DAY, EARLIER, Ledger, Spent
+from dask_slaq.core.usage_sums import sum_by
 
 NAMES = ("ann", "ann@desk", "ann@lab", "bob", "bob@desk", "eve")
 steps = st.lists(

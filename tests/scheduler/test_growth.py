@@ -21,7 +21,7 @@ from driving import gen_cluster, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.core import ends, job_history, usage
-from dask_slaq.core.forecast import from_memory
+from dask_slaq.core.forecast import hypotheses
 from dask_slaq.core.memory import runs, stages
 from dask_slaq.scheduler import accounts, scheduled_jobs
 from dask_slaq.scheduler.pools import durations, label_limits
@@ -130,7 +130,7 @@ def test_what_comes_and_goes_leaves_nothing(recorded, tmp_path):
                 await until(lambda: not s.tasks)
                 plugin.memory.store.flush()
                 await asyncio.sleep(0.05)
-                from_memory._hypotheses.cache_clear()  # of a bounded number of tables
+                hypotheses._hypotheses.cache_clear()  # of a bounded number of tables
                 gc.collect()
                 sizes.append(reachable(plugin))
         assert plugin.failed is None and plugin.memory.broken is None

@@ -14,10 +14,10 @@ from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import TaskTracker
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.pools.blocked import Blocked as Blocked
-    from dask_slaq.scheduler.pools.blocked import find_blocked as find_blocked
-    from dask_slaq.scheduler.pools.blocked import in_use as in_use
-    from dask_slaq.scheduler.pools.blocked import name_of as name_of
+    from dask_slaq.scheduler.pools.blocking import Blocked as Blocked
+    from dask_slaq.scheduler.pools.blocking import find_blocked as find_blocked
+    from dask_slaq.scheduler.pools.blocking import in_use as in_use
+    from dask_slaq.scheduler.pools.blocking import name_of as name_of
     from dask_slaq.scheduler.pools.gangs import LooseRuns as LooseRuns
     from dask_slaq.scheduler.pools.label_limits import Limits as Limits
 
@@ -40,7 +40,7 @@ __all__ = [
 __getattr__ = later(
     __name__,
     {
-        "blocked": ("find_blocked", "in_use", "name_of"),
+        "blocking": ("find_blocked", "in_use", "name_of"),
         "gangs": ("LooseRuns",),
         "label_limits": ("Limits",),
     },

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.reports import as_metrics, as_step
 from dask_slaq.core.settings import is_number, shown
+from dask_slaq.core.task_reports import as_metrics, as_step
 from dask_slaq.core.trials import as_parameters, bounded
 
 __all__ = ["check_trial", "read_params"]

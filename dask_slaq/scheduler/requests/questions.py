@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number, is_whole, shown
-from dask_slaq.core.usage import check_by
+from dask_slaq.core.usage_sums import check_by
 from dask_slaq.scheduler import views
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def usage(plugin: RunningPlugin, /, by: Any = "owner", seconds: Any = None
     if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
         raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
     jobs = plugin.jobs
-    found = await jobs.accounts.query(check_by(by), seconds)
+    found = await views.usage_of(jobs.accounts, check_by(by), seconds)
     return {**found, "budgets": [each.as_dict() for each in jobs.spendings()]}
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.views.reasons import reason as reason
     from dask_slaq.scheduler.views.status import owners_of_jobs as owners_of_jobs
     from dask_slaq.scheduler.views.status import status_of_jobs as status_of_jobs
+    from dask_slaq.scheduler.views.usage import core_seconds_by_day as core_seconds_by_day
+    from dask_slaq.scheduler.views.usage import usage_of as usage_of
     from dask_slaq.scheduler.views.workers import speeds_in_words as speeds_in_words
     from dask_slaq.scheduler.views.workers import workers_of as workers_of
 
@@ -29,6 +31,7 @@ __getattr__ = later(
         "explanation": ("explain", "in_words"),
         "reasons": ("positions", "reason"),
         "status": ("owners_of_jobs", "status_of_jobs"),
+        "usage": ("core_seconds_by_day", "usage_of"),
         "workers": ("speeds_in_words", "workers_of"),
     },
 )
