@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -25,7 +26,8 @@ def later(package: str, modules: Mapping[str, Collection[str]]) -> Callable[[str
 class Absent:
     """Stand-in for a part until it is needed. It is false, and knows what there is to say.
 
-    `methods` are their answers by name, whatever the arguments; `values` are its attributes.
+    `methods` are their answers by name, whatever the arguments: a new list or dict at each call.
+    `values` are its attributes.
 
     >>> nobody = Absent({"count": 0}, names=())
     >>> bool(nobody), nobody.count, nobody.names("ann")
@@ -35,7 +37,8 @@ class Absent:
     def __init__(self, values: Mapping[str, Any] | None = None, **methods: Any) -> None:
         vars(self).update(values or {})
         for name, answer in methods.items():
-            setattr(self, name, partial(_answer, answer))
+            give = _copied if isinstance(answer, list | dict) else _answer
+            setattr(self, name, partial(give, answer))
 
     def __bool__(self) -> bool:
         return False
@@ -46,3 +49,7 @@ class Absent:
 
 def _answer(answer: Any, *args: Any, **kwargs: Any) -> Any:
     return answer
+
+
+def _copied(answer: Any, *args: Any, **kwargs: Any) -> Any:
+    return copy(answer)

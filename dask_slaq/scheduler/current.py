@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.identity import Identity
     from dask_slaq.scheduler.job_states import JobStates
-    from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.pools import Pools
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
@@ -46,7 +45,7 @@ class RunningPlugin(Protocol):
     engine: Engine | Recorder
     jobs: ScheduledJobs
     pools: Pools
-    searches: AnySearches
+    searches: Searches
     memory: Memory
     identity: Identity
     speeds: WorkerSpeeds

@@ -36,7 +36,7 @@ from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
-from dask_slaq.scheduler.no_searches import NoSearches
+from dask_slaq.scheduler.no_searches import no_searches
 from dask_slaq.scheduler.pools import Pools, TaskOwners, drop_stale_counts
 from dask_slaq.scheduler.registration import (
     forget_failure,
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.event_log import Journal
     from dask_slaq.scheduler.host_speeds import HostSpeeds
     from dask_slaq.scheduler.job_states import JobStates
-    from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.pools import LooseRuns
     from dask_slaq.scheduler.scaling import Scaling
@@ -230,7 +229,7 @@ class SlaqPlugin(SchedulerPlugin):
             from dask_slaq.scheduler.host_speeds import HostSpeeds
 
             self.host_speeds = HostSpeeds(scheduler, self.speeds, self.memory.store)
-        self.searches: AnySearches = NoSearches()
+        self.searches: Searches = no_searches()
         self._loose_runs: LooseRuns | None = None
         self._warned_of_loose_runs = False
         self._job_states: JobStates | None = None
@@ -331,7 +330,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Return the searches of the scheduler; made when a first one begins."""
         from dask_slaq.scheduler.trials import Searches
 
-        if not isinstance(self.searches, Searches):
+        if not self.searches:  # those of a scheduler that has had none
             draining = self.searches.draining
             self.searches = Searches(
                 self.scheduler,

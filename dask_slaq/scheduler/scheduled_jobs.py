@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dask_slaq.core.owner_terms import OwnerTerms
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.accounts import UsageByOwner
+    from dask_slaq.scheduler.admission import Admission
     from dask_slaq.scheduler.pools import Blocked, Pools
     from dask_slaq.scheduler.reserved import KeptReservations
 
@@ -100,6 +101,7 @@ class ScheduledJobs:
         # They wait until another job of their owner ends, or for its budget.
         self.queued: set[str] = set()
         self._within: dict[str, str] = {}  # job around a nested one
+        self._admission: Admission | None = None
         self.pace: dict[str, Pace] = {}
         # Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
@@ -195,8 +197,9 @@ class ScheduledJobs:
         pool.floor = bool(given["min_share"])
         if within is not None:
             self._within[name] = within
-        self.queued.add(name)
-        self.admit()
+        if self.engine.owners is not None:
+            self.queued.add(name)
+            self.admit()
         self._hold_back(name)
 
     def hand_over(self, name: str, client: str, comm: Comm | None, run: str | None) -> None:
@@ -211,22 +214,21 @@ class ScheduledJobs:
         """Let waiting jobs begin, oldest first, as far as their owners may have more at once."""
         full: set[str] = set()  # owners that may have no other one, so that each is counted once
         for name in [name for name in self.reports if name in self.queued]:
-            if not self._must_wait(name, full):
+            if not self.admission.must_wait(name, full):
                 self.queued.discard(name)
                 self._hold_back(name)
 
-    def jobs_at_once(self, owner: str) -> tuple[int, float]:
-        """Return the numbers of jobs of an owner or team that may run tasks, and that may at most.
+    @property
+    def admission(self) -> Admission:
+        """Which jobs wait for others of their owner; made for the first owner with terms."""
+        if self._admission is None:
+            from dask_slaq.scheduler.admission import Admission
 
-        A job lends its place to one job within it: it may wait for that one's end. So what counts
-        are the jobs without another one within them.
-        """
-        if self.engine.owners is None or (terms := self.terms_of(owner)).max_jobs == math.inf:
-            return 0, math.inf
-        running = (name for name in self.reports if name not in self.queued)
-        admitted = {name for name in running if owner in self.line(self.owner[name])}
-        lending = {self._outer(name, owner) for name in admitted}
-        return len(admitted - lending), terms.max_jobs
+            owners = self.engine.owners
+            assert owners is not None, "jobs wait for nobody"
+            some = self.reports, self.owner, self._within, self.queued, self.stopping
+            self._admission = Admission(owners, *some, self.waits_for_budget)
+        return self._admission
 
     def terms_of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner or team."""
@@ -239,41 +241,6 @@ class ScheduledJobs:
     def line(self, owner: str) -> tuple[str, ...]:
         """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
         return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
-
-    def full_of(self, name: str) -> str | None:
-        """Return the owner or team that keeps a job waiting, as it has as many as it may have."""
-        full = (each for each in self.line(self.owner[name]) if self._is_full(each, name, set()))
-        return next(full, None)
-
-    def _outer(self, name: str, owner: str) -> str | None:
-        """Return the job of an owner or team in whose block a job was opened; None without one."""
-        outer = self._within.get(name)
-        return outer if outer in self.reports and owner in self.line(self.owner[outer]) else None
-
-    def _must_wait(self, name: str, full: set[str]) -> bool:
-        if name in self.stopping:  # it ends at its next report
-            return False
-        owner = self.owner[name]
-        if (outer := self._outer(name, owner)) is not None:
-            if outer in self.queued:
-                return True
-        elif self.waits_for_budget(owner):
-            return True
-        return any(self._is_full(each, name, full) for each in self.line(owner))
-
-    def _is_full(self, owner: str, name: str, full: set[str]) -> bool:
-        """Return whether an owner or team has no place for a job. It is added to `full` then."""
-        outer = self._outer(name, owner)
-        if outer is not None and outer not in self.queued:
-            running = (n for n in self.reports if n not in self.queued and n != name)
-            if not any(self._outer(n, owner) == outer for n in running):
-                return False  # it has the place of the job around it
-        if owner not in full:
-            count, most = self.jobs_at_once(owner)
-            if count < most:
-                return False
-            full.add(owner)
-        return True
 
     # Budgets
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.later import later
-from dask_slaq.core.memory.curves import MIDDLES, N_BINS, Traces, shape_of
+from dask_slaq.core.memory.curves import MIDDLES, N_BINS, Traces
 from dask_slaq.core.memory.kinds import Kind, check_kind, distance, kind_of_name, read_kind
 from dask_slaq.core.memory.runs import (
     MOST_KINDS,
@@ -18,6 +18,7 @@ from dask_slaq.core.memory.runs import (
 )
 
 if TYPE_CHECKING:
+    from dask_slaq.core.memory.shapes import shape_of as shape_of
     from dask_slaq.core.memory.stages import MOST_STAGED as MOST_STAGED
     from dask_slaq.core.memory.stages import ExpectedStages as ExpectedStages
     from dask_slaq.core.memory.stages import PastStages as PastStages
@@ -41,10 +42,9 @@ __all__ = [
     "kernel",
     "kind_of_name",
     "read_kind",
-    "shape_of",
     "thinned",
 ]
 
 _STAGES = ("MOST_STAGED", "ExpectedStages", "PastStages", "StagedRun", "check_times")
-# Most jobs have no stages.
-__getattr__ = later(__name__, {"stages": _STAGES})
+# Most jobs have no stages, and many no past run like them.
+__getattr__ = later(__name__, {"shapes": ("shape_of",), "stages": _STAGES})

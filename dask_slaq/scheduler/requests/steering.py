@@ -21,8 +21,8 @@ from dask_slaq.scheduler.requests.validation import know_goal
 if TYPE_CHECKING:
     from dask_slaq.scheduler.current import RunningPlugin
     from dask_slaq.scheduler.identity import Sender
-    from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
+    from dask_slaq.scheduler.trials import Searches
 
 #: What can be done to a running job.
 ACTIONS = ("set", "pause", "resume", "stop")
@@ -74,7 +74,7 @@ def set_limit(jobs: ScheduledJobs, label: object, most: object) -> None:
 
 def _steer(
     jobs: ScheduledJobs,
-    searches: AnySearches,
+    searches: Searches,
     job: object,
     what: object,
     settings: Mapping[str, Any],
@@ -110,9 +110,7 @@ def _steer(
             jobs.pause(each, what == "pause")
 
 
-def _set(
-    jobs: ScheduledJobs, searches: AnySearches, name: str, settings: Mapping[str, Any]
-) -> None:
+def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[str, Any]) -> None:
     for key in settings:
         if key not in CHANGEABLE + OF_SEARCHES:
             raise InvalidSetting(

@@ -75,7 +75,7 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
     if pool.name in jobs.queued and jobs.waits_for_budget(found["owner"]):
         return [_MORE]
     if pool.name in jobs.queued:
-        full = jobs.full_of(pool.name) or found["owner"]
+        full = jobs.admission.full_of(pool.name) or found["owner"]
         whose = full[:-1] if full.endswith("/") else "its owner"
         return [f"a higher max-jobs of {whose}, or the end of another job there"]
     if pool.paused:

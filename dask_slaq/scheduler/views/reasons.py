@@ -48,8 +48,8 @@ def _reason(
         if jobs.waits_for_budget(owner):
             spending = jobs.spending_of(owner) if jobs.accounts.loaded else None
             return f"waits: {'usage is being read' if spending is None else spending.in_words()}"
-        whose = jobs.full_of(name) or owner
-        count, most = jobs.jobs_at_once(whose)
+        whose = jobs.admission.full_of(name) or owner
+        count, most = jobs.admission.jobs_at_once(whose)
         return f"waits: {count} of {whose.rstrip('/')}'s {most:g} jobs run"
     if pool.paused:
         # A fit in one long task trains on: nothing can take its thread away.
