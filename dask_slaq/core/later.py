@@ -43,9 +43,6 @@ class Absent:
     def __bool__(self) -> bool:
         return False
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"what is absent has no {name!r}")
-
 
 def _answer(answer: Any, *args: Any, **kwargs: Any) -> Any:
     return answer

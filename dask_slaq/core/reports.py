@@ -7,14 +7,7 @@ from typing import Any
 
 from dask_slaq.core.errors import NonFiniteLoss
 
-__all__ = [
-    "LOST",
-    "MAX_LOSS",
-    "as_loss",
-    "is_usable",
-    "next_iteration",
-    "next_stride",
-]
+__all__ = ["LOST", "MAX_LOSS", "as_loss", "is_usable", "next_iteration", "next_stride"]
 
 #: Larger losses count as infinite, so that the difference of two losses cannot overflow.
 MAX_LOSS = 1e300

@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.safely import safely
-from dask_slaq.core.usage import (
-    DAY,
-    OTHERS,
-    OUTCOMES,
-    Ledger,
-    Spent,
-    Usage,
-)
+from dask_slaq.core.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage
 
 if TYPE_CHECKING:
     from distributed import Scheduler

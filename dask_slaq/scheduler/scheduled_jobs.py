@@ -18,12 +18,7 @@ from distributed.comm.addressing import get_address_host
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
-from dask_slaq.core.job_settings import (
-    JOB_SETTINGS,
-    OF_ENGINE,
-    check_job_settings,
-    given_settings,
-)
+from dask_slaq.core.job_settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.memory import kind_of_name
 from dask_slaq.core.settings import BLOCKED, STOP, shown
 from dask_slaq.core.usage import DAY

@@ -3,12 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.later import later
-from dask_slaq.core.policies.quality_driven import (
-    Policy,
-    Traits,
-    traits_of,
-    with_efficiency_cap,
-)
+from dask_slaq.core.policies.quality_driven import Policy, Traits, traits_of, with_efficiency_cap
 from dask_slaq.core.policies.registry import POLICIES, add_policy, added_policies, policy
 from dask_slaq.core.policies.snapshot import ARRAYS, Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
