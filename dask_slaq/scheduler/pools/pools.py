@@ -62,6 +62,7 @@ class Pools:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
         self.pools: dict[str, Pool] = {}
+        self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self.groups: dict[str, Group] = {}  # of owners and teams; empty unless they are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
@@ -102,7 +103,7 @@ class Pools:
             order,
         )
         self.dispatcher = Dispatcher(
-            scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: tracker.limits
+            scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: self.limits
         )
         self._is_registered, self._fail = is_registered, fail
         self._to_release: deque[TaskState] = deque()
@@ -110,20 +111,15 @@ class Pools:
         self._held_since = self._hold_until = 0.0
         self._held: HeldMemory | None = None  # that of the tracker, also while no job runs
 
-    @property
-    def limits(self) -> Limits:
-        """Limits of labels."""
-        return self.tracker.limits
-
     def open_limits(self) -> Limits:
         """Return the limits of labels, from the first label on."""
         if self.limits is NO_LIMITS:
             from dask_slaq.scheduler.pools.label_limits import Limits
 
-            self.tracker.limits = Limits(
+            self.limits = self.tracker.limits = Limits(
                 self.scheduler,
                 self.control,
-                self.tracker.is_held,
+                lambda ts: self.tracker.is_held(ts),
                 lambda: self.tracker.holding,
                 self.wakeups.soon,
                 self._fail,
