@@ -313,7 +313,7 @@ async def history(jobs: int, seed: int) -> dict[str, float]:
             longest, piece, start = 0.0, {"stop": None}, 0
             while start is not None:
                 begin = thread_time()
-                piece = slaq.messages.history(start, piece["stop"])
+                piece = slaq.messages.handler("history")(start, piece["stop"])
                 longest = max(longest, thread_time() - begin)
                 start = piece["next"]
             return {"mb": slaq.jobs.epochs.nbytes / 1e6, "read_ms": 1e3 * longest}

@@ -13,17 +13,20 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
-from dask_slaq.core.owners import OwnerTerms, check_owners
 from dask_slaq.core.policies import POLICIES
-from dask_slaq.core.scaling_terms import ScalingTerms, check_scaling
-from dask_slaq.core.settings import NORMALIZERS, NoticeTerms, check_limits, check_notify
+from dask_slaq.core.settings import NORMALIZERS, check_limits
+
+if TYPE_CHECKING:
+    from dask_slaq.core.notice_terms import NoticeTerms
+    from dask_slaq.core.owner_terms import OwnerTerms
+    from dask_slaq.core.scaling_terms import ScalingTerms
 
 FILE = Path(__file__).with_name("slaq.yaml")
 DEFAULTS: dict[str, Any] = yaml.safe_load(FILE.read_text())
@@ -124,7 +127,15 @@ def _text(value: Any) -> str:
     return value
 
 
+def _owners(value: Any) -> dict[str, OwnerTerms]:
+    from dask_slaq.core.owner_settings import check_owners
+
+    return check_owners(value)
+
+
 def _scaling(value: Any) -> ScalingTerms:
+    from dask_slaq.core.scaling_terms import check_scaling
+
     times = ("stay", "start-up", "start_up")
     if isinstance(value, Mapping):
         value = {k: parse_timedelta(v) if k in times else v for k, v in value.items()}
@@ -147,6 +158,8 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def _notify(value: Any) -> dict[str, NoticeTerms]:
+    from dask_slaq.core.notice_terms import check_notify
+
     read, found = _added("sink"), check_notify(value)
     return {
         owner: terms if terms.call is None else terms._replace(call=read(terms.call))
@@ -233,7 +246,7 @@ class Settings:
         of_machine=True,
     )
     owners: dict[str, OwnerTerms] | None = _setting(
-        _or_null(check_owners),
+        _or_null(_owners),
         "a mapping of owner to weight, max-threads, max-jobs, max-resources, max-memory, latest, "
         "worth-per-hour and budget, or null",
         of_machine=True,

@@ -154,6 +154,19 @@ def test_outside_a_package_only_its_face_is_imported(path):
 
 
 @every_module
+def test_no_module_of_a_package_hides_a_name_of_its_face(path):
+    """A module that is imported becomes an attribute of its package, in place of such a name."""
+    if path.name == "__init__.py":
+        package, tree = ".".join(package_of(path)), ast.parse(path.read_text())
+        at_once = {id(node) for node in at_import(tree)}
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+            for name in (alias.asname or alias.name for alias in node.names):
+                is_module = (path.parent / f"{name}.py").exists() and node.module != package
+                first = id(node) in at_once and node.module == f"{package}.{name}"
+                assert not is_module or first, f"{package}.{name} is also a module"
+
+
+@every_module
 def test_heavy_libraries_are_imported_lazily(path):
     allowed = ALLOWED.get(part(path), set())
     if path.name != "__init__.py":

@@ -314,8 +314,8 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
             (plugin.pools, "forget_worker"),
             (plugin.task_owners, "own"),
             (plugin.jobs, "observe_demand"),
-            (plugin.spares, "transition"),
-            (plugin.spares, "finished"),
+            (plugin.open_spares(), "transition"),
+            (plugin.open_spares(), "finished"),
             (plugin.pools.tracker, "moving"),
             (plugin.pools.tracker, "is_held"),
         ]

@@ -31,13 +31,7 @@ from dask_slaq.client.keeping import DriverState
 from dask_slaq.client.live import Status
 from dask_slaq.client.plotting import plot
 from dask_slaq.client.queries import explain, status
-from dask_slaq.core.errors import (
-    InvalidSetting,
-    NoPlugin,
-    SlaqError,
-    StopTraining,
-    UnknownJob,
-)
+from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.job_settings import (
     CHANGEABLE,
     JOB_SETTINGS,
@@ -46,12 +40,9 @@ from dask_slaq.core.job_settings import (
     given_settings,
 )
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.reports import Iterations, as_loss, as_metrics, as_step, is_usable
-from dask_slaq.core.settings import (
-    check_name,
-    check_stage,
-    shown,
-)
+from dask_slaq.core.reports import as_loss, is_usable
+from dask_slaq.core.settings import check_name, check_stage, shown
+from dask_slaq.core.task_reports import Iterations, as_metrics, as_step
 from dask_slaq.worker import Reporter, job_of_task, report_trial
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.client import Future
 
 from dask_slaq.client.connection import request
-from dask_slaq.core.reports import Iterations
+from dask_slaq.core.task_reports import Iterations
 from dask_slaq.worker import KEEP, KEEPING, Kept, freeze
 
 if TYPE_CHECKING:

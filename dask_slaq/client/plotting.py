@@ -11,7 +11,7 @@ import numpy as np
 from dask_slaq.client.connection import current_client, request
 from dask_slaq.client.queries import history_of
 from dask_slaq.core.errors import UnknownJob
-from dask_slaq.core.job_history import threads
+from dask_slaq.core.history_views import threads
 from dask_slaq.core.settings import shown
 from dask_slaq.core.trials import STATE_COLORS
 

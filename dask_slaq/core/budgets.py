@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dask_slaq.core.owners import DEFAULT, WAIT, Owners, OwnerTerms
+from dask_slaq.core.owner_terms import DEFAULT, WAIT, OwnerTerms
+from dask_slaq.core.owners import Owners
 from dask_slaq.core.usage import DAY, Spent
 
 __all__ = ["ALERT_AT", "Budgets", "Spending"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from dask_slaq.core.job_settings import (
 )
 from dask_slaq.core.jobs import JobOrder, Jobs
 from dask_slaq.core.memory import Kind, PastRuns
-from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import (
     Allocation,
@@ -42,8 +41,11 @@ from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.reports import as_loss, is_usable
-from dask_slaq.core.rivals import in_order, spread, yield_to_first
 from dask_slaq.core.settings import check_engine_settings
+
+if TYPE_CHECKING:
+    from dask_slaq.core.owner_terms import OwnerTerms
+    from dask_slaq.core.owners import Owners
 
 __all__ = ["Engine", "Predictor"]
 
@@ -109,7 +111,9 @@ class Engine:
         self.move_pause = move_pause
         self.strict = strict
         self.jobs = Jobs()
-        self.owners = None if owners is None else Owners(owners, self.jobs.teams)
+        self.owners: Owners | None = None
+        if owners is not None:
+            self._share_by_owner().terms = owners
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor(memory) if predictor is None else predictor
         self.remembering = Remembering(memory, self.jobs, self._predictor)
@@ -256,8 +260,8 @@ class Engine:
 
         If no owner had any terms, jobs share by owner from the first reservation on.
         """
-        if self.owners is None and threads:
-            self.owners = Owners({}, self.jobs.teams)
+        if threads:
+            self._share_by_owner()
         return self.owners is not None and self.owners.set_reserved(threads)
 
     def set_floor(self, job: str, threads: float) -> bool:
@@ -292,9 +296,16 @@ class Engine:
 
         Its `latest` is given to later jobs by whoever adds them.
         """
+        owners = self._share_by_owner()
+        owners.terms = {**owners.terms, owner: terms}
+
+    def _share_by_owner(self) -> Owners:
+        """Return the owners; from the first terms or reservation on, jobs share by them."""
         if self.owners is None:
+            from dask_slaq.core.owners import Owners
+
             self.owners = Owners({}, self.jobs.teams)
-        self.owners.terms = {**self.owners.terms, owner: terms}
+        return self.owners
 
     def reallocate(
         self,
@@ -403,8 +414,13 @@ class Engine:
             needs=self.traits.needs,
         )
         allocation = self._allocate(snapshot)
-        rivals = self._rank(order, snapshot, speeds.work) if order.searches else []
-        allocation = yield_to_first(allocation, snapshot, rivals) if rivals else allocation
+        of_searches = {}
+        if order.searches:
+            from dask_slaq.core.rivals import spread, yield_to_first
+
+            rivals = self._rank(order, snapshot, speeds.work)
+            allocation = yield_to_first(allocation, snapshot, rivals)
+            of_searches["pooled"] = partial(spread, share=allocation.share, groups=rivals)
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by stages alone
@@ -413,9 +429,8 @@ class Engine:
         sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
         blind = not self.traits.follows_losses  # such a policy keeps every promise by itself
         latest, credit = (math.inf, 0.0) if blind else (self.latest, self.floor)
-        pooled = partial(spread, share=allocation.share, groups=rivals)
         tokens, rate = refill_tokens(
-            jobs, latest, credit, self.epoch, elapsed, fair, snapshot.age, total, pooled
+            jobs, latest, credit, self.epoch, elapsed, fair, snapshot.age, total, **of_searches
         )
         owners = {}
         if self.owners is not None:
@@ -445,6 +460,8 @@ class Engine:
 
     def _rank(self, order: JobOrder, snapshot: Snapshot, work: FloatArray) -> list[IntArray]:
         """Return the positions of the jobs of each search, in the order of their claims."""
+        from dask_slaq.core.rivals import in_order
+
         at, jobs = order.reporting, self.jobs
         rows, attained = order.rows[at], snapshot.attained[at]
         forecast = diverging(self._predictor.forecast(order.reported), jobs.diverge(rows))

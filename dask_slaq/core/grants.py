@@ -6,13 +6,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.owners import OwnerGrant
 from dask_slaq.core.placement import Placement
 from dask_slaq.core.reports import LOST
+
+if TYPE_CHECKING:
+    from dask_slaq.core.owner_terms import OwnerGrant
 
 __all__ = ["Decision", "Grant", "Grants", "Terms"]
 

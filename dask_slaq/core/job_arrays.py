@@ -35,9 +35,15 @@ class JobArrays:
         if not self._free:
             self._grow()
         row = self._free.pop()
+        self.reset(row)
+        return row
+
+    def reset(self, row: int) -> None:
+        """Fill a row with the initial values, where the rows are those of another table."""
+        while row >= self._capacity:
+            self._grow()
         for name, array in self.column.items():
             array[row] = self._fill[name]
-        return row
 
     def release(self, row: int) -> None:
         """Release a row for reuse."""

@@ -12,13 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_slaq.core.job_columns import JOB_COLUMNS
 
-__all__ = ["ROW", "VARIABLES", "Epochs", "threads"]
+__all__ = ["ROW", "VARIABLES", "Epochs"]
 
 _KEPT = {column.name: column.kept for column in JOB_COLUMNS if column.kept}
 #: Values kept of each job in each epoch.
 VARIABLES = tuple(_KEPT)
-#: Values that `Epochs.table` returns.
-SHOWN = ("normalized_loss", "core_seconds")
 #: Record of one job in one epoch. Its name is stored once for all epochs, by the number `job`.
 ROW = np.dtype([("job", "<u4"), *_KEPT.items()])
 #: Maximum bytes of the history, and bytes after which a piece ends. One hour of 200 jobs in epochs
@@ -30,37 +28,10 @@ MOST_IN_PIECE, OVERHEAD = 5_000, 200
 MOST_ENDED = 1000
 #: Bytes counted for the stage of one job in one epoch.
 STAGE_BYTES = 100
-#: Maximum number of epochs in the curve of a job that ended, and in those that are put back.
-MOST_IN_CURVE, MOST_PUT_BACK = 48, 300
+#: Maximum number of epochs in the curve of a job that ended.
+MOST_IN_CURVE = 48
 
 Rows = NDArray[Any]
-
-
-def threads(times: NDArray[Any], core_seconds: NDArray[Any], n_epochs: int) -> NDArray[Any]:
-    """Return how many threads jobs used: core-seconds per second, over `n_epochs` up to each epoch.
-
-    `times` (n_epochs,) are seconds, and `core_seconds` (n_jobs, n_epochs) what each job has used so
-    far, nan where it did not run. They begin anew if another job of the same name has begun. The
-    first column is 0.
-    """
-    used = np.zeros(core_seconds.shape)
-    if len(times) < 2:
-        return used
-    absent = np.isnan(core_seconds)
-    # The last value known before each epoch: 0 for a job that began later.
-    last = np.where(absent, 0, np.arange(len(times)))
-    last = np.maximum.accumulate(last, axis=1)
-    total = np.nan_to_num(np.take_along_axis(core_seconds, last, axis=1))
-    step = np.diff(total, axis=1)
-    # Of tasks that run, the time so far is only estimated, and may have been too much.
-    began_anew = total[:, 1:] < 0.5 * total[:, :-1]
-    used[:, 1:] = np.where(began_anew, total[:, 1:], np.maximum(step, 0.0))
-    seconds = np.concatenate([[0.0], np.diff(times)])
-    summed, passed = np.cumsum(used, axis=1), np.cumsum(seconds)
-    first = np.maximum(np.arange(len(times)) - n_epochs, 0)
-    over = np.maximum(passed - passed[first], 1e-9)
-    mean: NDArray[Any] = (summed - summed[:, first]) / over
-    return mean
 
 
 class Epochs:
@@ -142,65 +113,22 @@ class Epochs:
         return {"job": name, "times": [round(at, 2) for at, _ in found], **values}
 
     def put_back(self, curves: Sequence[Mapping[str, Any]]) -> None:
-        """Add epochs with the curves of jobs that ended before; not after others were added.
+        """Add epochs with the curves of jobs that ended before; not after others were added."""
+        if self._kept or self._ended:
+            return
+        from dask_slaq.core.history_views import epochs_of
 
-        A job has a value in each of these epochs between its first and its last. Those that are
-        not as `curve` returned them are left out.
-        """
-        read: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
-        for each in curves if not (self._kept or self._ended) else ():
-            try:
-                times = np.array(each["times"], np.float64)
-                values = np.array([each[name] for name in VARIABLES], np.float64)
-            except (KeyError, TypeError, ValueError):
-                continue
-            whole = values[[ROW[name].kind == "u" for name in VARIABLES]]
-            if (
-                values.shape == (len(VARIABLES), len(times) or -1)
-                and np.isfinite(times).all()
-                and (np.diff(times) >= 0).all()
-                and ((whole >= 0) & (whole < 2**32)).all()
-            ):
-                read.append((str(each.get("job")), times, values))
-        grid = np.unique(np.concatenate([np.empty(0), *(times for _, times, _ in read)]))
-        some = set(grid[:: max(-(-len(grid) // MOST_PUT_BACK), 1)].tolist())
-        some.update(float(t) for _, times, _ in read for t in times[[0, -1]])
-        for at in sorted(some):
-            there = {name: (t, v) for name, t, v in read if t[0] <= at <= t[-1]}
-            rows = {
-                name: [np.interp(at, t, v[k]) for t, v in there.values()]
-                for k, name in enumerate(VARIABLES)
-            }
-            self._append(at, self._rows(list(there), rows))
+        for at, names, values in epochs_of(curves):
+            self._append(at, self._rows(names, values))
 
-    def table(
-        self, seconds: float, most: int = 300
-    ) -> tuple[list[str], NDArray[Any], dict[str, NDArray[Any]]]:
-        """Return the epochs of the last `seconds`; of more than `most`, equally spaced ones.
+    def since(self, seconds: float) -> list[tuple[float, Rows]]:
+        """Return the Unix times and rows of the epochs of the last `seconds`."""
+        newest = self._kept[-1][0] if self._kept else 0.0
+        return [each for each in self._kept if newest - each[0] <= seconds]
 
-        These are the names of the jobs, in order of appearance; the Unix times (n_epochs,); and by
-        name of the value, for those in `SHOWN`, an array (n_jobs, n_epochs), nan where a job did
-        not run.
-        """
-        if not self._kept:
-            nothing = np.empty((0, 0))
-            return [], np.empty(0), dict.fromkeys(SHOWN, nothing)
-        newest = self._kept[-1][0]
-        some = []
-        for time, rows in reversed(self._kept):
-            if newest - time > seconds:
-                break
-            some.append((time, rows))
-        some = some[:: -(-len(some) // most)][::-1]
-        rows = np.concatenate([rows for _, rows in some])
-        numbers, which = np.unique(rows["job"], return_inverse=True)
-        epoch = np.repeat(np.arange(len(some)), [len(rows) for _, rows in some])
-        values = {}
-        for name in SHOWN:
-            values[name] = np.full((len(numbers), len(some)), np.nan)
-            values[name][which, epoch] = rows[name]
-        names = [self._names[number] for number in numbers.tolist()]
-        return names, np.array([time for time, _ in some]), values
+    def name_of(self, number: int) -> str:
+        """Return the name of the job of a row."""
+        return self._names[number]
 
     def read(self, time: float, start: int = 0, stop: int | None = None) -> dict[str, Any]:
         """Return a piece of the history from epoch `start` on, as plain values for a message.

@@ -14,12 +14,12 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.scaling_terms import check_worth
 from dask_slaq.core.settings import (
     MOST_SECONDS,
     check_latest,
     check_owner,
     check_resources,
+    check_worth,
     is_number,
     is_whole,
     shown,

@@ -14,19 +14,7 @@ import numpy as np
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import fair_fill
 
-__all__ = ["OwnerTree", "teams_above"]
-
-
-def teams_above(owner: str) -> list[str]:
-    """Return the teams that are part of an owner's name, nearest first, without slashes at ends.
-
-    >>> teams_above("physics/hot/ann@desk"), teams_above("ann@desk")
-    (['physics/hot', 'physics'], [])
-    """
-    if "/" not in owner:
-        return []
-    names = list(filter(None, owner.partition("@")[0].split("/")))
-    return ["/".join(names[:n]) for n in range(len(names) - 1, 0, -1)]
+__all__ = ["OwnerTree"]
 
 
 class OwnerTree:

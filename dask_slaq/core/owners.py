@@ -10,87 +10,27 @@ budget runs on what nobody else wants. Teams of owners have all that too (`owner
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import JobOrder, Jobs
-from dask_slaq.core.owner_tree import OwnerTree, teams_above
+from dask_slaq.core.owner_terms import DEFAULT, OwnerGrant, OwnerTerms
+from dask_slaq.core.owner_tree import OwnerTree
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
-from dask_slaq.core.scaling_terms import check_worth
-from dask_slaq.core.settings import (
-    check_latest,
-    check_owner,
-    check_resources,
-    is_number,
-    is_whole,
-    shown,
-)
-from dask_slaq.core.usage import DAY, MOST_DAYS
+from dask_slaq.core.settings import teams_above
 
-__all__ = [
-    "DEFAULT",
-    "ON_SPARE",
-    "WAIT",
-    "OwnerGrant",
-    "OwnerTerms",
-    "Owners",
-    "check_owners",
-    "flat_terms",
-    "standings",
-]
+__all__ = ["Owners"]
 
-
-#: Name of the settings for all owners that are not listed; ``team/default`` for those of a team.
-DEFAULT = "default"
 #: Least factor by which the weight of an owner counts that used much lately.
 LEAST_FACTOR = 0.1
 #: Factor by which the weight of an owner counts that runs on what nobody else wants.
 SPARE = 1e-6
-#: Ways of an owner over its budget: new jobs wait, or all run on what nobody else wants.
-WAIT, ON_SPARE = "wait", "spare"
 #: Seconds' worth of its deserved threads that an owner gets back at most, and seconds for which its
 #: account is kept while it has no job.
 SAVED = 10.0
-
-
-class OwnerTerms(NamedTuple):
-    """Settings of one owner or team."""
-
-    weight: float = 1.0
-    max_threads: float = math.inf
-    latest: float | None = None  # factor of their fair time at which its jobs end at the latest
-    max_jobs: float = math.inf  # jobs and searches at once; others wait for their end
-    core_hours: float = math.inf  # budget: core-hours of the last days
-    period: float = 30 * DAY  # seconds of these, whole days
-    over: str = ON_SPARE  # what happens above it: `WAIT` or `ON_SPARE`
-    max_resources: Mapping[str, float] | None = None  # most of each resource in use by its jobs
-    max_memory: float = math.inf  # bytes of results above which tasks that add more wait
-    worth_per_hour: float | None = None  # of an hour of its jobs' time, in the unit of a price
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether the core-hours are limited."""
-        return self.core_hours < math.inf
-
-
-class OwnerGrant(NamedTuple):
-    """Grant of one owner, or of a team, until the next decision."""
-
-    deserved: float  # threads, whether the owner has tasks for them or not
-    tokens: float  # core-seconds to be served before any index
-    max_threads: float  # hard limit; inf for none
-    got: float  # threads used, mean of recent epochs
-    factor: float = 1.0  # by which its weight counts, because of what it used lately
-    lately: float = 1.0  # what it used lately, over its share of what all owners did
-    spare: bool = False  # whether it runs on what nobody else wants
-    max_resources: Mapping[str, float] | None = None  # hard limits
-    team: str = ""  # that it is in; see `Owners.line`
 
 
 @dataclass(slots=True)
@@ -400,139 +340,6 @@ class Owners:
         return {owner, owner.partition("@")[0], self._path(owner), *teams}
 
 
-def standings(
-    deserved: Mapping[str, float], got: Mapping[str, float]
-) -> dict[str, dict[str, float]]:
-    """Return the threads that each of several deserved, got, lent, borrowed and left idle.
-
-    Threads are lent only as far as others borrowed; what is left of those not used is idle.
-
-    >>> standings({"ann": 3.0, "bob": 1.0}, {"ann": 1.0, "bob": 2.0})["ann"]
-    {'deserved': 3.0, 'got': 1.0, 'lent': 1.0, 'borrowed': 0.0, 'idle': 1.0}
-    """
-    more = {name: max(got[name] - deserved[name], 0.0) for name in deserved}
-    less = {name: max(deserved[name] - got[name], 0.0) for name in deserved}
-    part = min(sum(more.values()) / max(sum(less.values()), 1e-9), 1.0)
-    return {
-        name: {
-            "deserved": deserved[name],
-            "got": got[name],
-            "lent": part * less[name],
-            "borrowed": more[name],
-            "idle": (1 - part) * less[name],
-        }
-        for name in deserved
-    }
-
-
 def _sums(owner: IntArray, values: FloatArray, n: int) -> FloatArray:
     """Return the sums (n,) of `values` by the position of their owner."""
     return np.bincount(owner, values, n).astype(np.float64)
-
-
-def check_owners(value: object) -> dict[str, OwnerTerms]:
-    """Return the owners' terms by name, from their configuration, or raise `InvalidSetting`."""
-    if not isinstance(value, Mapping):
-        raise InvalidSetting(f"owners must be a mapping of owner to settings, not {shown(value)}")
-    found = {}
-    for owner, given in value.items():
-        if not (isinstance(owner, str) and isinstance(given, Mapping | None)):
-            raise InvalidSetting(
-                "owners must map each owner to settings such as {'weight': 2, 'max-threads': 8}, "
-                f"not {shown(owner)} to {shown(given)}"
-            )
-        owner = check_owner(owner)
-        parts = owner.split("/")
-        if not owner.isprintable() or not all(parts) or DEFAULT in parts[:-1]:
-            raise InvalidSetting(
-                f"owners must have names like ann, ann@desk, team/ann or team/{DEFAULT}, not "
-                f"{shown(owner)}"
-            )
-        terms = flat_terms(owner, given or {})
-        for key, number in terms.items():
-            if key not in OwnerTerms._fields:
-                raise InvalidSetting(
-                    f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
-                    "max-jobs, max-resources, max-memory, latest, worth-per-hour, and budget with "
-                    "core-hours, period and over"
-                )
-            if key == "over":
-                if number not in (WAIT, ON_SPARE):
-                    raise InvalidSetting(
-                        f"over of owner {shown(owner)} must be {WAIT} or {ON_SPARE}: what happens "
-                        f"above its budget; not {shown(number)}"
-                    )
-            elif key == "period":
-                terms[key] = _period(owner, number)
-            elif key == "max_resources":
-                terms[key] = check_resources(number)
-            elif key == "max_memory":
-                terms[key] = _bytes(owner, number)
-            elif key == "latest":
-                check_latest(number)
-            elif key == "worth_per_hour":
-                check_worth(number)
-            elif number == math.inf and key != "weight":  # no limit
-                continue
-            elif key == "max_jobs" and not is_whole(number, 1):
-                raise InvalidSetting(
-                    f"max-jobs of owner {shown(owner)} must be a whole number of jobs, "
-                    f"not {shown(number)}"
-                )
-            elif not (is_number(number) and 0 < number <= _MOST.get(key, 1e6)):
-                raise InvalidSetting(
-                    f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
-                    f"most {_MOST.get(key, 1e6):g}, not {shown(number)}"
-                )
-            if key not in ("over", "period", "max_resources", "max_memory"):
-                terms[key] = float(number)
-        found[owner] = OwnerTerms(**terms)
-    return found
-
-
-def flat_terms(owner: str, given: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return settings of an owner, with those of its budget, by the names in `OwnerTerms`."""
-    terms = {str(key).replace("-", "_"): value for key, value in given.items()}
-    budget = terms.pop("budget", {})
-    if not isinstance(budget, Mapping):
-        raise InvalidSetting(
-            f"budget of owner {shown(owner)} must be a mapping such as {{'core-hours': 2000, "
-            f"'period': '30d'}}, not {shown(budget)}"
-        )
-    return terms | {str(key).replace("-", "_"): value for key, value in budget.items()}
-
-
-#: Maximum values other than 1e6.
-_MOST = {"core_hours": 1e9}
-
-
-#: Powers of 1000 or, with an i, of 1024, by the letter of the unit of a size.
-_POWERS = {letter: power for power, letter in enumerate(" kmgtp")}
-
-
-def _bytes(owner: str, value: Any) -> float:
-    """Return a size in bytes, or raise `InvalidSetting`."""
-    number = value
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgtp]?)(i?)b?\s*", value.lower())
-        number = float(value) if value.strip() == "inf" else None
-        if found:
-            number = float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2] or " "]
-    if number != math.inf and not (is_number(number) and 0 < number <= 1e18):
-        raise InvalidSetting(
-            f"max-memory of owner {shown(owner)} must be a size such as 40 GB, or inf for no "
-            f"limit, not {shown(value)}"
-        )
-    return float(number)
-
-
-def _period(owner: str, value: Any) -> float:
-    """Return the period of a budget in seconds, or raise `InvalidSetting`."""
-    days = re.fullmatch(r"\s*(\d+)\s*d(ays?)?\s*", value) if isinstance(value, str) else None
-    seconds = float(days[1]) * DAY if days else value
-    if not (is_number(seconds) and DAY <= seconds < MOST_DAYS * DAY):
-        raise InvalidSetting(
-            f"period of owner {shown(owner)} must be a number of days from 1d to {MOST_DAYS - 1}d, "
-            f"not {shown(value)}"
-        )
-    return float(seconds)

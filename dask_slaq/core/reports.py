@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from operator import index
 from typing import Any
 
-from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
+from dask_slaq.core.errors import NonFiniteLoss
 
-__all__ = [
-    "LOST",
-    "MAX_LOSS",
-    "Iterations",
-    "as_loss",
-    "as_metrics",
-    "as_step",
-    "is_usable",
-    "next_iteration",
-    "next_stride",
-]
+__all__ = ["LOST", "MAX_LOSS", "as_loss", "is_usable", "next_iteration", "next_stride"]
 
 #: Larger losses count as infinite, so that the difference of two losses cannot overflow.
 MAX_LOSS = 1e300
-#: Maximum number of metrics besides the loss, and of characters of their names.
-MOST_METRICS, LONGEST_METRIC = 8, 100
 #: Successive reports without a usable loss after which a training is said to diverge. Loss scaling
 #: in half precision begins with a few infinite ones.
 LOST = 8
@@ -53,41 +38,6 @@ def as_loss(loss: Any) -> float:
     raise NonFiniteLoss(f"a loss must be a number, not {loss!r}")
 
 
-def as_metrics(given: Any) -> dict[str, float]:
-    """Return metrics by name, of which the first one is the loss. A number is just the loss.
-
-    At most `MOST_METRICS` further ones are kept. Raises as `as_loss` does, and `InvalidSetting` for
-    an empty mapping.
-    """
-    if not isinstance(given, Mapping):
-        return {"loss": as_loss(given)}
-    if not given:
-        raise InvalidSetting("report needs a loss, or metrics of which the first is the loss")
-    some = list(given.items())[: 1 + MOST_METRICS]
-    found = {}
-    for name, value in some:
-        try:
-            found[str(name)[:LONGEST_METRIC]] = as_loss(value)
-        except NonFiniteLoss:
-            raise NonFiniteLoss(
-                f"metric {str(name)[:LONGEST_METRIC]!r} must be a number, not {value!r}"
-            ) from None
-    return found
-
-
-def as_step(step: Any) -> int | None:
-    """Convert a step to an int; None if there is none. Raises `InvalidSetting`."""
-    if step is None:
-        return None
-    try:
-        number = -1 if isinstance(step, bool) else index(step)
-    except TypeError:
-        number = -1
-    if not 0 <= number <= 10**12:
-        raise InvalidSetting(f"step must be a whole number from 0 to 1e12, not {step!r}")
-    return number
-
-
 def next_iteration(last: int, step: Any = None) -> int:
     """Return the iteration of a report after that of iteration `last`.
 
@@ -104,34 +54,3 @@ def next_stride(stride: float, gaps: int, gap: int) -> float:
     is reported.
     """
     return stride + max(1.0 / gaps, NEWEST) * (gap - stride)
-
-
-@dataclass(slots=True)
-class Iterations:
-    """Numbers of the iterations of one training, by the steps that its reports name.
-
-    Steps that begin at 0 are counted from 1. A step that is not above the last one counts as the
-    next iteration.
-
-    >>> done = Iterations()
-    >>> [done.count(step) for step in (0, 5, 10, 10, None)]
-    [1, 6, 11, 12, 13]
-    """
-
-    last: int = 0
-    gap: int = 1  # from the report before
-    named: bool = False  # whether any report named its step
-    repeated: bool = False  # whether a step was not above the last one
-    _base: int | None = None  # added to a step
-
-    def count(self, step: int | None = None) -> int:
-        """Count a report. Returns the number of its iteration."""
-        if step is not None:
-            self.named = True
-            if self._base is None:
-                self._base = int(step == 0)
-            step += self._base
-            self.repeated = self.repeated or step <= self.last
-        before, self.last = self.last, next_iteration(self.last, step)
-        self.gap = self.last - before
-        return self.last

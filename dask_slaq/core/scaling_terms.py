@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import is_number, is_whole, shown
+from dask_slaq.core.settings import MOST_PRICE, is_number, is_whole, shown
 
-__all__ = ["MOST_WORKERS", "ScalingTerms", "check_scaling", "check_worth"]
+__all__ = ["MOST_WORKERS", "ScalingTerms", "check_scaling"]
 
-#: Largest number of workers that is compared, and largest price and worth of an hour.
-MOST_WORKERS, MOST_PRICE = 1000, 1e9
+#: Largest number of workers that is compared.
+MOST_WORKERS = 1000
 
 
 class ScalingTerms(NamedTuple):
@@ -82,14 +81,3 @@ def check_scaling(value: object) -> ScalingTerms:
         stay=float(terms.stay),
         start_up=float(terms.start_up),
     )
-
-
-def check_worth(value: Any) -> float:
-    """Return what an hour of a job's time is worth, nan for None, or raise `InvalidSetting`."""
-    if value is None:
-        return math.nan
-    if not (is_number(value) and 0 < value <= MOST_PRICE):
-        raise InvalidSetting(
-            f"worth_per_hour must be a number > 0 and at most {MOST_PRICE:g}, not {shown(value)}"
-        )
-    return float(value)

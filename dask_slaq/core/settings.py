@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import reprlib
-import shlex
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +25,8 @@ AUDIT_TOPIC = "slaq-audit"
 ASTRAY_TOPIC = "slaq-astray"
 #: What tasks report to the block of their client, and beginning of the topics for it.
 LOSS_TOPIC = "slaq-loss"
+#: Annotation that names the label of a task.
+LIMIT_LABEL = "slaq_limit"
 #: Name of the stand-in for a plugin that could not start, and key of the reason in the scheduler's
 #: metadata.
 NOT_STARTED = "slaq-not-started"
@@ -38,6 +38,8 @@ ALERTS = (
     *("budget", *ENDS, "fell back", "audit"),
 )
 
+#: Largest price and worth of an hour.
+MOST_PRICE = 1e9
 #: Longest time in seconds that a setting may name.
 MOST_SECONDS = 86_400e3
 #: What the loss reduction of a job may be divided by; see `dask_slaq.core.forecast.quality`.
@@ -163,80 +165,24 @@ def check_engine_settings(
         raise InvalidSetting(f"move_pause must be seconds >= 0, not {move_pause!r}")
 
 
-class NoticeTerms(NamedTuple):
-    """How an owner is told, and of which events. Addresses and commands may hold secrets."""
+def check_worth(value: Any) -> float:
+    """Return what an hour of a job's time is worth, nan for None, or raise `InvalidSetting`."""
+    if value is None:
+        return math.nan
+    if not (is_number(value) and 0 < value <= MOST_PRICE):
+        raise InvalidSetting(
+            f"worth_per_hour must be a number > 0 and at most {MOST_PRICE:g}, not {shown(value)}"
+        )
+    return float(value)
 
-    webhook: str | None
-    command: tuple[str, ...] | None
-    events: frozenset[str]
-    call: str | None = None  # class path of a function of somebody else
 
-    def __repr__(self) -> str:
-        return f"NoticeTerms(..., events={sorted(self.events)})"
+def teams_above(owner: str) -> list[str]:
+    """Return the teams that are part of an owner's name, nearest first, without slashes at ends.
 
-
-def check_notify(value: object) -> dict[str, NoticeTerms]:
-    """Return the settings of notices by owner, from ``slaq.notify``, or raise `InvalidSetting`.
-
-    The message shows neither addresses nor commands.
+    >>> teams_above("physics/hot/ann@desk"), teams_above("ann@desk")
+    (['physics/hot', 'physics'], [])
     """
-    if not isinstance(value, Mapping):
-        raise InvalidSetting("notify must be a mapping of owner to a webhook or a command")
-    return {str(owner): _terms(owner, given) for owner, given in value.items()}
-
-
-def _terms(owner: object, given: Any) -> NoticeTerms:
-    if not isinstance(owner, str) or not owner:
-        raise InvalidSetting(f"notify must name owners, or default, not {shown(owner)}")
-    known = ("webhook", "command", "events", "call")
-    wrong = not isinstance(given, Mapping) or [key for key in given if key not in known]
-    if wrong or not (given.get("webhook") or given.get("command") or given.get("call")):
-        raise InvalidSetting(
-            f"notify of {shown(owner)} must be a mapping with a webhook, a command, the class path "
-            "of what to call or several of these, and events if not all but audit are told"
-        )
-    webhook, command, events, call = (given.get(name) for name in known)
-    if webhook is not None and not _is_web(webhook):
-        raise InvalidSetting(
-            f"the webhook of {shown(owner)} must be an address that starts with http:// or https://"
-        )
-    return NoticeTerms(webhook, _words(owner, command), _events(owner, events), call)
-
-
-def _is_web(webhook: object) -> bool:
-    if not isinstance(webhook, str) or not webhook.isprintable() or " " in webhook:
-        return False
-    try:
-        parts = urlsplit(webhook)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # such as a port that is no number
-        return False
-
-
-def _words(owner: object, command: object) -> tuple[str, ...] | None:
-    if command is None:
-        return None
-    try:
-        words = shlex.split(command) if isinstance(command, str) else list(command)  # type: ignore[call-overload]
-    except (TypeError, ValueError):
-        words = []
-    if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise InvalidSetting(
-            f"the command of {shown(owner)} must be a text such as 'mail -s dask ops', or a list "
-            "of words"
-        )
-    return tuple(words)
-
-
-def _events(owner: object, events: Any) -> frozenset[str]:
-    if events is None:
-        return frozenset(ALERTS) - {"audit"}
-    if isinstance(events, str) or not isinstance(events, list | tuple):
-        events = [events]
-    for event in events:
-        if event not in ALERTS:
-            raise InvalidSetting(
-                f"{shown(event)} is not an event of which {shown(owner)} may be told; events are: "
-                + ", ".join(ALERTS)
-            )
-    return frozenset(events)
+    if "/" not in owner:
+        return []
+    names = list(filter(None, owner.partition("@")[0].split("/")))
+    return ["/".join(names[:n]) for n in range(len(names) - 1, 0, -1)]

@@ -1,4 +1,4 @@
-"""Past runs in the engine of a scheduler and in its file, and jobs that go on where they were.
+"""Past runs in the engine of a scheduler, and jobs that go on where they were.
 
 A job whose client or scheduler was lost goes on if its owner opens it again within ten minutes. A
 training that begins from scratch then, as its first loss tells, is a new run.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import math
 import uuid
@@ -21,23 +20,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.memory import (
-    MOST_KINDS,
-    ExpectedStages,
-    Kind,
-    PastRun,
-    PastRuns,
-    PastStages,
-    StagedRun,
-    kind_of_name,
-)
+from dask_slaq.core.memory import Kind, PastRun, PastRuns, kind_of_name
 from dask_slaq.core.reports import is_usable
 from dask_slaq.core.safely import safely
-from dask_slaq.core.settings import is_number
 from dask_slaq.memory.unfinished import LAPSE, Unfinished
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
+    from dask_slaq.core.memory import ExpectedStages, PastStages, StagedRun
     from dask_slaq.core.recording import Recorder
     from dask_slaq.memory.store import RunStore
 
@@ -45,22 +35,15 @@ __all__ = ["MEMORY_TOPIC", "Memory"]
 
 logger = logging.getLogger(__name__)
 
-#: What is loaded of a kind: runs, newest first, and stages of runs, oldest first.
-_Loaded = tuple[list[PastRun], list[StagedRun]]
-
 #: Topic of the events that tell which runs are safe on disk.
 MEMORY_TOPIC = "slaq-memory"
-#: Maximum number of past runs read of one kind.
-MOST_LOADED = 64
-#: Number of kinds above which those of which no run is remembered any more no longer count as read.
-MOST_LOADED_KINDS = 2 * MOST_KINDS
-#: Seconds between two checkpoints, and for which opening a job waits for the store.
-PERIOD, PATIENCE = 5.0, 1.0
+#: Seconds between two checkpoints.
+PERIOD = 5.0
 #: Number of the newest losses kept of each job one by one, and growth of the distance between the
 #: iterations of older ones.
 RECENT, GROWTH = 64, 1.15
-#: Maximum number of jobs of which the end is not known, and of those in one checkpoint.
-MOST_UNFINISHED, MOST_AT_ONCE = 1000, 100
+#: Maximum number of jobs of which the end is not known.
+MOST_UNFINISHED = 1000
 #: Maximum number of iterations that a job gets back, and of those in one step of the event loop.
 MOST_ITERATIONS, STEP = 100_000, 500
 
@@ -133,10 +116,10 @@ class _Runs(PastRuns):
 
 
 class Memory:
-    """Past runs of the jobs on a scheduler, in the file `path` if it is given. It never raises.
+    """Past runs of the jobs on a scheduler, as long as it runs. It never raises.
 
-    The engine of these jobs, which has `runs` as its memory, is asked for when it is needed. Events
-    for `MEMORY_TOPIC` are passed to `tell`.
+    The engine of these jobs, which has `runs` as its memory, is asked for when it is needed.
+    `FiledMemory` keeps all in a file: what is done for that alone does nothing here.
 
     Attributes
     ----------
@@ -149,32 +132,25 @@ class Memory:
         The error that ended the memory.
     """
 
-    def __init__(
-        self,
-        path: str | None,
-        engine: Callable[[], Engine | Recorder],
-        tell: Callable[[dict[str, str]], object],
-    ) -> None:
+    def __init__(self, engine: Callable[[], Engine | Recorder]) -> None:
         self.broken: str | None = None
         self.runs = _Runs(self._keep)
-        self.stages = PastStages()
+        self._stages: PastStages | None = None
+        self.store: RunStore | None = None
         self.following: dict[str, Following] = {}
-        self._engine, self._tell = engine, tell
+        self._engine = engine
         self._unfinished: OrderedDict[tuple[str, str], Unfinished] = OrderedDict()
         self._ending: dict[str, str] = {}  # keys of jobs that are being removed
-        self._loading: dict[str, asyncio.Future[_Loaded]] = {}  # kinds that are being read
-        self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
-        self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.checkpoint, PERIOD * 1000)
-        self.store = None if path is None else _open(path, self._acknowledge)
-        self._left: asyncio.Future[list[Unfinished]] | None = None
-        self._ends = 0  # number of ends that were stored
-        if self.store is not None:
-            self.store.lapse(time())
-            self._left = self._loop.run_in_executor(None, self.store.unfinished, time() - LAPSE)
-            self._left.add_done_callback(self._take_up)
-            ends = self._loop.run_in_executor(None, self.store.ends)
-            ends.add_done_callback(self._recall_ends)
+
+    @property
+    def stages(self) -> PastStages:
+        """Stages of past runs; made for the first of them."""
+        if self._stages is None:
+            from dask_slaq.core.memory import PastStages
+
+            self._stages = PastStages()
+        return self._stages
 
     def fail(self, error: Exception) -> None:
         """End the memory, and log the error once."""
@@ -183,51 +159,7 @@ class Memory:
             self.following.clear()
             logger.error("past runs are no longer remembered: %s", self.broken, exc_info=error)
 
-    @safely
-    def _take_up(self, left: asyncio.Future[list[Unfinished]]) -> None:
-        """Take up what an earlier scheduler left."""
-        for one in left.result():
-            self._keep_unfinished(one, newest=False)
-
-    @safely
-    def _recall_ends(self, ends: asyncio.Future[list[bool]]) -> None:
-        """Count the ends of jobs on earlier schedulers."""
-        self._engine().jobs.ends.recall(ends.result())
-
     # Coming and going
-
-    async def prepare(self, name: str, kind: Kind | None) -> None:
-        """Read what the store knows of a job that is about to begin, but do not wait for long.
-
-        `kind` is what its user stated.
-        """
-        if self.store is None or self.broken is not None:
-            return
-        waiting = [self._left, self._load((kind or kind_of_name(name)).name)]
-        if pending := [future for future in waiting if future is not None and not future.done()]:
-            await asyncio.wait(pending, timeout=PATIENCE)
-
-    def _load(self, kind: str) -> asyncio.Future[_Loaded] | None:
-        """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
-        if self.store is None or kind in self._loaded:
-            return None
-        if kind not in self._loading:
-            found = self._loop.run_in_executor(None, _read, self.store, kind)
-            found.add_done_callback(functools.partial(self._recall, kind))
-            self._loading[kind] = found
-        return self._loading[kind]
-
-    @safely
-    def _recall(self, kind: str, found: asyncio.Future[_Loaded]) -> None:
-        del self._loading[kind]
-        if len(self._loaded) >= MOST_LOADED_KINDS:  # those without runs are read again
-            self._loaded = {known for known in self._loaded if self.runs.knows(known)}
-        self._loaded.add(kind)
-        runs, stages = found.result()
-        for run in reversed(runs):
-            self.runs.recall(run)
-        for staged in stages:
-            self.stages.add(staged)
 
     @safely
     def begin(self, name: str, owner: str, kind: Kind | None = None) -> None:
@@ -342,10 +274,9 @@ class Memory:
         if job is None:
             return
         if stages and outcome == "done":
-            staged = StagedRun(job.kind, stages, time())
-            self.stages.add(staged)
-            if self.store is not None:
-                self.store.add_stages(staged)
+            from dask_slaq.core.memory import StagedRun
+
+            self._keep_stages(StagedRun(job.kind, stages, time()))
         run = self._run_of(name, job)
         if run is None:
             self._discard(job.key)
@@ -354,34 +285,7 @@ class Memory:
         else:
             one = Unfinished(job.key, job.owner, run)
             self._keep_unfinished(one)
-            if self.store is not None:
-                self.store.checkpoint([one])
-
-    @safely
-    def ended(self, name: str) -> None:
-        """Store how well its end was foretold, and discard what the engine did not remember."""
-        ends = self._engine().jobs.ends
-        if self.store is not None and ends.judged > self._ends:
-            self._ends = ends.judged
-            self.store.add_end(ends.held[-1])
-        if (key := self._ending.pop(name, None)) is not None:
-            self._discard(key)
-
-    def _discard(self, key: str) -> None:
-        if self.store is not None:
-            self.store.discard(key)
-
-    def _keep(self, run: PastRun) -> None:
-        """Store a run that has just been added to the memory of the engine."""
-        key = self._ending.pop(run.job, None)
-        if self.store is not None and key is not None:
-            self.store.add(key, run)
-
-    def _acknowledge(self, key: str, job: str) -> None:
-        """Tell that a run is safe on disk. Called in the writer's thread."""
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
-            event = {"event": "stored", "job": job, "key": key}
-            self._loop.call_soon_threadsafe(self._tell, event)
+            self._write([one])
 
     # Runs of which the end is not known
 
@@ -404,28 +308,6 @@ class Memory:
         self._ending[one.run.job] = one.key
         self.runs.add(replace(one.run, outcome="failed"))
 
-    @safely
-    def checkpoint(self) -> None:
-        """Write the running jobs that have reported since the last time, but not too many."""
-        self._drop_lapsed()
-        if self.store is not None:
-            self.store.checkpoint(self._due())
-
-    def _due(self) -> list[Unfinished]:
-        """Return the runs to write now, and count them as written."""
-        now, some = time(), []
-        for name, job in list(self.following.items()):
-            unchanged = job.count == job.written and now - job.at < LAPSE / 4
-            if unchanged or job.past is not None:
-                continue
-            job.written, job.at = job.count, now
-            if (run := self._run_of(name, job)) is not None:
-                some.append(Unfinished(job.key, job.owner, run))
-                self.following[name] = self.following.pop(name)  # so that all have their turn
-            if len(some) >= MOST_AT_ONCE:
-                break
-        return some
-
     def _run_of(self, name: str, job: Following) -> PastRun | None:
         """Return the run so far, None if it has learned nothing."""
         engine = self._engine()
@@ -440,7 +322,7 @@ class Memory:
     def expected_stages(self, name: str) -> ExpectedStages:
         """Return what like runs let expect of the stages of a job, the same for its whole life."""
         job = self.following.get(name)
-        if job is None or self.broken is not None:
+        if job is None or self.broken is not None or self._stages is None:
             return {}
         if job.expected is None:
             job.expected = self.stages.expected(job.kind)
@@ -459,37 +341,52 @@ class Memory:
         kind = self._engine().remembering.kinds.get(name)
         return None if kind is None else kind.name
 
-    def about(self) -> dict[str, Any]:
-        """Return the state of the memory as plain values.
-
-        They are ``file`` (None without one), ``runs`` (remembered in this process), ``stored``
-        (safe on disk since the scheduler started) and ``failed`` (why nothing is stored any more).
-        """
-        store = self.store
-        return {
-            "file": None if store is None else str(store.path),
-            "runs": len(self.runs),
-            "stored": 0 if store is None else store.stored,
-            "failed": self.broken or (None if store is None else store.failed),
-        }
+    # The end of the scheduler
 
     @safely
+    def ended(self, name: str) -> None:
+        """Discard what the engine did not remember of a job that it has removed."""
+        if (key := self._ending.pop(name, None)) is not None:
+            self._discard(key)
+
+    def _keep(self, run: PastRun) -> None:
+        """Keep a run that has just been added to the memory of the engine."""
+        self._ending.pop(run.job, None)
+
+    @safely
+    def checkpoint(self) -> None:
+        """Count unfinished runs that nobody took up in time as failed."""
+        self._drop_lapsed()
+
+    def _keep_stages(self, staged: StagedRun) -> None:
+        self.stages.add(staged)
+
+    # What is done for a file
+
+    def _discard(self, key: str) -> None:
+        """Drop what is stored of a run that is not remembered."""
+
+    def _write(self, some: list[Unfinished]) -> None:
+        """Store runs of which the end is not known."""
+
+    def _load(self, kind: str) -> asyncio.Future[Any] | None:
+        """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
+        return None
+
+    async def prepare(self, name: str, kind: Kind | None) -> None:
+        """Read what is stored of a job that is about to begin, but do not wait for long.
+
+        `kind` is what its user stated.
+        """
+
     def keep_audit(self, event: dict[str, Any]) -> None:
         """Store an `event` of the audit."""
-        if self.store is not None:
-            self.store.add_event("audit", event)
 
-    @safely
     def keep_ended(self, event: dict[str, Any]) -> None:
         """Store the last alert of a job."""
-        if self.store is not None:
-            self.store.add_event("ended", event)
 
-    @safely
     def keep_curve(self, curve: dict[str, Any]) -> None:
         """Store the curve of a job that ended; see `Epochs.curve`."""
-        if self.store is not None and curve["times"]:
-            self.store.add_event("curves", curve)
 
     def lately(
         self, since: float, then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None]
@@ -498,40 +395,24 @@ class Memory:
 
         These are their last alerts, and their curves.
         """
-        if self.store is None:
-            return
-        store = self.store
 
-        def read() -> list[list[dict[str, Any]]]:
-            return [store.events("ended"), store.events("curves")]
+    # What people look at
 
-        def found(future: asyncio.Future[list[list[dict[str, Any]]]]) -> None:
-            if not future.cancelled() and future.exception() is None:
-                ended, curves = future.result()
-                ended = [x for x in ended if is_number(x.get("ended")) and x["ended"] >= since]
-                then(ended, [x for x in curves if x.get("ended", 0.0) >= since])
+    def about(self) -> dict[str, Any]:
+        """Return the state of the memory as plain values.
 
-        self._loop.run_in_executor(None, read).add_done_callback(found)
+        They are ``file`` (None without one), ``runs`` (remembered in this process), ``stored``
+        (safe on disk since the scheduler started) and ``failed`` (why nothing is stored any more).
+        """
+        return {"file": None, "runs": len(self.runs), "stored": 0, "failed": self.broken}
 
     async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
         """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""
-        found = {(each["job"], each["ended"]): each for each in here}
-        if self.store is not None:
-            kept = await self._loop.run_in_executor(None, self.store.events, "ended")
-            found = {(each.get("job"), each.get("ended", 0.0)): each for each in kept} | found
-        return sorted(
-            (each for (_, ended), each in found.items() if ended >= since),
-            key=lambda each: float(each["ended"]),
-        )
+        return [each for each in here if each["ended"] >= since]
 
     async def audit(self, said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the stored events of the audit, and those `said` that are not stored."""
-        if self.store is None:
-            return list(said)
-        kept = await self._loop.run_in_executor(None, self.store.events, "audit")
-        known = {(event.get("at"), event.get("message")) for event in kept}
-        more = [event for event in said if (event["at"], event["message"]) not in known]
-        return sorted([*kept, *more], key=lambda event: float(event.get("at", 0.0)))
+        return list(said)
 
     # The end of the scheduler
 
@@ -541,27 +422,10 @@ class Memory:
         self._timer.stop()
         self.checkpoint()
         self.following.clear()
-        if self.store is not None:
-            self.store.close(timeout=0)
 
     async def close(self) -> None:
         """Write what is known now, when the scheduler closes."""
         self.stop()
-        if self.store is not None:
-            try:
-                await self._loop.run_in_executor(None, self.store.close)
-            except RuntimeError:  # the program ends, and no other thread takes work any more
-                self.store.close()
-
-
-def _open(path: str, acknowledge: Callable[[str, str], object]) -> RunStore:
-    from dask_slaq.memory.store import RunStore  # not loaded where nothing is kept
-
-    return RunStore(path, acknowledge)
-
-
-def _read(store: RunStore, kind: str) -> _Loaded:
-    return store.load(kind, MOST_LOADED), store.stages(kind)
 
 
 def _is_from_scratch(run: PastRun, loss: float) -> bool:

@@ -7,28 +7,17 @@ scheduler that is killed loses the usage of some seconds.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from time import localtime, monotonic, strftime, time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.safely import safely
-from dask_slaq.core.usage import (
-    DAY,
-    EARLIER,
-    OTHERS,
-    OUTCOMES,
-    Ledger,
-    Spent,
-    Usage,
-    decayed,
-    sum_by,
-)
+from dask_slaq.core.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -45,8 +34,6 @@ logger = logging.getLogger(__name__)
 PERIOD = 5.0
 #: Maximum number of tasks whose client is remembered, and of steps from one to its client.
 MOST_TASKS = 10_000
-#: Days whose usage the board shows.
-RECENT = 14
 #: Maximum number of owners. Usage of further ones is added up under `OTHERS`.
 MOST_OWNERS = 1000
 
@@ -85,7 +72,7 @@ class UnownedUsage:
 class Accounts:
     """Usage by owner, kind of job, job and day. Its methods never raise.
 
-    It is kept in the store; without one it counts from the scheduler's start. `payer_of` returns
+    It counts from the scheduler's start; `FiledAccounts` keep it in a file. `payer_of` returns
     the owner, kind and job that pay for the pool of a name, and `owner_of` the owner of the work of
     a client outside of jobs. After `half_life` seconds half of what was used no longer counts as
     used lately. `ticked` is called when usage is known anew.
@@ -95,26 +82,25 @@ class Accounts:
         self,
         scheduler: Scheduler,
         tracker: TaskTracker,
-        store: RunStore | None,
         payer_of: Callable[[str], tuple[str, str, str]],
         owner_of: Callable[[str], str],
         half_life: float | None,
         ticked: Callable[[], object],
     ) -> None:
-        self._scheduler, self._tracker, self._store = scheduler, tracker, store
+        self._scheduler, self._tracker = scheduler, tracker
+        self.store: RunStore | None = None
         self._payer_of, self._owner_of = payer_of, owner_of
         self._ticked = ticked
         self.broken: str | None = None  # the error that ended the accounts
         self._totals = UsageByOwner()
-        self.loaded = store is None  # whether the usage in the store is part of it
-        self._begin = self._faded = time()
+        self.loaded = True  # whether the usage of earlier schedulers is part of it
+        self.begin = self._faded = time()
         self.half_life = half_life
         self._lately: defaultdict[str, float] = defaultdict(float)
-        self._ledger = Ledger()
+        self.ledger = Ledger()
         # Core-seconds that are not in the ledger yet: by payer, and outside of jobs by client.
         self._new: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self._outside: defaultdict[str | None, float] = defaultdict(float)
-        self._written = UsageByOwner()
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
         self.spent = Spent()
         self._ahead: dict[Any, float] = {}  # charged of running tasks, by key
@@ -125,9 +111,6 @@ class Accounts:
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.tick, PERIOD * 1000)
         self._timer.start()
-        if store is not None:
-            found = self._loop.run_in_executor(None, store.usage, ("owner", "day"))
-            found.add_done_callback(self._load)
 
     def fail(self, error: Exception) -> None:
         """End the accounts, and log the error once."""
@@ -137,24 +120,11 @@ class Accounts:
             logger.error("usage is no longer counted: %s", self.broken, exc_info=error)
             self._loop.call_soon(self._ticked)  # nobody waits for a budget any more
 
-    @safely
-    def _load(self, found: asyncio.Future[dict[tuple[Any, ...], Usage] | None]) -> None:
-        """Add what the store has."""
-        for (owner, day), usage in (found.result() or {}).items():
-            self._totals.of(owner).add(usage)
-            self._written.of(owner).add(usage)
-            self.spent.add(day, owner, usage.core_seconds)
-            if self.half_life is not None:
-                used = decayed(day, usage.core_seconds, self._faded, self.half_life)
-                self._used_lately(owner, used)
-        self.loaded = True
-        self._ticked()
-
     # Charging
 
     def _add(self, payer: tuple[str, str, str], what: str, amount: float) -> None:
         today = int(time() // DAY)
-        for usage in (self._ledger.of(today, *payer), self._totals.of(payer[0])):
+        for usage in (self.ledger.of(today, *payer), self._totals.of(payer[0])):
             setattr(usage, what, getattr(usage, what) + amount)
         if what == "core_seconds":
             self.spent.add(today, payer[0], amount)
@@ -278,6 +248,9 @@ class Accounts:
             self._write()
             self._ticked()
 
+    def _write(self) -> None:
+        """Write what is new, to a file if there is one."""
+
     def _running(self) -> Iterator[tuple[TaskState, Pool | None, float]]:
         """Yield the running tasks, and their core-seconds that are not charged yet."""
         tracker = self._tracker
@@ -294,35 +267,6 @@ class Accounts:
                 found[pool.name] += seconds
         return found
 
-    def _write(self) -> None:
-        """Write what is new. What falls short of what was charged ahead is kept until it does not.
-
-        So the counters never fall.
-        """
-        if self._store is None:
-            return
-        today, rows = int(time() // DAY), []
-        for key, usage in self._ledger.drain():
-            if usage.core_seconds >= 0:
-                rows.append((key, usage))
-            elif key.day == today:
-                self._ledger.rows[key] = usage
-        if not rows:
-            return
-        if self._store.add_usage(rows, lambda: self._acknowledge(rows)):
-            return
-        self._ledger.rows.update(rows)
-
-    def _acknowledge(self, rows: Sequence[Any]) -> None:
-        """Count rows as written. Called in the writer's thread."""
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
-            self._loop.call_soon_threadsafe(self._wrote, rows)
-
-    @safely
-    def _wrote(self, rows: Sequence[Any]) -> None:
-        for key, usage in rows:
-            self._written.of(key.owner).add(usage)
-
     @safely
     def stop(self) -> None:
         """Write what is known now, without waiting for it."""
@@ -337,25 +281,15 @@ class Accounts:
 
         None until they are known.
         """
-        kept = self._store is not None and self._store.failed is None
-        if kept and not self.loaded:
-            return None
         found = UsageByOwner()
-        for owner, usage in (self._written if kept else self.totals).items():
+        for owner, usage in self._counted().items():
             peak = max(usage.core_seconds, self._peaks.get(owner, 0.0))
             self._peaks[owner] = peak
             found[owner] = replace(usage, core_seconds=peak)
         return found
 
-    def by_day(self) -> dict[tuple[int, str], float]:
-        """Return the core-seconds of the last days by day and owner."""
-        self.settle()
-        return {
-            (day, owner): seconds
-            for day, of_day in self.spent.days.items()
-            for owner, seconds in of_day.items()
-            if day > time() // DAY - RECENT
-        }
+    def _counted(self) -> UsageByOwner:
+        return self.totals
 
     def lately(self, owners: Iterable[str]) -> dict[str, float]:
         """Return the core-seconds that `owners` used, halved for each half-life since."""
@@ -371,34 +305,3 @@ class Accounts:
                 if abs(self._lately[owner]) < 1e-6:
                     del self._lately[owner]
         return {owner: max(self._lately.get(owner, 0.0), 0.0) for owner in sorted(set(owners))}
-
-    async def query(self, by: Sequence[str], seconds: float | None) -> dict[str, Any]:
-        """Return usage by fields of `UsageKey`, of the last `seconds` in whole days, or all.
-
-        It has ``rows`` (see `usage_as_dicts`), ``file``, ``since`` (Unix seconds from which usage
-        was counted, None if from the file's beginning) and ``note`` (what is missing, or None).
-        """
-        from dask_slaq.memory import usage_as_dicts
-
-        since = EARLIER if seconds is None else int((time() - seconds) // DAY)
-        self.tick()
-        left = [(key, usage) for key, usage in self._ledger.rows.items() if key.day >= since]
-        found, store, note = sum_by(left, by), self._store, self.broken
-        kept = None
-        if store is not None:
-            kept = await self._loop.run_in_executor(None, store.usage, by, since)
-            for key, usage in (kept or {}).items():
-                found.setdefault(key, Usage()).add(usage)
-        begin = strftime("%Y-%m-%d %H:%M:%S", localtime(self._begin))
-        if note is not None:
-            note = f"usage is no longer counted: {note}"
-        elif store is None:
-            note = f"since the scheduler's start at {begin}: slaq.memory names no file to keep it"
-        elif store.failed is not None or kept is None:
-            note = f"{store.path} cannot be used, and usage is kept until the scheduler ends"
-        return {
-            "rows": usage_as_dicts(found, by),
-            "file": None if store is None else str(store.path),
-            "since": self._begin if kept is None else None,
-            "note": note,
-        }

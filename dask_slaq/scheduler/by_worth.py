@@ -20,9 +20,9 @@ from dask_slaq.scheduler.batch_jobs import group_of
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
-    from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
+    from dask_slaq.scheduler.trials import Searches
 
 __all__ = ["ByWorth"]
 
@@ -54,7 +54,7 @@ class ByWorth:
         self,
         terms: ScalingTerms,
         jobs: ScheduledJobs,
-        searches: Callable[[], AnySearches],
+        searches: Callable[[], Searches],
         usable: Callable[[Pool], int],
         changed: Callable[[], None],
         rule: ScalingRule | None = None,

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.identity import Identity
     from dask_slaq.scheduler.job_states import JobStates
-    from dask_slaq.scheduler.no_searches import AnySearches
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.pools import Pools
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
@@ -46,10 +45,9 @@ class RunningPlugin(Protocol):
     engine: Engine | Recorder
     jobs: ScheduledJobs
     pools: Pools
-    searches: AnySearches
+    searches: Searches
     memory: Memory
     identity: Identity
-    job_states: JobStates
     speeds: WorkerSpeeds
     shown: Shown
     notices: Notices | None
@@ -59,6 +57,10 @@ class RunningPlugin(Protocol):
     @property
     def scaling(self) -> HasTarget:
         """What limits Dask's adaptive target."""
+
+    @property
+    def job_states(self) -> JobStates:
+        """Last states of driver loops."""
 
     @property
     def registered(self) -> bool:

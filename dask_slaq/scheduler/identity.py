@@ -11,12 +11,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from distributed.core import Server
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
-from dask_slaq.core.settings import LONGEST_NAME, shown
+from dask_slaq.core.settings import shown
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -87,52 +86,6 @@ def _text(name: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def name_in_certificate(comm: Comm | None) -> str | None:
-    """Return the common name in the verified certificate of a peer; None without one."""
-    certificate = getattr(comm, "extra_info", {}).get("peercert") or {}
-    names = (
-        value
-        for part in certificate.get("subject", ())
-        for key, value in part
-        if key == "commonName"
-    )
-    name: str | None = next(names, None)
-    name = (name or "").rstrip("/")  # which stands for a team
-    return name if 0 < len(name) <= LONGEST_NAME else None
-
-
-def asked_of(path: str) -> Callable[[Comm | None], str | None]:
-    """Return who is at the other end of a connection, by the function at a class path.
-
-    It gets a dict with ``address`` and ``certificate`` (see `ssl.SSLSocket.getpeercert`), and
-    returns a name, or None for nobody, which it says of everybody if it raises. `InvalidSetting` is
-    raised if there is none: then it would be unknown who is who.
-    """
-    from dask_slaq.plug_ins import load
-
-    ask = load("owner", path)
-    if not callable(ask):
-        raise InvalidSetting(f"slaq.identity: {path} cannot be called")
-
-    known: WeakKeyDictionary[Comm, str] = WeakKeyDictionary()
-
-    def who(comm: Comm | None) -> str | None:
-        if comm is None or comm in known:
-            return None if comm is None else known[comm]
-        certificate = getattr(comm, "extra_info", {}).get("peercert") or {}
-        try:
-            name = ask({"address": comm.peer_address, "certificate": certificate})
-        except Exception:
-            logger.exception("%s failed; its client is nobody", path)
-            return None
-        if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME):
-            return None
-        known[comm] = name  # asked for each task outside of jobs
-        return name
-
-    return who
-
-
 class Identity:
     """Identity of the clients of a scheduler. By ``"tls"`` their certificates count.
 
@@ -149,7 +102,11 @@ class Identity:
     ) -> None:
         tls = by == "tls"
         self.scheduler, self._by = scheduler, by
-        self._who = None if by is None else name_in_certificate if tls else asked_of(by)
+        self._who: Callable[[Comm | None], str | None] | None = None
+        if by is not None:
+            from dask_slaq.scheduler.peers import asked_of, name_in_certificate
+
+            self._who = name_in_certificate if tls else asked_of(by)
         self._secrets: dict[str, Sender] = {} if before is None else before._secrets
         self._logged: set[tuple[str, str]] = set()
         addresses = [listener.contact_address for listener in scheduler.listeners]

@@ -20,8 +20,8 @@ from time import monotonic, time
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owners import DEFAULT
-from dask_slaq.core.settings import NoticeTerms
+from dask_slaq.core.notice_terms import NoticeTerms
+from dask_slaq.core.owner_terms import DEFAULT
 
 __all__ = ["Notices"]
 

@@ -27,25 +27,17 @@ from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin, NotAllowed
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
-from dask_slaq.core.settings import ALERT_TOPIC, ASTRAY_TOPIC, AUDIT_TOPIC, OUTSIDE
-from dask_slaq.memory import MEMORY_TOPIC, Memory
-from dask_slaq.scheduler.adaptive import Scaling, add_scaling
+from dask_slaq.core.settings import ALERT_TOPIC, ASTRAY_TOPIC, AUDIT_TOPIC, LIMIT_LABEL, OUTSIDE
+from dask_slaq.memory import MEMORY_TOPIC, open_memory
+from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
+from dask_slaq.scheduler.copies import ANNOTATION, is_copy, is_elsewhere
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
-from dask_slaq.scheduler.host_speeds import HostSpeeds
 from dask_slaq.scheduler.identity import Identity, sender_of_message
-from dask_slaq.scheduler.job_states import JobStates
-from dask_slaq.scheduler.no_searches import NoSearches
-from dask_slaq.scheduler.pools import (
-    LABEL,
-    LIGHTGBM_TASK,
-    LooseRuns,
-    Pools,
-    TaskOwners,
-    drop_stale_counts,
-)
+from dask_slaq.scheduler.no_searches import no_searches
+from dask_slaq.scheduler.pools import Pools, TaskOwners, drop_stale_counts
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -55,7 +47,6 @@ from dask_slaq.scheduler.registration import (
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.shown import Shown
-from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.views import add_metrics, add_web_pages
 
 if TYPE_CHECKING:
@@ -67,8 +58,12 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
-    from dask_slaq.scheduler.no_searches import AnySearches
+    from dask_slaq.scheduler.host_speeds import HostSpeeds
+    from dask_slaq.scheduler.job_states import JobStates
     from dask_slaq.scheduler.notices import Notices
+    from dask_slaq.scheduler.pools import LooseRuns
+    from dask_slaq.scheduler.scaling import Scaling
+    from dask_slaq.scheduler.spares import Spares
     from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
@@ -77,6 +72,8 @@ logger = logging.getLogger(__name__)
 #: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
+#: Name of the tasks in which lightgbm.dask trains, by their keys.
+LIGHTGBM_TASK = "train_part"
 #: What is said of several runs of LightGBM at once while no job is open.
 LOOSE_RUNS = (
     "several runs of LightGBM are computed at once outside of jobs: each waits for its other half, "
@@ -198,7 +195,7 @@ class SlaqPlugin(SchedulerPlugin):
 
             self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
-        self.memory = Memory(
+        self.memory = open_memory(
             chosen.memory,
             lambda: self.engine,
             lambda event: scheduler.log_event(MEMORY_TOPIC, event),
@@ -226,13 +223,16 @@ class SlaqPlugin(SchedulerPlugin):
             identity.of_client,
             self.alert,
         )
-        self.spares = Spares(
-            scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back, self.speeds
-        )
-        self.host_speeds = HostSpeeds(scheduler, self.speeds, self.memory.store)
-        self.searches: AnySearches = NoSearches()
-        self._loose_runs, self._warned_of_loose_runs = LooseRuns(), False
-        self.job_states = JobStates(scheduler)
+        self.spares: Spares | None = None
+        self.host_speeds: HostSpeeds | None = None
+        if self.memory.store is not None:
+            from dask_slaq.scheduler.host_speeds import HostSpeeds
+
+            self.host_speeds = HostSpeeds(scheduler, self.speeds, self.memory.store)
+        self.searches: Searches = no_searches()
+        self._loose_runs: LooseRuns | None = None
+        self._warned_of_loose_runs = False
+        self._job_states: JobStates | None = None
         self.task_owners = TaskOwners(
             self.pools,
             running=self.jobs.reports,
@@ -244,11 +244,11 @@ class SlaqPlugin(SchedulerPlugin):
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
         self.soon = Soon(self.reallocate, REST, least=LEAST_REST, burst=BURST)
-        self.scaling = Scaling(
-            self.pools, self.jobs.reports, chosen.keep_workers, lambda: self.is_active
-        )
+        self.progress = Progress(self.pools.pools, self.jobs.reports, chosen.keep_workers)
+        self._scaling: Scaling | None = None
         self._by_worth = None
-        self.scaling.by_worth = None if chosen.scaling is None else self.by_worth
+        if chosen.scaling is not None:
+            self.scaling.by_worth = self.by_worth
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
@@ -334,7 +334,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Return the searches of the scheduler; made when a first one begins."""
         from dask_slaq.scheduler.trials import Searches
 
-        if not isinstance(self.searches, Searches):
+        if not self.searches:  # those of a scheduler that has had none
             draining = self.searches.draining
             self.searches = Searches(
                 self.scheduler,
@@ -353,6 +353,35 @@ class SlaqPlugin(SchedulerPlugin):
             )
             self.searches.draining = draining
         return self.searches
+
+    def open_spares(self) -> Spares:
+        """Return the copies of late tasks; made for the first task that may get one."""
+        if self.spares is None:
+            from dask_slaq.scheduler.spares import Spares
+
+            control, moving = self.pools.control, self.pools.tracker.moving
+            self.spares = Spares(self.scheduler, control, moving, self.fall_back, self.speeds)
+        return self.spares
+
+    @property
+    def job_states(self) -> JobStates:
+        """Last states of driver loops; made when the first is kept, or asked for."""
+        if self._job_states is None:
+            from dask_slaq.scheduler.job_states import JobStates
+
+            self._job_states = JobStates(self.scheduler)
+        return self._job_states
+
+    @property
+    def scaling(self) -> Scaling:
+        """What limits the number of workers; made when a cluster first asks."""
+        if self._scaling is None:
+            from dask_slaq.scheduler.scaling import Scaling
+
+            self._scaling = Scaling(
+                self.pools, self.jobs.reports, self.progress.busy, lambda: self.is_active
+            )
+        return self._scaling
 
     @property
     def by_worth(self) -> ByWorth:
@@ -400,7 +429,8 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.hold(False)
         self.pools.set_limits({})
         self.jobs.accounts.stop()
-        self.host_speeds.write(now=True)
+        if self.host_speeds is not None:
+            self.host_speeds.write(now=True)
         self.memory.stop()
         if self.recomputed is not None:
             self.recomputed.close()
@@ -413,7 +443,8 @@ class SlaqPlugin(SchedulerPlugin):
         """Stop timers, close the event log and the memory when the scheduler closes."""
         self._rest()
         self.jobs.accounts.stop()
-        self.host_speeds.write(now=True)
+        if self.host_speeds is not None:
+            self.host_speeds.write(now=True)
         await self.memory.close()
         if self.notices is not None:
             await self.notices.close()
@@ -424,7 +455,8 @@ class SlaqPlugin(SchedulerPlugin):
 
         Never raises: this is what follows an error, which may be in any of these.
         """
-        for stop in (self._stop_timers, self.searches.release_all, self.spares.stop):
+        stops = [self._stop_timers, self.searches.release_all]
+        for stop in stops if self.spares is None else (*stops, self.spares.stop):
             try:
                 stop()
             except Exception:
@@ -493,7 +525,8 @@ class SlaqPlugin(SchedulerPlugin):
             self._by_worth.check()
         self.reallocate()
         self.jobs.record()
-        self.host_speeds.write()
+        if self.host_speeds is not None:
+            self.host_speeds.write()
 
     @guarded
     def reallocate(self) -> None:
@@ -518,8 +551,8 @@ class SlaqPlugin(SchedulerPlugin):
         self._remember(name)
         if self.recomputed is not None:
             self.recomputed.job_ended(name)
-        if outcome == "done" and self.job_states:
-            self.job_states.free(self.jobs.owner.get(name, ""), name)
+        if outcome == "done" and self._job_states:
+            self._job_states.free(self.jobs.owner.get(name, ""), name)
         self.memory.end(name, outcome, self.jobs.stage_times(name))
         self.task_owners.ended(name, failed=outcome == "failed")
         self.jobs.forget(name, outcome)
@@ -557,8 +590,8 @@ class SlaqPlugin(SchedulerPlugin):
         **kwargs: Any,
     ) -> None:
         """Put new tasks into the pools of their jobs. See `SchedulerPlugin`."""
-        if LABEL in kwargs.get("annotations", ()):
-            self.pools.limits.log_unknown(kwargs["annotations"])
+        if LIMIT_LABEL in kwargs.get("annotations", ()):
+            self.pools.open_limits().log_unknown(kwargs["annotations"])
         if self.jobs.reports:
             sender = sender_of_message()
             submitter = None
@@ -572,6 +605,10 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _warn_of_loose_runs(self, client: str, ts: TaskState) -> None:
         """Warn once of several runs of LightGBM outside of jobs: nothing starts them together."""
+        if self._loose_runs is None:
+            from dask_slaq.scheduler.pools import LooseRuns
+
+            self._loose_runs = LooseRuns()
         if self._loose_runs.add(ts) and not self._warned_of_loose_runs:
             self._warned_of_loose_runs = True
             logger.warning("%s", LOOSE_RUNS)
@@ -623,7 +660,11 @@ class SlaqPlugin(SchedulerPlugin):
         limits = self.pools.limits.most
         if finish == "forgotten" and self.searches.states:
             asyncio.get_running_loop().call_soon(self.searches.states.free, key)
-        if "processing" in (start, finish):
+        if finish == "processing" and self.spares is None:
+            notes = self.scheduler.tasks[key].annotations
+            if notes and notes.get(ANNOTATION):
+                self.open_spares()
+        if self.spares is not None and "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
         if not (self.jobs.reports or limits):
             return
@@ -656,7 +697,8 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
-        self.host_speeds.joined(worker)
+        if self.host_speeds is not None:
+            self.host_speeds.joined(worker)
         self._look_at(worker)
 
     @guarded
@@ -665,8 +707,10 @@ class SlaqPlugin(SchedulerPlugin):
     ) -> None:
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
-        self.spares.forget_worker(worker)
-        self.host_speeds.left(worker)
+        if self.spares is not None:
+            self.spares.forget_worker(worker)
+        if self.host_speeds is not None:
+            self.host_speeds.left(worker)
         self.speeds.forget_worker(worker)
         self.searches.forget_worker(worker)
         if self.jobs.reports:
@@ -714,14 +758,15 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _copy_secedes(self, *, key: Any, worker: str, **message: Any) -> bool | None:
         """Drop the message of a copy of a task, which older Dask takes for that of the task."""
-        return False if self.spares.is_elsewhere(key, worker) else None
+        return False if is_elsewhere(self.scheduler, key, worker) else None
 
     @guarded_as(otherwise=_copy_secedes)
     def _task_secedes(self, *, key: Any, worker: str, **message: Any) -> Any:
         """Run before Dask reads that a task seceded; returns what runs after."""
-        if self.spares.is_elsewhere(key, worker):
+        if is_elsewhere(self.scheduler, key, worker):
             return False
-        self.spares.seceded(key)
+        if self.spares is not None:
+            self.spares.seceded(key)
         return functools.partial(self._task_seceded, key)
 
     @guarded
@@ -749,21 +794,23 @@ class SlaqPlugin(SchedulerPlugin):
         self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
     ) -> bool:
         """Drop the message of a copy of a task, of which nobody takes care any more."""
-        return self.spares.drop(key, worker, run_id)
+        copy = is_copy(self.scheduler, key, worker, run_id)
+        return copy and self.open_spares().drop(key, worker, run_id)
 
     @guarded_as(otherwise=_drop_of_copy)
     def _task_finished(
         self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
     ) -> None:
         """Move a task whose copy has ended, before Dask reads that it has."""
-        self.spares.finished(key, worker, run_id)
+        if is_copy(self.scheduler, key, worker, run_id):
+            self.open_spares().finished(key, worker, run_id)
 
     @guarded_as(otherwise=_drop_of_copy)
     def _task_erred(
         self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
     ) -> bool:
         """Return whether Dask must not learn of a failure, because it is only a copy's."""
-        return self.spares.drop(key, worker, run_id)
+        return self._drop_of_copy(key=key, worker=worker, run_id=run_id)
 
     @guarded
     def _worker_changed(self, *, worker: str, **message: Any) -> None:
@@ -796,7 +843,7 @@ class SlaqPlugin(SchedulerPlugin):
         if not (self.jobs.reports and self.registered):
             return
         try:
-            busy = bool(self.scaling.busy())
+            busy = bool(self.progress.busy())
         except Exception as error:
             self.fall_back(error)
             busy = True

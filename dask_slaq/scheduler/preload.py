@@ -103,7 +103,7 @@ async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> 
         logger.warning("--preload dask_slaq does nothing on %s", type(scheduler).__name__)
         return
     from dask_slaq.scheduler.plugin import SlaqPlugin
-    from dask_slaq.scheduler.registration import NotStarted, forget_failure
+    from dask_slaq.scheduler.registration import forget_failure
 
     _log_as_distributed()
     try:
@@ -120,6 +120,8 @@ async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> 
         )
         if strict and click.get_current_context(silent=True) is not None:
             _exit()
+        from dask_slaq.scheduler.not_started import NotStarted
+
         forget_failure(scheduler)
         scheduler.add_plugin(NotStarted(scheduler, error, strict))
         return

@@ -8,14 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
-from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.config import ROWS, Settings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.settings import NOT_STARTED
-from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
-from dask_slaq.scheduler.requests import audit
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["NotStarted", "forget_failure", "others_to_replace", "watch", "with_settings_of_machine"]
+__all__ = ["forget_failure", "others_to_replace", "watch", "with_settings_of_machine"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +65,12 @@ def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Set
     return replace(given, **ours), machine
 
 
+def _audit(scheduler: Scheduler, what: str, **more: Any) -> None:
+    from dask_slaq.scheduler.requests import audit
+
+    audit.audit(scheduler, what, **more)
+
+
 def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
     """Record who registers and unregisters plugins of class `kind`, and refuse it if locked."""
     handlers = scheduler.handlers
@@ -87,7 +90,7 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
         if refused is not None or now is not before:
             policy = "" if now is None or refused else f" with policy {now.settings.policy}"
             what = f"register SlaqPlugin{policy}"
-            audit(scheduler, what, where=comm.peer_address, refused=refused)
+            _audit(scheduler, what, where=comm.peer_address, refused=refused)
         return found
 
     async def unregistering(comm: Comm, name: str) -> Any:
@@ -97,44 +100,16 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
         what, where = "unregister SlaqPlugin", comm.peer_address
         if plugin.machine.lock:
             error = NotAllowed("clients may not unregister SlaqPlugin (slaq.lock)")
-            audit(scheduler, what, where=where, refused=error)
+            _audit(scheduler, what, where=where, refused=error)
             return error_message(error, status="uncaught-error")
         found = await unregister(name=name)
-        audit(scheduler, what, where=where)
+        _audit(scheduler, what, where=where)
         plugin.run_once()  # it notices that, and gives every task back
         return found
 
     registering.watched = True  # type: ignore[attr-defined]
     handlers["register_scheduler_plugin"] = registering
     handlers["unregister_scheduler_plugin"] = unregistering
-
-
-class NotStarted(SchedulerPlugin):
-    """Stand-in for a plugin that did not start: tells clients and the board why, until one does.
-
-    If `strict`, the scheduler does not start either.
-    """
-
-    name = NOT_STARTED
-
-    def __init__(self, scheduler: Scheduler, error: Exception, strict: bool) -> None:
-        self.error, self.strict = error, strict
-        known = isinstance(error, SlaqError)
-        self.why = str(error) if known else f"{type(error).__name__}: {error}"
-        self.restart(scheduler)
-        try:
-            add_pages(scheduler)
-        except Exception:  # nothing that people look at may touch scheduling
-            logger.exception("the board of dask_slaq could not be added")
-
-    async def start(self, scheduler: Scheduler) -> None:
-        """Keep the scheduler from starting if that is wanted: it starts plugins after preloads."""
-        if self.strict:
-            raise self.error
-
-    def restart(self, scheduler: Scheduler) -> None:
-        """Tell clients why. A restart of the cluster drops all metadata."""
-        scheduler.task_metadata[NOT_STARTED] = self.why
 
 
 def forget_failure(scheduler: Scheduler) -> None:

@@ -15,36 +15,32 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.comm.addressing import get_address_host
 
-from dask_slaq.core.budgets import Budgets, Spending
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
-from dask_slaq.core.job_settings import (
-    JOB_SETTINGS,
-    OF_ENGINE,
-    check_job_settings,
-    given_settings,
-)
+from dask_slaq.core.job_settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.memory import kind_of_name
-from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import BLOCKED, STOP, shown
 from dask_slaq.core.usage import DAY
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.job_values import SILENT, Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.pools import Pool, find_blocked
-from dask_slaq.scheduler.reserved import KeptReservations
+from dask_slaq.scheduler.pools import Pool
 
 if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.comm.core import Comm
 
     from dask_slaq.config import Settings
+    from dask_slaq.core.budgets import Budgets, Spending
     from dask_slaq.core.engine import Engine
+    from dask_slaq.core.owner_terms import OwnerTerms
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.accounts import UsageByOwner
-    from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.admission import Admission
+    from dask_slaq.scheduler.pools import Blocked, Pools
+    from dask_slaq.scheduler.reserved import KeptReservations
 
 __all__ = ["ScheduledJobs"]
 
@@ -100,6 +96,7 @@ class ScheduledJobs:
         # They wait until another job of their owner ends, or for its budget.
         self.queued: set[str] = set()
         self._within: dict[str, str] = {}  # job around a nested one
+        self._admission: Admission | None = None
         self.pace: dict[str, Pace] = {}
         # Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
@@ -117,17 +114,17 @@ class ScheduledJobs:
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
         self._name_of, self._alert = name_of, alert
-        self.accounts = Accounts(
-            scheduler,
-            pools.tracker,
-            memory.store,
-            self._payer_of,
-            self.owner_of,
-            settings.half_life,
-            self.check_budgets,
-        )
-        self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
-        self.budgets = Budgets(self.accounts.spent)
+        counted = scheduler, pools.tracker, self._payer_of, self.owner_of, settings.half_life
+        if memory.store is None:
+            self.accounts = Accounts(*counted, self.check_budgets)
+        else:
+            from dask_slaq.scheduler.filed_accounts import FiledAccounts
+
+            self.accounts = FiledAccounts(memory.store, *counted, self.check_budgets)
+        self._reservations: KeptReservations | None = None
+        if memory.store is not None:
+            _ = self.reservations  # it may keep some
+        self._budgets: Budgets | None = None  # until an owner has terms
         self._read = self.accounts.loaded  # whether usage was read from the file at the last check
         self.check_budgets()
         memory.lately(time() - KEPT, self._put_back)
@@ -195,8 +192,9 @@ class ScheduledJobs:
         pool.floor = bool(given["min_share"])
         if within is not None:
             self._within[name] = within
-        self.queued.add(name)
-        self.admit()
+        if self.engine.owners is not None:
+            self.queued.add(name)
+            self.admit()
         self._hold_back(name)
 
     def hand_over(self, name: str, client: str, comm: Comm | None, run: str | None) -> None:
@@ -211,66 +209,33 @@ class ScheduledJobs:
         """Let waiting jobs begin, oldest first, as far as their owners may have more at once."""
         full: set[str] = set()  # owners that may have no other one, so that each is counted once
         for name in [name for name in self.reports if name in self.queued]:
-            if not self._must_wait(name, full):
+            if not self.admission.must_wait(name, full):
                 self.queued.discard(name)
                 self._hold_back(name)
 
-    def jobs_at_once(self, owner: str) -> tuple[int, float]:
-        """Return the numbers of jobs of an owner or team that may run tasks, and that may at most.
+    @property
+    def admission(self) -> Admission:
+        """Which jobs wait for others of their owner; made for the first owner with terms."""
+        if self._admission is None:
+            from dask_slaq.scheduler.admission import Admission
 
-        A job lends its place to one job within it: it may wait for that one's end. So what counts
-        are the jobs without another one within them.
-        """
-        terms = self.terms_of(owner)
-        if terms.max_jobs == math.inf:
-            return 0, math.inf
-        running = (name for name in self.reports if name not in self.queued)
-        admitted = {name for name in running if owner in self.line(self.owner[name])}
-        lending = {self._outer(name, owner) for name in admitted}
-        return len(admitted - lending), terms.max_jobs
+            owners = self.engine.owners
+            assert owners is not None, "jobs wait for nobody"
+            some = self.reports, self.owner, self._within, self.queued, self.stopping
+            self._admission = Admission(owners, *some, self.waits_for_budget)
+        return self._admission
 
     def terms_of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner or team."""
-        return OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
+        if self.engine.owners is not None:
+            return self.engine.owners.of(owner)
+        from dask_slaq.core.owner_terms import OwnerTerms
+
+        return OwnerTerms()
 
     def line(self, owner: str) -> tuple[str, ...]:
         """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
         return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
-
-    def full_of(self, name: str) -> str | None:
-        """Return the owner or team that keeps a job waiting, as it has as many as it may have."""
-        full = (each for each in self.line(self.owner[name]) if self._is_full(each, name, set()))
-        return next(full, None)
-
-    def _outer(self, name: str, owner: str) -> str | None:
-        """Return the job of an owner or team in whose block a job was opened; None without one."""
-        outer = self._within.get(name)
-        return outer if outer in self.reports and owner in self.line(self.owner[outer]) else None
-
-    def _must_wait(self, name: str, full: set[str]) -> bool:
-        if name in self.stopping:  # it ends at its next report
-            return False
-        owner = self.owner[name]
-        if (outer := self._outer(name, owner)) is not None:
-            if outer in self.queued:
-                return True
-        elif self.waits_for_budget(owner):
-            return True
-        return any(self._is_full(each, name, full) for each in self.line(owner))
-
-    def _is_full(self, owner: str, name: str, full: set[str]) -> bool:
-        """Return whether an owner or team has no place for a job. It is added to `full` then."""
-        outer = self._outer(name, owner)
-        if outer is not None and outer not in self.queued:
-            running = (n for n in self.reports if n not in self.queued and n != name)
-            if not any(self._outer(n, owner) == outer for n in running):
-                return False  # it has the place of the job around it
-        if owner not in full:
-            count, most = self.jobs_at_once(owner)
-            if count < most:
-                return False
-            full.add(owner)
-        return True
 
     # Budgets
 
@@ -278,7 +243,13 @@ class ScheduledJobs:
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
         owners = self.engine.owners if self.accounts.broken is None else None
         before, self._read = (self._over(), self._read), self.accounts.loaded
-        news = self.budgets.update(owners, int(time() // DAY))
+        if self._budgets is None and owners is not None:
+            from dask_slaq.core.budgets import Budgets
+
+            self._budgets = Budgets(self.accounts.spent)
+        news = []
+        if self._budgets is not None:
+            news = self._budgets.update(owners, int(time() // DAY))
         for spending in news:
             self._alert(
                 {
@@ -294,7 +265,28 @@ class ScheduledJobs:
 
     def _over(self) -> set[tuple[str, str]]:
         """Return the accounts of budgets that are used up, and what happens then."""
-        return {(each.account, each.terms.over) for each in self.budgets.all() if each.is_over}
+        return {(each.account, each.terms.over) for each in self.spendings() if each.is_over}
+
+    def spendings(self) -> list[Spending]:
+        """Return what was used of all budgets, the most used one first."""
+        return [] if self._budgets is None else self._budgets.all()
+
+    def spending_of(self, owner: str) -> Spending | None:
+        """Return what was used of the budget that limits an owner or team most; None without any.
+
+        It is as of the last check.
+        """
+        return None if self._budgets is None else self._budgets.of(owner)
+
+    @property
+    def reservations(self) -> KeptReservations:
+        """Threads that are reserved for owners; made for the first of them."""
+        if self._reservations is None:
+            from dask_slaq.scheduler.reserved import KeptReservations
+
+            store, scheduler = self.memory.store, self.scheduler
+            self._reservations = KeptReservations(store, lambda: scheduler.total_nthreads)
+        return self._reservations
 
     def waits_for_budget(self, owner: str) -> bool:
         """Return whether new jobs of an owner wait, because nothing of its budget is left.
@@ -304,8 +296,8 @@ class ScheduledJobs:
         if self.accounts.broken is not None:
             return False
         if not self.accounts.loaded:
-            return self.terms_of(owner).has_budget
-        spending = self.budgets.of(owner)
+            return self.engine.owners is not None and self.terms_of(owner).has_budget
+        spending = self.spending_of(owner)
         return spending is not None and spending.waits
 
     def _group_of(self, owner: str) -> Group | None:
@@ -328,7 +320,7 @@ class ScheduledJobs:
 
     def is_spare(self, owner: str) -> bool:
         """Return whether an owner runs on what nobody else wants."""
-        spending = self.budgets.of(owner)
+        spending = self.spending_of(owner)
         return spending is not None and spending.is_over
 
     def _hold_back(self, name: str) -> None:
@@ -608,7 +600,7 @@ class ScheduledJobs:
         self._reserve(sum(workers.values()))
         if self.accounts.half_life is not None:
             engine.observe_use(self.accounts.lately(self.owner.values()))
-        engine.set_reserved(self.reservations.now())
+        engine.set_reserved({} if self._reservations is None else self._reservations.now())
         pools.limit_memory(engine.owners, self.owner_of)
         if engine.owners is not None:
             engine.set_spare(set(filter(self.is_spare, self.owner.values())))
@@ -667,7 +659,7 @@ class ScheduledJobs:
             pool = self.pools.pools[name]
             if not (pool.ready and self.pools.tracker.holding) or pool.paused:
                 continue
-            blocked = find_blocked(self.pools, pool)
+            blocked = self.blocked(pool)
             if blocked is None:
                 continue
             if name in self.stopping:
@@ -675,6 +667,14 @@ class ScheduledJobs:
                     self.pools.control.cancel(blocked.tasks)
             elif self.goals.tell_once(name, "blocked", f"is blocked: {blocked.why}"):
                 self.tell_client(name, BLOCKED, why=blocked.why)
+
+    def blocked(self, pool: Pool) -> Blocked | None:
+        """Return what can never start of a pool under the limits as they are; None if all can."""
+        if pool.group is None and not (pool.gang or self.pools.tracker.gangs):
+            return None
+        from dask_slaq.scheduler.pools import find_blocked
+
+        return find_blocked(self.pools, pool)
 
     def _acts(self, name: str) -> bool:
         """Return whether a job runs tasks, or its driver computes, and so could report."""

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import supplies
+from dask_slaq.scheduler.copies import ANNOTATION, is_copy
 from dask_slaq.scheduler.event_loop import Alarm
 from dask_slaq.scheduler.pools import ByGroup, TaskControl, group_of, input_bytes, load
 
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.runtime import WorkerSpeeds
 
-__all__ = ["ANNOTATION", "Spares"]
+__all__ = ["Spares"]
 
-#: Annotation of tasks that may get a copy.
-ANNOTATION = "slaq_spare"
 #: A task is late after this many times the upper quartile of the compute times of similar tasks.
 LATE = 3.0
 #: Seconds that a task is overdue before it is late: about what a copy takes to begin.
@@ -209,7 +208,7 @@ class Spares:
     def finished(self, key: Any, worker: str, run_id: int | None) -> None:
         """Move a task whose copy has ended to the worker of the copy, before Dask reads that."""
         ts = self.scheduler.tasks.get(key)
-        if ts is not None and self._is_copy(ts, worker, run_id):
+        if ts is not None and is_copy(self.scheduler, key, worker, run_id):
             with self._moving(key):
                 self._control.move(ts, self.scheduler.workers[worker])
             self.won += 1
@@ -221,35 +220,18 @@ class Spares:
             self._alarm.forget(key)
             self._drop(key, running)
 
-    def is_elsewhere(self, key: Any, worker: str) -> bool:
-        """Return whether a task runs on another worker than on `worker`."""
-        ts = self.scheduler.tasks.get(key)
-        there = None if ts is None else ts.processing_on
-        return there is not None and there.address != worker
-
     def drop(self, key: Any, worker: str, run_id: int | None) -> bool:
         """Drop the end of a copy, as the first run goes on. Returns whether it was one's.
 
         Dask must not read it: what ends where it is not expected ends the worker's connection.
         """
-        ts = self.scheduler.tasks.get(key)
-        if ts is None or not self._is_copy(ts, worker, run_id):
+        if not is_copy(self.scheduler, key, worker, run_id):
             return False
         self._control.free(key, worker)
         if (running := self.running.get(key)) is not None and running.copy == worker:
             self._on[worker] -= 1
             running.copy = ""
         return True
-
-    def _is_copy(self, ts: TaskState, worker: str, run_id: int | None) -> bool:
-        there = ts.processing_on
-        return (
-            ts.state == "processing"
-            and ts.run_id == run_id
-            and there is not None
-            and there.address != worker
-            and worker in self.scheduler.workers
-        )
 
 
 def _bytes_there(ts: TaskState, ws: WorkerState) -> int:

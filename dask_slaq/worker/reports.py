@@ -19,8 +19,9 @@ from distributed.utils import sync
 
 from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
-from dask_slaq.core.reports import as_loss, as_metrics, as_step, is_usable
+from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import ASTRAY_TOPIC
+from dask_slaq.core.task_reports import as_metrics, as_step
 from dask_slaq.core.trials import as_parameters, bounded
 from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, annotation_of, desk_of, run_of

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import dask_slaq
 from benchmarks import weight
 
 
@@ -19,3 +21,31 @@ def test_a_scheduler_loads_neither_programs_of_users_nor_the_simulator():
     counts = [rows["all"][stage] for stage in weight.STAGES]
     assert counts == sorted(counts) and counts[-1] < rows["all"]["package"]
     assert rows["memory"]["jobs"] < rows["memory"]["everything"]
+
+
+#: What a cluster needs that has owners, labels, a file, adaptive workers, or somebody who looks.
+ON_DEMAND = (
+    *("core/owners.py", "core/owner_settings.py", "core/budgets.py", "core/reservations.py"),
+    *("core/notice_terms.py", "core/usage_sums.py", "core/history_views.py", "core/rivals.py"),
+    *("core/search_settings.py", "core/search_goals.py", "core/scaling_terms.py"),
+    *("core/policies/baselines.py", "core/policies/themis.py", "core/policies/guarded.py"),
+    *("core/dispatch/faster.py", "core/dispatch/stored.py", "core/memory/stages.py"),
+    *("core/forecast/guarded.py", "core/forecast/hypotheses.py", "memory/filed.py"),
+    *("scheduler/spares.py", "scheduler/scaling.py", "scheduler/host_speeds.py"),
+    *("scheduler/filed_accounts.py", "scheduler/reserved.py", "scheduler/job_states.py"),
+    *("scheduler/pools/gangs.py", "scheduler/pools/label_limits.py", "scheduler/pools/stages.py"),
+    *("scheduler/pools/blocking.py", "scheduler/pools/checks.py", "scheduler/views/families.py"),
+    *("scheduler/requests/audit.py", "scheduler/requests/steering.py"),
+    *("scheduler/requests/questions.py", "scheduler/requests/of_trials.py"),
+    *("scheduler/views/explanation.py", "scheduler/views/curves.py", "scheduler/views/usage.py"),
+)
+
+
+@pytest.mark.slow
+def test_jobs_load_nothing_that_only_other_clusters_need():
+    folder = Path(dask_slaq.__file__).parent
+    assert [name for name in ON_DEMAND if not (folder / name).exists()] == []
+    with weight._scheduler([]) as client:
+        weight._train(client)
+        loaded = client.run_on_scheduler(weight._loaded)
+    assert [name for name in ON_DEMAND if str(folder / name) in loaded] == []

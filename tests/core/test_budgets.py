@@ -12,8 +12,11 @@ from dask_slaq.core import usage
 from dask_slaq.core.budgets import ALERT_AT, Budgets
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owners import Owners, OwnerTerms, check_owners
-from dask_slaq.core.usage import DAY, EARLIER, Ledger, Spent, sum_by
+from dask_slaq.core.owner_settings import check_owners
+from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owners import Owners
+from dask_slaq.core.usage import DAY, EARLIER, Ledger, Spent
+from dask_slaq.core.usage_sums import sum_by
 
 NAMES = ("ann", "ann@desk", "ann@lab", "bob", "bob@desk", "eve")
 steps = st.lists(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.owner_terms import OwnerTerms
 
 WORKERS = {f"w{i}": 1 for i in range(4)}
 

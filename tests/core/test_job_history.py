@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.client.queries import dataset
 from dask_slaq.core import job_history as module
+from dask_slaq.core.history_views import MOST_PUT_BACK, threads
 from dask_slaq.core.job_history import (
     MOST_BYTES,
     MOST_IN_CURVE,
@@ -19,7 +20,6 @@ from dask_slaq.core.job_history import (
     ROW,
     VARIABLES,
     Epochs,
-    threads,
 )
 
 
@@ -182,7 +182,7 @@ def test_curves_of_ended_jobs_come_back_in_a_new_history(spans):
     damaged = {**curves[0], "times": ["x"]}, {**curves[0], "loss": [1.0, 2.0] * 99}, {"job": 1}
     after.put_back([*damaged, *curves])
     data = dataset(pieces(after))
-    assert data.sizes["epoch"] <= module.MOST_PUT_BACK + 2 * len(spans)
+    assert data.sizes["epoch"] <= MOST_PUT_BACK + 2 * len(spans)
     for n, (begin, length) in enumerate(spans):
         line = data.loss.sel(job=f"job {n}").dropna("epoch")
         assert np.allclose(line, loss(n, line.time))

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from dask_slaq.core.budgets import Budgets
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.owner_settings import check_owners
+from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.owner_tree import OwnerTree
-from dask_slaq.core.owners import Owners, OwnerTerms, check_owners
+from dask_slaq.core.owners import Owners
 from dask_slaq.core.policies import fair_fill
 from dask_slaq.core.usage import Spent
 

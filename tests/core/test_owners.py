@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.owners import LEAST_FACTOR, OwnerTerms, standings
+from dask_slaq.core.owner_terms import OwnerTerms, standings
+from dask_slaq.core.owners import LEAST_FACTOR
 
 
 def owners_of(used, latest=2.0, owners=None, names=("ann", "bob"), **settings):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.policies import fair_fill
 from dask_slaq.core.reservations import Reservations
 

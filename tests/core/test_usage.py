@@ -6,7 +6,8 @@ import pytest
 
 from dask_slaq.core import usage
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.usage import DAY, EARLIER, OTHERS, Ledger, Usage, check_by, decayed, sum_by
+from dask_slaq.core.usage import DAY, EARLIER, OTHERS, Ledger, Usage
+from dask_slaq.core.usage_sums import check_by, decayed, sum_by
 
 
 def total(ledger):

@@ -31,6 +31,7 @@ import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
+from dask_slaq.scheduler.views import core_seconds_by_day
 
 VALIDATED = {"distributed.scheduler.validate": True}
 
@@ -228,7 +229,7 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
         counters = plugin.jobs.accounts.counters
         await until(lambda: counters() and counters()["ann"].jobs == len(seconds))
         assert math.isclose(counters()["ann"].core_seconds, total(found), rel_tol=1e-6)
-        days = plugin.jobs.accounts.by_day()
+        days = core_seconds_by_day(plugin.jobs.accounts)
         assert math.isclose(sum(days.values()), total(found), rel_tol=1e-6)
         assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == len(seconds)
 
@@ -244,11 +245,11 @@ async def test_counters_are_left_out_until_the_file_is_read_and_never_fall(c, s,
     accounts.loaded = False
     assert accounts.counters() is None
     accounts.loaded = True
-    row = accounts._ledger.of(int(time.time() // DAY), "ann", "", "")
+    row = accounts.ledger.of(int(time.time() // DAY), "ann", "", "")
     row.core_seconds = 5.0
     accounts.tick()
     await until(lambda: "ann" in accounts.counters())
-    accounts._ledger.of(int(time.time() // DAY), "ann", "", "").core_seconds = -1.0  # a correction
+    accounts.ledger.of(int(time.time() // DAY), "ann", "", "").core_seconds = -1.0  # a correction
     accounts.tick()
     assert total(await slaq.usage(client=c)) == 4.0
     assert accounts.counters()["ann"].core_seconds == 5.0

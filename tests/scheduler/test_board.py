@@ -17,6 +17,7 @@ from driving import ONE, gen_cluster, jobs, start_plugin, tasks_of, until, wait_
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
+from dask_slaq.core.history_views import table
 from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.accounts import UnownedUsage
 from dask_slaq.scheduler.board import add_pages
@@ -171,7 +172,7 @@ async def test_threads_count_tasks_that_still_run(c, s, plugin, a):
             await a.heartbeat()
             plugin.run_once()
             plugin.jobs.record()
-            return plugin.jobs.epochs.table(600)[2]["core_seconds"][0, -1]
+            return table(plugin.jobs.epochs, 600)[2]["core_seconds"][0, -1]
 
         first = await beat()
         for _ in range(3):
@@ -203,7 +204,7 @@ async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, plugi
             await a.heartbeat()
             plugin.run_once()
             plugin.jobs.record()
-            shown = plugin.jobs.epochs.table(600)[2]["core_seconds"][0, -1]
+            shown = table(plugin.jobs.epochs, 600)[2]["core_seconds"][0, -1]
             assert shown == pytest.approx(plugin.engine.jobs["grid"].runtime.attained)
         await c.cancel(futures)
 

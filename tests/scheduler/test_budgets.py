@@ -49,7 +49,7 @@ def of_dask(scheduler):
 
 def seconds_used(plugin, owner):
     plugin.jobs.accounts.tick()
-    return plugin.jobs.budgets.of(owner).used * 3600
+    return plugin.jobs.spending_of(owner).used * 3600
 
 
 @pytest.mark.parametrize("who", ["a job", "a search", "outside of jobs"])
@@ -161,7 +161,7 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
         await c.gather(c.map(time.sleep, [0.05] * 6, pure=False))  # outside of jobs
         seconds.append(of_dask(s))
         assert seconds_used(plugin, "ann") == pytest.approx(sum(seconds), rel=0.01)
-        assert plugin.jobs.budgets.of("bob").used == 0.0
+        assert plugin.jobs.spending_of("bob").used == 0.0
         async with slaq.job("b", client=c, owner="ann"):
             assert plugin.jobs.queued == ({"b"} if sum(seconds) >= 0.5 else set())
 
@@ -183,7 +183,7 @@ def test_usage_of_days_before_the_period_does_not_count(tmp_path):
         await until(lambda: plugin.jobs.accounts.loaded)
         for days, seconds in ((30, 3.0), (31, 7.0), (365, 15.0), (1, 1.0)):
             await slaq.set_owner("ann", period=f"{days}d", client=c)
-            assert plugin.jobs.budgets.of("ann").used * 3600 == pytest.approx(seconds)
+            assert plugin.jobs.spending_of("ann").used * 3600 == pytest.approx(seconds)
 
     life()
 

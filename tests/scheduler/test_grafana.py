@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from dask_slaq.scheduler.views.metrics import FAMILIES
+from dask_slaq.scheduler.views.families import FAMILIES
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 

@@ -21,9 +21,9 @@ from driving import gen_cluster, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.core import ends, job_history, usage
-from dask_slaq.core.forecast import from_memory
+from dask_slaq.core.forecast import hypotheses
 from dask_slaq.core.memory import runs, stages
-from dask_slaq.scheduler import accounts, jobs
+from dask_slaq.scheduler import accounts, scheduled_jobs
 from dask_slaq.scheduler.pools import durations, label_limits
 
 #: Bounds of what is remembered on purpose, made small: a test reaches them at once.
@@ -39,11 +39,11 @@ BOUNDS = [
     (usage, "MOST_BY_JOB", 4),
     (usage, "MOST_OF_A_DAY", 4),
     (usage, "MOST_ROWS", 4),
-    (jobs, "MOST_ENDED", 4),
-    (jobs, "MOST_CLIENTS", 1),
+    (scheduled_jobs, "MOST_ENDED", 4),
+    (scheduled_jobs, "MOST_CLIENTS", 1),
     (durations, "MOST_GROUPS", 4),
     (label_limits, "MOST_LOGGED", 4),
-    ("dask_slaq.memory.following", "MOST_LOADED_KINDS", 4),
+    ("dask_slaq.memory.filed", "MOST_LOADED_KINDS", 4),
     ("dask_slaq.memory.following", "MOST_UNFINISHED", 4),
     ("dask_slaq.core.trials.ended", "MOST_BYTES", 1),
     ("dask_slaq.scheduler.trials.searches", "NAMED", 4),
@@ -130,7 +130,7 @@ def test_what_comes_and_goes_leaves_nothing(recorded, tmp_path):
                 await until(lambda: not s.tasks)
                 plugin.memory.store.flush()
                 await asyncio.sleep(0.05)
-                from_memory._hypotheses.cache_clear()  # of a bounded number of tables
+                hypotheses._hypotheses.cache_clear()  # of a bounded number of tables
                 gc.collect()
                 sizes.append(reachable(plugin))
         assert plugin.failed is None and plugin.memory.broken is None

@@ -38,9 +38,9 @@ async def look(plugin):
         if what == "status":
             answer = plugin.messages.status()
         elif what == "history":
-            answer = plugin.messages.history()
+            answer = plugin.messages.handler("history")()
         elif what == "explain":
-            answer = plugin.messages.explain(names[int(number * len(names))])
+            answer = plugin.messages.handler("explain")(names[int(number * len(names))])
         else:
             answer = data.data_of(plugin.scheduler)
         assert answer

@@ -17,6 +17,7 @@ import dask_slaq as slaq
 from dask_slaq.cli.status_tables import ended_table
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
+from dask_slaq.core.history_views import table
 from dask_slaq.core.memory import Kind
 from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
 
@@ -263,7 +264,7 @@ async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, pl
         assert found["iteration"] == 40
         assert found["normalized_loss"] == pytest.approx(before, abs=0.05) and before < 0.5
         plugin.run_once()
-        shown = plugin.jobs.epochs.table(600)[2]["normalized_loss"][-1]
+        shown = table(plugin.jobs.epochs, 600)[2]["normalized_loss"][-1]
         assert shown[-1] < 0.5
 
 

@@ -15,7 +15,7 @@ from tornado.httpclient import AsyncHTTPClient
 import dask_slaq as slaq
 from dask_slaq.scheduler.job_values import values_of_jobs
 from dask_slaq.scheduler.views import status as STATUS
-from dask_slaq.scheduler.views.metrics import FAMILIES
+from dask_slaq.scheduler.views.families import FAMILIES
 
 prometheus_parser = pytest.importorskip("prometheus_client.parser")
 

@@ -16,7 +16,7 @@ from distributed.utils_test import captured_logger, inc
 from driving import ONE, gen_cluster, jobs, start_plugin, until
 
 import dask_slaq as slaq
-from dask_slaq.core.settings import check_notify
+from dask_slaq.core.notice_terms import check_notify
 from dask_slaq.scheduler import notices
 
 SECRET = "token-4711"

@@ -132,7 +132,7 @@ async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, 
             elsewhere(c, "third", nested=True),
         ):
             assert plugin.jobs.queued == {"third"}
-            assert plugin.jobs.jobs_at_once("ann") == (2, 2)
+            assert plugin.jobs.admission.jobs_at_once("ann") == (2, 2)
             found = await slaq.explain("third", client=c)
             assert found["reason"] == "waits: 2 of ann's 2 jobs run"
             async with slaq.job("other", owner="ann", client=c):
@@ -165,7 +165,7 @@ def test_jobs_stay_within_the_limit_however_they_are_nested(steps, most):
             elif opened:
                 plugin.end_job(opened.pop(which % len(opened)))
             running = set(opened) - jobs.queued
-            count, limit = jobs.jobs_at_once("ann")
+            count, limit = jobs.admission.jobs_at_once("ann")
             assert count <= limit == most
             assert bool(running) == bool(opened)  # somebody goes on
             around = {jobs._within.get(name) for name in running}
@@ -296,8 +296,10 @@ async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, plugin, a, b)
 @with_plugin(FOUR, owners=ONE_JOB)
 async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin, a, b, monkeypatch):
     counted = []
-    count = plugin.jobs.jobs_at_once
-    monkeypatch.setattr(plugin.jobs, "jobs_at_once", lambda o: counted.append(o) or count(o))
+    count = plugin.jobs.admission.jobs_at_once
+    monkeypatch.setattr(
+        plugin.jobs.admission, "jobs_at_once", lambda o: counted.append(o) or count(o)
+    )
     async with contextlib.AsyncExitStack() as stack:
         blocks = [await stack.enter_async_context(elsewhere(c, f"job-{n}")) for n in range(9)]
         counted.clear()

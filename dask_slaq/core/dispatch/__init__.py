@@ -1,5 +1,7 @@
 """Dispatch: which ready task takes which slot. Pure: `decide` sends nothing."""
 
+from typing import TYPE_CHECKING
+
 from dask_slaq.core.dispatch.constants import (
     AFTER_JOBS,
     BACK_WITHIN,
@@ -21,8 +23,11 @@ from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.places import Place, Sent
 from dask_slaq.core.dispatch.ready import ANY, FEW, GROWS, Entry, Ready, TaskKind, supplies
-from dask_slaq.core.dispatch.stored import Stored
 from dask_slaq.core.dispatch.waiting import Waiting
+from dask_slaq.core.later import later
+
+if TYPE_CHECKING:
+    from dask_slaq.core.dispatch.stored import Stored as Stored
 
 __all__ = [
     "AFTER_JOBS",
@@ -55,7 +60,6 @@ __all__ = [
     "Place",
     "Ready",
     "Sent",
-    "Stored",
     "TaskKind",
     "Turn",
     "Waiting",
@@ -63,3 +67,6 @@ __all__ = [
     "supplies",
     "undo",
 ]
+
+# Memory of owners that is limited.
+__getattr__ = later(__name__, {"stored": ("Stored",)})

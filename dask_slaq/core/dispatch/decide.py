@@ -17,7 +17,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, TRIVIAL, WORTH
-from dask_slaq.core.dispatch.faster import ends_sooner_elsewhere, longer
 from dask_slaq.core.dispatch.order import owner_has_room
 from dask_slaq.core.dispatch.places import Place, Sent
 from dask_slaq.core.dispatch.ready import ANY, GROWS, is_plain
@@ -430,7 +429,7 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
         at_once = entry.like.is_trivial and place.free_in() < TRIVIAL and not waits
         if order.is_saturated(place, waits) and not at_once:
             return False
-    if order.speeds.unlike and ends_sooner_elsewhere(order, turn, pool, entry, place):
+    if order.speeds.unlike and _ends_sooner_elsewhere(order, turn, pool, entry, place):
         turn.kept = True
         return False
     if is_plain(kind) or kind.suits(place):
@@ -470,7 +469,7 @@ def _moved(
         there = [place for a in entry.homes if (place := turn.place(a)) is not None]
         if not order.lend:
             there = [place for place in there if place.address in pool.workers]
-        wait = {p: _wait(order, p, entry, ready) + longer(order, entry, p) for p in there}
+        wait = {p: _wait(order, p, entry, ready) + _longer(order, entry, p) for p in there}
         waits, inputs = min(wait.values(), default=math.inf), turn.inputs(entry)
         if waits <= inputs.seconds:
             # No event tells that the tasks there take longer than expected.
@@ -484,7 +483,7 @@ def _moved(
         for place in free:
             some = place.address in inputs.at
             seconds = inputs.to_fetch(place.address) if some else inputs.seconds
-            later = seconds + longer(order, entry, place)
+            later = seconds + _longer(order, entry, place)
             if later < waits and _may(order, turn, pool, entry, place):
                 busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
                 return entry, place, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
@@ -554,3 +553,18 @@ def _comes_before(one: Contender, other: Contender, threads: int) -> bool:
         behind = SLACK * threads / 2 / (one.weight + other.weight)
         return one.service + behind < other.service
     return one.index > WORTH * max(other.index, 0.0) and one.share >= 1
+
+
+def _longer(order: Order, entry: Entry, place: Place) -> float:
+    """Return by how many seconds a task takes longer on a worker than on a median one."""
+    factor = order.speeds.factor(place.address, entry.name)
+    return (factor - 1.0) * entry.like.mean if factor != 1.0 and entry.like.known else 0.0
+
+
+def _ends_sooner_elsewhere(
+    order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place
+) -> bool:
+    """Return whether faster workers would end a task sooner than a slow one with a slot."""
+    from dask_slaq.core.dispatch.faster import ends_sooner_elsewhere
+
+    return ends_sooner_elsewhere(order, turn, pool, entry, place)

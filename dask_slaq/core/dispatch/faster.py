@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch.ready import Entry
 
 
-def longer(order: Order, entry: Entry, place: Place) -> float:
-    """Return by how many seconds a task takes longer on a worker than on a median one."""
-    factor = order.speeds.factor(place.address, entry.name)
-    return (factor - 1.0) * entry.like.mean if factor != 1.0 and entry.like.known else 0.0
-
-
 def ends_sooner_elsewhere(
     order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place
 ) -> bool:

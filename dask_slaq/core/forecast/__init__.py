@@ -1,5 +1,7 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
+from typing import TYPE_CHECKING
+
 from dask_slaq.core.forecast.corrections import (
     USUAL,
     at_horizon,
@@ -8,17 +10,19 @@ from dask_slaq.core.forecast.corrections import (
     first_at,
     unreported,
 )
-from dask_slaq.core.forecast.guarded import GuardedPredictor
 from dask_slaq.core.forecast.hull import concave_hull
 from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.forecast.quality import NOISE_FLOOR, iterations_to_losses, predicted_range
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
+from dask_slaq.core.later import later
+
+if TYPE_CHECKING:
+    from dask_slaq.core.forecast.guarded import GuardedPredictor as GuardedPredictor
 
 __all__ = [
     "NOISE_FLOOR",
     "USUAL",
     "Forecast",
-    "GuardedPredictor",
     "LossPredictor",
     "Predictor",
     "Status",
@@ -31,3 +35,6 @@ __all__ = [
     "predicted_range",
     "unreported",
 ]
+
+# What guards predictors of others.
+__getattr__ = later(__name__, {"guarded": ("GuardedPredictor",)})

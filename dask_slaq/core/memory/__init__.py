@@ -1,6 +1,9 @@
 """Memory of past runs: what a job's like runs tell about it before its own reports do."""
 
-from dask_slaq.core.memory.curves import MIDDLES, N_BINS, Traces, shape_of
+from typing import TYPE_CHECKING
+
+from dask_slaq.core.later import later
+from dask_slaq.core.memory.curves import MIDDLES, N_BINS, Traces
 from dask_slaq.core.memory.kinds import Kind, check_kind, distance, kind_of_name, read_kind
 from dask_slaq.core.memory.runs import (
     MOST_KINDS,
@@ -13,36 +16,35 @@ from dask_slaq.core.memory.runs import (
     kernel,
     thinned,
 )
-from dask_slaq.core.memory.stages import (
-    MOST_STAGED,
-    ExpectedStages,
-    PastStages,
-    StagedRun,
-    check_times,
-)
+
+if TYPE_CHECKING:
+    from dask_slaq.core.memory.shapes import shape_of as shape_of
+    from dask_slaq.core.memory.stages import MOST_STAGED as MOST_STAGED
+    from dask_slaq.core.memory.stages import ExpectedStages as ExpectedStages
+    from dask_slaq.core.memory.stages import PastStages as PastStages
+    from dask_slaq.core.memory.stages import StagedRun as StagedRun
+    from dask_slaq.core.memory.stages import check_times as check_times
 
 __all__ = [
     "MIDDLES",
     "MOST_KINDS",
     "MOST_LIKE",
     "MOST_POINTS",
-    "MOST_STAGED",
     "N_BINS",
-    "ExpectedStages",
     "ExpectedTime",
     "Kind",
     "PastRun",
     "PastRuns",
-    "PastStages",
-    "StagedRun",
     "Traces",
     "check_kind",
-    "check_times",
     "distance",
     "expected_time",
     "kernel",
     "kind_of_name",
     "read_kind",
-    "shape_of",
     "thinned",
 ]
+
+_STAGES = ("MOST_STAGED", "ExpectedStages", "PastStages", "StagedRun", "check_times")
+# Most jobs have no stages, and many no past run like them.
+__getattr__ = later(__name__, {"shapes": ("shape_of",), "stages": _STAGES})

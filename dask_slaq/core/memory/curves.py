@@ -1,4 +1,4 @@
-"""Loss curves on a common grid of iterations: those of running jobs, and those of past runs.
+"""Loss curves of running jobs on a common grid of iterations.
 
 The grid has one bin per iteration at first and bins in geometric progression later, so that a
 curve of any length takes one short row and every report is O(1).
@@ -9,15 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
-from dask_slaq.core.memory.runs import MOST_POINTS, PastRun
+from dask_slaq.core.memory.runs import MOST_POINTS
 
-__all__ = ["EDGES", "MIDDLES", "N_BINS", "Traces", "shape_of"]
+__all__ = ["EDGES", "MIDDLES", "N_BINS", "Traces"]
 
 
 #: Number of bins; the first `SINGLE` hold one iteration each, the last one ends at `LAST`.
 N_BINS, SINGLE, LAST = MOST_POINTS, 24, 200_000
-#: Fraction of the largest absolute loss below which a fall counts as none.
-FLAT = 1e-9
 
 
 def _bin_edges() -> IntArray:
@@ -82,39 +80,3 @@ class Traces(JobArrays):
         iteration, loss, weight = (part[0] for part in self.means(np.array([row])))
         some = weight > 0
         return np.floor(iteration[some]).astype(np.int64), loss[some]
-
-
-def shape_of(run: PastRun) -> tuple[FloatArray, FloatArray] | None:
-    """Return the curve of a run in units of its own range: iterations, and fractions fallen.
-
-    The fractions do not decrease, from 0 to 1: noise is removed by the nearest nonincreasing curve.
-    None for a run that tells nothing: with fewer than two points, without a fall, or not finite.
-    """
-    iteration = np.asarray(run.iteration, dtype=np.float64)
-    loss = np.asarray(run.loss, dtype=np.float64)
-    if len(iteration) < 2 or len(iteration) != len(loss):
-        return None
-    if not (np.isfinite(loss).all() and (np.diff(iteration) > 0).all() and iteration[0] >= 1):
-        return None
-    largest = float(np.abs(loss).max())
-    if not largest > 0:
-        return None
-    smooth = _nonincreasing(loss / largest)
-    fall = smooth[0] - smooth[-1]
-    if not fall > FLAT:
-        return None
-    return iteration, (smooth[0] - smooth) / fall
-
-
-def _nonincreasing(values: FloatArray) -> FloatArray:
-    """Return the nonincreasing values with the least squared distance, by pooling neighbours."""
-    means: list[float] = []
-    sizes: list[int] = []
-    for value in values.tolist():
-        mean, size = value, 1
-        while means and means[-1] < mean:
-            before, n = means.pop(), sizes.pop()
-            mean, size = (before * n + mean * size) / (n + size), n + size
-        means.append(mean)
-        sizes.append(size)
-    return np.repeat(np.array(means), sizes)

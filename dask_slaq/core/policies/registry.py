@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from dask_slaq.core.errors import UnknownPolicy
-from dask_slaq.core.policies.baselines import (
-    FirstInFirstOut,
-    LeastAttainedService,
-    ShortestRemainingTime,
-)
-from dask_slaq.core.policies.quality_driven import (
-    Fair,
-    FirstToTarget,
-    MaxMin,
-    MaxTotal,
-    Nothing,
-    Policy,
-)
-from dask_slaq.core.policies.themis import FinishTimeFair
+
+if TYPE_CHECKING:
+    from dask_slaq.core.policies.quality_driven import Policy
 
 __all__ = ["POLICIES", "add_policy", "added_policies", "policy"]
 
-_POLICIES: dict[str, Callable[[], Policy]] = {
-    kind.name: kind
-    for kind in (
-        *(Nothing, Fair, MaxTotal, MaxMin, FirstToTarget),
-        *(FinishTimeFair, FirstInFirstOut, LeastAttainedService, ShortestRemainingTime),
-    )
+#: Classes of all policies by name, each with its module: only those in use are loaded.
+_POLICIES = {
+    "none": ("quality_driven", "Nothing"),
+    "fair": ("quality_driven", "Fair"),
+    "max-total": ("quality_driven", "MaxTotal"),
+    "max-min": ("quality_driven", "MaxMin"),
+    "first-to-target": ("quality_driven", "FirstToTarget"),
+    "finish-time-fair": ("themis", "FinishTimeFair"),
+    "fifo": ("baselines", "FirstInFirstOut"),
+    "las": ("baselines", "LeastAttainedService"),
+    "srtf": ("baselines", "ShortestRemainingTime"),
 }
 #: Names of all policies.
 POLICIES = tuple(_POLICIES)
@@ -49,8 +45,11 @@ def added_policies() -> dict[str, Callable[[], Policy]]:
 
 def policy(name: str) -> Policy:
     """Return a new policy by its name, or raise `UnknownPolicy`, which lists the names."""
-    make = _POLICIES.get(name) or _added.get(name)
-    if make is None:
-        known = ", ".join([*POLICIES, *_added])
-        raise UnknownPolicy(f"no policy is called {name!r}; choose from {known}")
-    return make()
+    if name in _POLICIES:
+        module, kind = _POLICIES[name]
+        found: Policy = getattr(import_module(f"dask_slaq.core.policies.{module}"), kind)()
+        return found
+    if name in _added:
+        return _added[name]()
+    known = ", ".join([*POLICIES, *_added])
+    raise UnknownPolicy(f"no policy is called {name!r}; choose from {known}")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.job_settings import OF_ENGINE
-from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.owner_terms import OwnerTerms
 
 __all__ = [
     "CALLS",

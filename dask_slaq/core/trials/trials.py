@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.forecast import LossPredictor, at_horizon
-from dask_slaq.core.reports import LOST, MOST_METRICS, is_usable, next_iteration, next_stride
+from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
 from dask_slaq.core.search_goals import Goal, Model, goal_of
 from dask_slaq.core.search_settings import EXPLORE, SearchSettings
+from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.events import Events
 

@@ -16,15 +16,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.history_views import table, threads
 from dask_slaq.core.job_columns import JOB_COLUMNS, Row, rows
-from dask_slaq.core.job_history import threads
-from dask_slaq.core.owners import standings
+from dask_slaq.core.owner_terms import standings
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.usage import DAY
 from dask_slaq.core.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.scheduler.board.colors import OTHERS, UNOWNED, color_of
 from dask_slaq.scheduler.current import registered_plugin
-from dask_slaq.scheduler.views import curves_to_come, in_words, overview
+from dask_slaq.scheduler.views import core_seconds_by_day, curves_to_come, in_words, overview
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -162,7 +162,7 @@ def _data(plugin: RunningPlugin) -> BoardData:
         _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead, color)
     used = epochs.threads[:, -1].tolist() if len(epochs.seconds) else []
     _add_shares(data, status, dict(zip([*epochs.names, UNOWNED_TASKS], used, strict=False)))
-    _add_usage(data, plugin.jobs.accounts.by_day(), color)
+    _add_usage(data, core_seconds_by_day(plugin.jobs.accounts), color)
     for row in rows(status["jobs"]):
         _add_job(data, row, in_words(row["ends"]), color, "inherit")
     ended = _recently_ended(plugin)
@@ -186,7 +186,7 @@ class _RecentEpochs(NamedTuple):
 
 def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
     points = min(max(MOST_IN_ALL // n_jobs, FEWEST_POINTS), MOST_POINTS)
-    names, times, values = plugin.jobs.epochs.table(PAST, points)
+    names, times, values = table(plugin.jobs.epochs, PAST, points)
     if not len(times):
         return _RecentEpochs([], times, np.empty((0, 0)), np.empty((1, 0)))
     losses, seconds = values["normalized_loss"], values["core_seconds"]

@@ -1,10 +1,10 @@
 """Task pools: hold the tasks of jobs and bind each to a worker when a slot is free."""
 
-from dask_slaq.scheduler.pools.blocked import find_blocked, in_use, name_of
+from typing import TYPE_CHECKING
+
+from dask_slaq.core.later import later
 from dask_slaq.scheduler.pools.durations import ByGroup, group_of
 from dask_slaq.scheduler.pools.entries import input_bytes
-from dask_slaq.scheduler.pools.gangs import LIGHTGBM_TASK, LooseRuns
-from dask_slaq.scheduler.pools.label_limits import LABEL, Limits
 from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.pools import Pools
@@ -13,13 +13,17 @@ from dask_slaq.scheduler.pools.slots import blocked, load
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import TaskTracker
 
+if TYPE_CHECKING:
+    from dask_slaq.scheduler.pools.blocking import Blocked as Blocked
+    from dask_slaq.scheduler.pools.blocking import find_blocked as find_blocked
+    from dask_slaq.scheduler.pools.blocking import in_use as in_use
+    from dask_slaq.scheduler.pools.blocking import name_of as name_of
+    from dask_slaq.scheduler.pools.gangs import LooseRuns as LooseRuns
+    from dask_slaq.scheduler.pools.label_limits import Limits as Limits
+
 __all__ = [
-    "LABEL",
-    "LIGHTGBM_TASK",
     "Binding",
     "ByGroup",
-    "Limits",
-    "LooseRuns",
     "Pool",
     "Pools",
     "TaskControl",
@@ -27,10 +31,17 @@ __all__ = [
     "TaskTracker",
     "blocked",
     "drop_stale_counts",
-    "find_blocked",
     "group_of",
-    "in_use",
     "input_bytes",
     "load",
-    "name_of",
 ]
+
+# What most clusters never need.
+__getattr__ = later(
+    __name__,
+    {
+        "blocking": ("find_blocked", "in_use", "name_of"),
+        "gangs": ("LooseRuns",),
+        "label_limits": ("Limits",),
+    },
+)

@@ -28,11 +28,11 @@ class Dispatcher:
         order: Order,
         sent: SentTasks,
         send: Callable[[Sequence[Choice]], Collection[Choice]],
-        gangs: Gangs,
-        limits: Limits,
+        gangs: Callable[[], Gangs],
+        limits: Callable[[], Limits],
     ) -> None:
         self.scheduler, self.order, self.sent = scheduler, order, sent
-        self._send, self.gangs, self.limits = send, gangs, limits
+        self._send, self._gangs, self._limits = send, gangs, limits
         # Workers with a free thread that the last dispatch left over, by address. They are open
         # until something changes there.
         self._spare: dict[str, Place] = {}
@@ -113,6 +113,7 @@ class Dispatcher:
 
     def _turn(self, open_: Sequence[Place], seen: dict[str, Place], now: float) -> Turn:
         """Return what `decide` has to know of the cluster."""
+        limits = self._limits()
         scheduler, places = self.scheduler, {**seen, **{p.address: p for p in open_}}
 
         def place_of(address: str) -> Place | None:
@@ -146,15 +147,15 @@ class Dispatcher:
             lambda: self.running,
             free,
             inputs,
-            self.limits.room_in_pools,
-            self.limits.runs,
-            self._pinned(now) if self.gangs else {},
+            limits.room_in_pools,
+            limits.runs,
+            self._pinned(now) if self._gangs() else {},
         )
 
     def _pinned(self, now: float) -> dict[Contender, list[Pinned]]:
         """Return the gangs that are complete, by job."""
         found: dict[Contender, list[Pinned]] = {}
-        for gang in self.gangs.waiting():
+        for gang in self._gangs().waiting():
             if gang.complete(now):
                 ready, threads = gang.pool.ready, self.threads_of(gang)
                 members = [

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 #: Annotations: name of a gang, unique per run; its number of members; and threads of a member.
 NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"
-#: Name of the tasks in which lightgbm.dask trains, by their keys.
-LIGHTGBM_TASK = "train_part"
 #: States of a task that waits for nothing but a worker, or has been sent to one.
 READY = ("no-worker", "processing")
 

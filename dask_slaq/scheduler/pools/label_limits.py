@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import AFTER_JOBS, ANY, Entry, Like, Ready
+from dask_slaq.core.settings import LIMIT_LABEL as LABEL
 from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.event_loop import Steps
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Annotation that names the label of a task.
-LABEL = "slaq_limit"
 #: Maximum number of unknown labels that are logged.
 MOST_LOGGED = 100
 

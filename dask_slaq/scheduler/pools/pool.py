@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.core.dispatch import Contender
 from dask_slaq.scheduler.pools.durations import Durations
-from dask_slaq.scheduler.pools.stages import STAGE, Stages
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
+
+    from dask_slaq.scheduler.pools.stages import Stages
+
+#: Annotation that names the stage of a task.
+STAGE = "slaq_stage"
 
 
 class Binding(NamedTuple):
@@ -77,6 +81,8 @@ class Pool(Contender):
     def add(self, ts: TaskState, *, unfinished: bool) -> None:
         """Add a new task."""
         if self.stages is None and self.reports and ts.annotations and STAGE in ts.annotations:
+            from dask_slaq.scheduler.pools.stages import Stages
+
             self.stages = Stages(self.run, self.unfinished, self.ended, self.used)
         self.tasks.add(ts)
         self.is_open |= self.ended > 0

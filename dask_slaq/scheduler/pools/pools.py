@@ -22,12 +22,11 @@ from dask_slaq.core.dispatch import BACK_WITHIN, LINGER, LOOKED_AT, QUIET, Group
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
-from dask_slaq.scheduler.pools.label_limits import Limits, label_given
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
-from dask_slaq.scheduler.pools.tracker import UNFINISHED, TaskTracker
+from dask_slaq.scheduler.pools.tracker import NO_LIMITS, TaskTracker
 from dask_slaq.scheduler.pools.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -35,9 +34,11 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
-    from dask_slaq.core.owners import OwnerGrant, Owners
+    from dask_slaq.core.owner_terms import OwnerGrant
+    from dask_slaq.core.owners import Owners
     from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.scheduler.pools.held import HeldMemory
+    from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Pools:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
         self.pools: dict[str, Pool] = {}
+        self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self.groups: dict[str, Group] = {}  # of owners and teams; empty unless they are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
@@ -75,8 +77,10 @@ class Pools:
         self._logged_preference = False
         self.seam = seam = Seam(
             scheduler,
-            lambda ts: self.tracker.is_held(ts) or (bool(limits.most) and limits.is_held(ts)),
-            lambda ts: bool(limits.most) and limits.label_of(ts) is not None,
+            lambda ts: (
+                self.tracker.is_held(ts) or (bool(self.limits.most) and self.limits.is_held(ts))
+            ),
+            lambda ts: bool(self.limits.most) and self.limits.label_of(ts) is not None,
             lambda: self.tracker.count_held(),
             fail,
         )
@@ -88,14 +92,6 @@ class Pools:
             lambda worker: self.dispatcher.slot_in(worker),
             fail,
         )
-        self.limits = limits = Limits(
-            scheduler,
-            control,
-            lambda ts: self.tracker.is_held(ts),
-            lambda: self.tracker.holding,
-            wakeups.soon,
-            fail,
-        )
         self.tracker = tracker = TaskTracker(
             scheduler,
             seam,
@@ -104,15 +100,31 @@ class Pools:
             wakeups,
             charge,
             self.bindings.append,
-            limits.label_of,
             order,
         )
-        self.dispatcher = Dispatcher(scheduler, order, sent, tracker.send, tracker.gangs, limits)
-        self._is_registered = is_registered
+        self.dispatcher = Dispatcher(
+            scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: self.limits
+        )
+        self._is_registered, self._fail = is_registered, fail
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
         self._held_since = self._hold_until = 0.0
         self._held: HeldMemory | None = None  # that of the tracker, also while no job runs
+
+    def open_limits(self) -> Limits:
+        """Return the limits of labels, from the first label on."""
+        if self.limits is NO_LIMITS:
+            from dask_slaq.scheduler.pools.label_limits import Limits
+
+            self.limits = self.tracker.limits = Limits(
+                self.scheduler,
+                self.control,
+                lambda ts: self.tracker.is_held(ts),
+                lambda: self.tracker.holding,
+                self.wakeups.soon,
+                self._fail,
+            )
+        return self.limits
 
     @property
     def draining(self) -> Collection[str]:
@@ -276,12 +288,17 @@ class Pools:
 
     def set_limits(self, most: Mapping[str, int]) -> None:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
-        changed = most.keys() ^ self.limits.most.keys()
+        if not (most or self.limits.most):
+            return
+        from dask_slaq.scheduler.pools.label_limits import label_given
+
+        limits = self.open_limits()
+        changed = most.keys() ^ limits.most.keys()
         if most:
             self.seam.install()
         elif not (self.tracker.holding or self.tracker.models_move):
             self.seam.remove()
-        self.limits.set(most)
+        limits.set(most)
         # Tasks of labels that had no limit were queued or filed as any other, and vice versa.
         tasks = self.scheduler.tasks.values() if changed else ()
         waiting = (ts for ts in tasks if ts.state in self.control.WAITING)
@@ -447,74 +464,22 @@ class Pools:
                 if possible.get(entry.kind, True) and unrunnable.pop(ts, None) is not None:
                     unrunnable[ts] = monotonic()
 
-    # Checks
+    # Checks: for tests, and where Dask's own validation is on
 
     def left_over(self) -> list[str]:
         """Describe what is left although no job runs. Empty if nothing is."""
-        tracker = self.tracker
-        found = [f"pool {name}" for name in self.pools]
-        found += [f"owner of {key}" for key in tracker.owner]
-        found += [f"time of secession of {key}" for key in tracker.seceded_at]
-        found += [f"charges of {key}" for key in tracker.charged_until]
-        if len(self.sent):
-            found.append(f"{len(self.sent)} tasks on workers")
-        if self.holds_or_releases:
-            found.append("tasks are held, or to be given back")
-        tasks = self.scheduler.tasks.values()
-        found += [f"restriction of {ts.key}" for ts in tasks if self.control.has(ts)]
-        return found + [f"excuse of {ts.key}" for ts in tasks if self.control.is_excused(ts)]
+        from dask_slaq.scheduler.pools.checks import left_over
+
+        return left_over(self)
 
     def check(self) -> None:
         """Raise `AssertionError` unless all records agree with the scheduler."""
-        tasks, owner = self.scheduler.tasks, self.tracker.owner
-        for key, pool in owner.items():
-            assert key in tasks, f"{key!r} is forgotten, but in pool {pool.name}"
-            assert tasks[key] in pool.tasks, f"{key!r} is another task of that key in {pool.name}"
-            self.check_task(key)
-        for name, pool in self.pools.items():
-            assert pool.name == name
-            for ts in (*pool.unfinished, *pool.running):
-                assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
-            assert all(owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
-            if pool.stages is not None:
-                pool.stages.check(pool.tasks, pool.unfinished)
-            filed = sum(map(len, pool.kinds.values()))
-            together = sum(self.tracker.gangs.is_open(ts) for ts in pool.ready)
-            assert filed + together == len(pool.ready), f"ready tasks of {name}"
-            threads = sum(sent.threads for sent in pool.running.values())
-            assert math.isclose(pool.threads, threads, abs_tol=1e-6), f"threads of {name}"
-            passed = sum(not sent.ours for sent in pool.running.values())
-            assert pool.sent_by_dask.total() == passed, f"tasks of {name} that Dask sent"
-            assert math.isfinite(pool.service) and math.isfinite(pool.balance), f"account of {name}"
-        for who, group in self.groups.items():
-            threads = sum(pool.threads - pool.lent for pool in group.pools)
-            assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
-        self.order.check(self.pools.values(), monotonic())
-        if self.tracker.held is not None:
-            self.tracker.held.verify()
-        self.sent.check()
-        for records in (self.tracker.seceded_at, self.tracker.charged_until):
-            assert records.keys() <= owner.keys(), "a record of an unknown task"
+        from dask_slaq.scheduler.pools.checks import check
+
+        check(self)
 
     def check_task(self, key: Any) -> None:
         """Raise `AssertionError` unless the records of one task agree with the scheduler."""
-        pool, ts = self.tracker.owner.get(key), self.scheduler.tasks.get(key)
-        if ts is None or pool is None or ts not in pool.tasks:
-            assert ts is None or not self.control.has(ts), f"{ts} is restricted, but in no pool"
-            return
-        assert self.pools.get(pool.name) is pool, f"{ts} is in the closed pool {pool.name}"
-        if ts in pool.ready:
-            assert ts.state == "no-worker", f"{ts} is held, but {ts.state}"
-            gang, entry = self.tracker.gangs.is_open(ts), pool.ready[ts]
-            assert gang or entry in pool.kinds[entry.kind], f"{ts} is not to be found"
-        elif ts.state == "no-worker" and self.tracker.is_held(ts):
-            waits = ts in self._to_release or ts.key in self.tracker.away
-            assert waits, f"{ts} is held, but not ready"
-        assert (ts in pool.running) == (ts in self.sent), f"{ts} is on a worker for one of two"
-        if ts in pool.running:
-            assert ts.state == "processing", f"{ts} counts as on a worker"
-        assert self.control.has(ts) <= (ts.state == "processing"), f"{ts} is restricted still"
-        assert self.control.is_excused(ts) <= (ts.state == "processing"), f"{ts} is excused still"
-        assert (ts in pool.unfinished) <= (ts.state in UNFINISHED), f"{ts} counts as unfinished"
-        if ts.state in ("waiting", "queued", "no-worker"):
-            assert ts in pool.unfinished, f"{ts} does not count as unfinished"
+        from dask_slaq.scheduler.pools.checks import check_task
+
+        check_task(self, key)

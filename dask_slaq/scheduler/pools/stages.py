@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.memory import ExpectedStages
 
-#: Annotation that names the stage of a task, and prefix of those with the job's block and a number.
-STAGE, IN_BLOCK = "slaq_stage", "slaq_stage:"
+#: Prefix of the annotations with the block of the job and a number.
+IN_BLOCK = "slaq_stage:"
 #: Maximum number of stages of a job with a name of their own: nobody reads more.
 MOST_STAGES = 100
 

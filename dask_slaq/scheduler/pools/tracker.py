@@ -10,8 +10,8 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import BACK_WITHIN, NARROWER, OWED, SLACK, TOGETHER, Sent, undo
+from dask_slaq.core.later import Absent
 from dask_slaq.scheduler.pools.entries import entry_of, input_bytes
-from dask_slaq.scheduler.pools.gangs import Gang, Gangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import is_direct
 from dask_slaq.scheduler.pools.slots import has_thread
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.core.dispatch import Choice, Entry, Order
+    from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.held import HeldMemory
+    from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.seam import Seam
     from dask_slaq.scheduler.pools.slots import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
@@ -29,6 +31,22 @@ if TYPE_CHECKING:
 
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
+
+#: Answers of `Limits` and `Gangs` where there are none.
+NO_LIMITS: Any = Absent(
+    {"most": {}, "waiting": 0},
+    label_of=None,
+    room=math.inf,
+    room_in_pools=math.inf,
+    runs=False,
+    is_held=False,
+    blocked=0,
+    as_dict={},
+    transition=None,
+    look_again=None,
+    keep_waiting=None,
+)
+NO_GANGS: Any = Absent(of=None, is_open=False, waiting=(), running=(), remove=None)
 
 
 class TaskTracker:
@@ -47,12 +65,12 @@ class TaskTracker:
         wakeups: Wakeups,
         charge: Callable[[str, float, int], None],
         bound: Callable[[Binding], None],
-        label_of: Callable[[TaskState], str | None],
         order: Order,
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._charge, self._bound = seam, charge, bound
-        self._label_of, self._order, self._index = label_of, order, order.waiting
+        self._order, self._index = order, order.waiting
+        self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self._count = itertools.count()
         self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
@@ -60,7 +78,7 @@ class TaskTracker:
         # Unfinished tasks that a task has submitted, and the task that has submitted each.
         self._inner: dict[TaskState, set[TaskState]] = {}
         self._submitter: dict[TaskState, TaskState] = {}
-        self.gangs = Gangs()
+        self.gangs: Gangs = NO_GANGS  # until a task is pinned to a worker
         self.holding = False  # whether ready tasks are held
         # Models that have left their worker, by key: their search sends them, and no pool.
         self.away: dict[Any, TaskState] = {}
@@ -126,12 +144,21 @@ class TaskTracker:
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
                     self._record(pool, ts)
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
-                    self.gangs.add(pool, ts, next(iter(ts.worker_restrictions)), monotonic())
+                    self._open_gangs().add(
+                        pool, ts, next(iter(ts.worker_restrictions)), monotonic()
+                    )
             for each in (ts, *ts.dependencies):
                 if self.owner.get(each.key, pool) is not pool:
                     self._want(pool, each)
         if submitter is not None:
             self._lend(submitter)
+
+    def _open_gangs(self) -> Gangs:
+        if self.gangs is NO_GANGS:
+            from dask_slaq.scheduler.pools.gangs import Gangs
+
+            self.gangs = Gangs()
+        return self.gangs
 
     def _lend(self, ts: TaskState) -> None:
         """Let the unfinished tasks that a task has submitted have what it holds, or no longer.
@@ -291,7 +318,7 @@ class TaskTracker:
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task in its pool, and in those that wait for it."""
         rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
-        count, label = next(self._count), self._label_of(ts)
+        count, label = next(self._count), self.limits.label_of(ts)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
         if self.held is not None:
             entry = entry._replace(kind=self.held.kind(ts, pool.owner, entry.kind))

@@ -1,6 +1,5 @@
 """Requests of clients and workers: what is allowed, and what they change."""
 
-from dask_slaq.scheduler.requests.audit import MOST_AUDITED, audit
-from dask_slaq.scheduler.requests.handlers import Messages
+from dask_slaq.scheduler.requests.handlers import MOST_AUDITED, Messages
 
-__all__ = ["MOST_AUDITED", "Messages", "audit"]
+__all__ = ["MOST_AUDITED", "Messages"]

@@ -14,12 +14,12 @@ from dask_slaq.scheduler.reserved import local
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["MOST_AUDITED", "audit", "in_words"]
+__all__ = ["audit", "in_words"]
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of characters of what is said of one change, and of changes that are remembered.
-LONGEST_LINE, MOST_AUDITED = 2000, 10_000
+#: Maximum number of characters of what is said of one change.
+LONGEST_LINE = 2000
 
 
 def audit(

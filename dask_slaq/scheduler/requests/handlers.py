@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from distributed.core import error_message
 
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.scaling_terms import MOST_WORKERS
 from dask_slaq.core.settings import (
     ALERT_TOPIC,
     ASTRAY_TOPIC,
@@ -28,14 +28,11 @@ from dask_slaq.core.settings import (
     is_whole,
     shown,
 )
-from dask_slaq.core.usage import check_by
 from dask_slaq.memory import MEMORY_TOPIC
 from dask_slaq.scheduler import views
 from dask_slaq.scheduler.hooks import replace
 from dask_slaq.scheduler.identity import Sender, sender_of_message
-from dask_slaq.scheduler.requests.audit import audit, in_words
-from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
-from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
+from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.requests.waiting import WaitingRequests
 
 if TYPE_CHECKING:
@@ -43,11 +40,14 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["Messages"]
+__all__ = ["MOST_AUDITED", "Messages"]
 
 logger = logging.getLogger(__name__)
 
-#: Requests, each by the name of its method.
+#: Maximum number of changes that are remembered.
+MOST_AUDITED = 10_000
+
+#: Requests, each by the name of its method, or of a function of a module that is loaded for it.
 REQUESTS = (
     *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
     *("history", "bindings", "curve"),
@@ -124,9 +124,18 @@ class Messages:
         self._dropped.add("event", "" if sender is None else sender.name, error)
         return True
 
+    def handler(self, name: str) -> Callable[..., Any]:
+        """Return what answers a request, with the arguments of its message."""
+        if (method := getattr(self, name, None)) is not None:
+            found: Callable[..., Any] = method
+            return found
+        steers = name in (*AUDITED, "reservations")
+        module = import_module(f"{__package__}.{'steering' if steers else 'questions'}")
+        return partial(getattr(module, name), self.plugin)
+
     def _answer(self, name: str) -> Callable[..., Any]:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""
-        handle, operation = getattr(self, name), f"slaq_{name}"
+        operation = f"slaq_{name}"
 
         async def answer(
             comm: Comm, client: object = None, proof: object = None, **message: Any
@@ -139,6 +148,7 @@ class Messages:
                 message = self.plugin.identity.check(operation, comm, message, sender)
                 if name not in ALWAYS:
                     self.plugin.check_registered()
+                handle = self.handler(name)
                 found = handle(sender, **message) if name in PEOPLES else handle(**message)
                 if inspect.isawaitable(found):
                     found = await found
@@ -146,6 +156,8 @@ class Messages:
                 refused = error
                 found = error_message(error, status="uncaught-error")  # the client raises it
             if name in AUDITED:
+                from dask_slaq.scheduler.requests.audit import audit, in_words
+
                 asked, scheduler = in_words(operation, message), self.plugin.scheduler
                 by, where, job = message.get("by"), comm.peer_address, message.get("job")
                 audit(scheduler, asked, by=by, where=where, job=job, refused=refused)
@@ -300,17 +312,6 @@ class Messages:
         await self.waiting.until(lambda: self.plugin.searches.has_mark(run, mark))
         return self.plugin.searches.trials(run, curves=bool(curves))
 
-    def events(self, run: Any, after: Any = 0) -> dict[str, Any]:
-        """Return what happened in a search that its client follows; see `Searches.read_events`."""
-        if not (isinstance(run, str) and is_whole(after, 0)):
-            raise InvalidSetting(f"events are read by run and number, not {shown((run, after))}")
-        return self.plugin.searches.read_events(run, after)
-
-    def models(self, search: Any) -> dict[str, Any]:
-        """Return the models of a search by its name, without curves, and whether it maximizes."""
-        rows, settings = self.plugin.searches.table(str(search), curves=False)
-        return {"rows": rows, "maximize": settings is not None and settings.maximize}
-
     async def train_on(
         self, run: Any, keys: Any, best: Any, steps: Any, mark: Any = None
     ) -> list[dict[str, Any]]:
@@ -331,106 +332,6 @@ class Messages:
     def status(self) -> dict[str, Any]:
         """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
         return views.overview(self.plugin)
-
-    def workers(self) -> dict[str, dict[str, Any]]:
-        """Return how fast each worker is, by address; see `workers_of`."""
-        return views.workers_of(self.plugin.scheduler, self.plugin.speeds)
-
-    async def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
-        """Return the jobs that ended in the last `seconds`, oldest first."""
-        return await self.plugin.memory.all_ended(self.plugin.jobs.ended, time() - seconds)
-
-    async def audit(self) -> list[dict[str, Any]]:
-        """Return who changed what, oldest first, also on earlier schedulers; see `audit`."""
-        return await self.plugin.memory.audit(self.plugin.audited)
-
-    async def usage(self, by: Any = "owner", seconds: Any = None) -> dict[str, Any]:
-        """Return usage of the last `seconds`, summed `by` owner, kind, job or day."""
-        if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
-            raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
-        jobs = self.plugin.jobs
-        found = await jobs.accounts.query(check_by(by), seconds)
-        return {**found, "budgets": [each.as_dict() for each in jobs.budgets.all()]}
-
-    def explain(self, job: Any) -> dict[str, Any]:
-        """Return why a job has what it has, or waits. See `explain`."""
-        plugin = self.plugin
-        return views.explain(plugin.jobs, job, plugin.searches.describe, plugin.failed is not None)
-
-    def whatif(self, workers: Any = None) -> dict[str, Any]:
-        """Return how many workers pay, and what another number would change."""
-        if workers is not None and not (is_whole(workers, 0) and workers <= MOST_WORKERS):
-            raise InvalidSetting(
-                f"workers must be a whole number from 0 to {MOST_WORKERS}, not {shown(workers)}"
-            )
-        return self.plugin.by_worth.advise(None if workers is None else int(workers))
-
-    def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
-        """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""
-        return self.plugin.jobs.epochs.read(time(), start, stop)
-
-    def curve(self, job: Any) -> dict[str, Any] | None:
-        """Return the predicted curve of a job, None if there is none; see `CurveToCome`."""
-        known = isinstance(job, str) and job in self.plugin.jobs.reports
-        curve = views.curves_to_come(self.plugin.jobs, [job]).get(job) if known else None
-        return None if curve is None else curve.as_dict()
-
-    def bindings(self) -> list[list[Any]]:
-        """Return the remembered task bindings, oldest first, as lists of `Binding` fields."""
-        bindings = self.plugin.pools.bindings
-        return [[b.time, str(b.key), b.job, b.worker, b.reason, b.why] for b in bindings]
-
-    # What the user `by` of a client changes
-
-    def steer(
-        self, sender: Sender | None, /, job: Any, what: Any, by: Any = "", **settings: Any
-    ) -> None:
-        """Change, pause, resume or stop a job. See `steer`. A `sender` need not be known."""
-        plugin, comm = self.plugin, None if sender is None else sender.comm
-        operators = plugin.settings.operators
-        searches = plugin.searches
-        steer(plugin.jobs, searches, job, what, settings, comm=comm, by=by, operators=operators)
-        plugin.changed()
-
-    def policy(self, policy: Any, by: Any = "") -> None:
-        """Change the policy."""
-        check_operator(self.plugin.settings.operators, by, "change the policy")
-        self.plugin.set_policy(str(policy))
-
-    def owner(self, owner: Any, by: Any = "", **settings: Any) -> None:
-        """Change settings of an owner. See `set_owner`."""
-        check_operator(self.plugin.settings.operators, by, "change the settings of owners")
-        set_owner(self.plugin.jobs, owner, settings)
-        self.plugin.changed()
-
-    def limit(self, label: Any, most: Any, by: Any = "") -> None:
-        """Change the limit of a label. See `set_limit`."""
-        check_operator(self.plugin.settings.operators, by, "change the limits of labels")
-        if self.plugin.failed is not None:
-            raise InvalidSetting(
-                f"no limit is in force, because {self.plugin.failed}: register the plugin again"
-            )
-        set_limit(self.plugin.jobs, label, most)
-        self.plugin.changed()
-
-    async def reserve(
-        self, owner: Any, threads: Any, begin: Any, end: Any, by: Any = ""
-    ) -> dict[str, Any]:
-        """Reserve threads for an owner. Returns the reservation; see `Reservations.reserve`."""
-        check_operator(self.plugin.settings.operators, by, "reserve threads")
-        made = await self.plugin.jobs.reservations.reserve(owner, threads, begin, end)
-        self.plugin.changed()
-        return made
-
-    async def unreserve(self, number: Any, by: Any = "") -> None:
-        """Remove a reservation by its number."""
-        check_operator(self.plugin.settings.operators, by, "remove reservations")
-        await self.plugin.jobs.reservations.remove(number)
-        self.plugin.changed()
-
-    async def reservations(self) -> list[dict[str, Any]]:
-        """Return the reservations that have not ended, by when they begin."""
-        return await self.plugin.jobs.reservations.as_dicts()
 
     # Messages of streams, each by the client or worker of the stream
 
@@ -472,6 +373,8 @@ class Messages:
         """Follow the message of a trial on a worker; see `Searches.message`."""
         if not sender.worker:
             raise NotAllowed("only workers tell what trials do")
+        from dask_slaq.scheduler.requests.of_trials import check_trial
+
         self.plugin.searches.message(worker=sender.worker, **check_trial(message))
 
     def enter(self, sender: Sender, /, job: Any = None, run: Any = None, **_: Any) -> None:

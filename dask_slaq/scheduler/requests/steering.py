@@ -1,4 +1,7 @@
-"""Steering of running jobs: who may change them, and what is changed."""
+"""Steering of running jobs: who may change them, and what is changed.
+
+Loaded when somebody asks for a change: the functions from `steer` on are requests.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.job_settings import CHANGEABLE, OF_ENGINE, check_changes, plain
-from dask_slaq.core.owners import Owners, OwnerTerms, check_owners, flat_terms
+from dask_slaq.core.owner_settings import check_owners, flat_terms
+from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owners import Owners
 from dask_slaq.core.search_settings import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.settings import check_limits, check_owner, shown
 from dask_slaq.scheduler.requests.validation import know_goal
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.no_searches import AnySearches
+    from dask_slaq.scheduler.current import RunningPlugin
+    from dask_slaq.scheduler.identity import Sender
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
-
-__all__ = ["ACTIONS", "check_operator", "set_limit", "set_owner", "steer"]
+    from dask_slaq.scheduler.trials import Searches
 
 #: What can be done to a running job.
 ACTIONS = ("set", "pause", "resume", "stop")
@@ -67,9 +72,9 @@ def set_limit(jobs: ScheduledJobs, label: object, most: object) -> None:
     jobs.pools.set_limits(limits)
 
 
-def steer(
+def _steer(
     jobs: ScheduledJobs,
-    searches: AnySearches,
+    searches: Searches,
     job: object,
     what: object,
     settings: Mapping[str, Any],
@@ -105,9 +110,7 @@ def steer(
             jobs.pause(each, what == "pause")
 
 
-def _set(
-    jobs: ScheduledJobs, searches: AnySearches, name: str, settings: Mapping[str, Any]
-) -> None:
+def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[str, Any]) -> None:
     for key in settings:
         if key not in CHANGEABLE + OF_SEARCHES:
             raise InvalidSetting(
@@ -131,3 +134,65 @@ def _set(
     pool.touch()
     pool.floor = bool(now.min_share)
     pool.most = math.inf if now.max_share is None else now.max_share
+
+
+def steer(
+    plugin: RunningPlugin,
+    sender: Sender | None,
+    /,
+    job: Any,
+    what: Any,
+    by: Any = "",
+    **settings: Any,
+) -> None:
+    """Change, pause, resume or stop a job. See `_steer`. A `sender` need not be known."""
+    comm, operators = None if sender is None else sender.comm, plugin.settings.operators
+    searches = plugin.searches
+    _steer(plugin.jobs, searches, job, what, settings, comm=comm, by=by, operators=operators)
+    plugin.changed()
+
+
+def policy(plugin: RunningPlugin, /, policy: Any, by: Any = "") -> None:
+    """Change the policy."""
+    check_operator(plugin.settings.operators, by, "change the policy")
+    plugin.set_policy(str(policy))
+
+
+def owner(plugin: RunningPlugin, /, owner: Any, by: Any = "", **settings: Any) -> None:
+    """Change settings of an owner. See `set_owner`."""
+    check_operator(plugin.settings.operators, by, "change the settings of owners")
+    set_owner(plugin.jobs, owner, settings)
+    plugin.changed()
+
+
+def limit(plugin: RunningPlugin, /, label: Any, most: Any, by: Any = "") -> None:
+    """Change the limit of a label. See `set_limit`."""
+    check_operator(plugin.settings.operators, by, "change the limits of labels")
+    if plugin.failed is not None:
+        raise InvalidSetting(
+            f"no limit is in force, because {plugin.failed}: register the plugin again"
+        )
+    set_limit(plugin.jobs, label, most)
+    plugin.changed()
+
+
+async def reserve(
+    plugin: RunningPlugin, /, owner: Any, threads: Any, begin: Any, end: Any, by: Any = ""
+) -> dict[str, Any]:
+    """Reserve threads for an owner. Returns the reservation; see `Reservations.reserve`."""
+    check_operator(plugin.settings.operators, by, "reserve threads")
+    made = await plugin.jobs.reservations.reserve(owner, threads, begin, end)
+    plugin.changed()
+    return made
+
+
+async def unreserve(plugin: RunningPlugin, /, number: Any, by: Any = "") -> None:
+    """Remove a reservation by its number."""
+    check_operator(plugin.settings.operators, by, "remove reservations")
+    await plugin.jobs.reservations.remove(number)
+    plugin.changed()
+
+
+async def reservations(plugin: RunningPlugin, /) -> list[dict[str, Any]]:
+    """Return the reservations that have not ended, by when they begin."""
+    return await plugin.jobs.reservations.as_dicts()

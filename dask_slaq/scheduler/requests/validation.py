@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import SENT, check_job_settings
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.reports import as_metrics, as_step
-from dask_slaq.core.search_goals import is_unknown
-from dask_slaq.core.search_settings import SearchSettings
-from dask_slaq.core.settings import check_name, is_number, shown
+from dask_slaq.core.settings import check_name, shown
 
-__all__ = ["Dropped", "check_opening", "check_trial", "know_goal"]
+if TYPE_CHECKING:
+    from dask_slaq.core.search_settings import SearchSettings
+
+__all__ = ["Dropped", "check_opening", "know_goal"]
 
 logger = logging.getLogger(__name__)
 
 #: What a request to open a job may hold alongside the name, the client and its settings.
 ALONGSIDE = ("run", "search", "within", "reattach", "events", "params")
-#: What the message of a trial says, and what it does from then on.
-TRIAL = (
-    *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
-    *("steps", "grown", "memory", "begins", "moves", "state", "took", "params"),
-    *("others", "drawn"),  # than losses; as the line before, not of older releases
-)
-TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
@@ -60,12 +52,14 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
         "within": within,
         "reattach": bool(given.get("reattach")),
         "events": bool(given.get("events")),
-        "params": _read_params(given.get("params")) or {},
+        "params": _read_params(given.get("params")),
     }
 
 
 def know_goal(settings: object) -> None:
     """Have installed packages add their goals, if settings of a search name one of these."""
+    from dask_slaq.core.search_goals import is_unknown
+
     if isinstance(settings, Mapping) and is_unknown(settings.get("goal")):
         from dask_slaq.plug_ins import add_goals
 
@@ -75,6 +69,8 @@ def know_goal(settings: object) -> None:
 def _read_search(given: object) -> SearchSettings | None:
     if given is None:
         return None
+    from dask_slaq.core.search_settings import SearchSettings
+
     try:
         know_goal(given)
         return SearchSettings(**given)  # type: ignore[arg-type]
@@ -82,67 +78,12 @@ def _read_search(given: object) -> SearchSettings | None:
         raise InvalidSetting(f"search must be settings of a search, not {shown(given)}") from error
 
 
-def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the message of a trial says; see `Searches.message`. Raises `InvalidSetting`."""
-    found = {name: message.get(name) for name in TRIAL}
-    losses = found["losses"]
-    try:
-        hash((found["key"], found["number"]))
-        found["losses"] = [float(loss) for loss in losses]  # type: ignore[union-attr]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidSetting(
-            f"a trial is known by its key and number, and has losses, not {shown(found)}"
-        ) from error
-    if found["what"] not in TRIAL_DOES or isinstance(losses, str | bytes):
-        raise InvalidSetting(f"a trial does one of {TRIAL_DOES}, not {shown(found['what'])}")
-    found["took"] = found["took"] or 0.0
-    for name in ("computed", "waited", "at", "took"):
-        seconds: Any = found[name]
-        if not (is_number(seconds) and 0 <= seconds < math.inf):
-            raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
-    memory: Any = [found["memory"], *_listed(found, "grown")]
-    if not all(size is None or (is_number(size) and abs(size) < math.inf) for size in memory):
-        raise InvalidSetting(f"a worker takes bytes of memory, not {shown(memory)}")
-    found["steps"] = [as_step(step) for step in _listed(found, "steps")]
-    found["begins"] = as_step(found["begins"]) or 0
-    found["moves"] = as_step(found["moves"])
-    found["state"] = None if found["state"] is None else _read_state(found["state"])
-    found["params"] = _read_params(found["params"])
-    found["drawn"] = found["drawn"] is True
-    found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
-    return found
-
-
-def _read_params(given: object) -> dict[str, Any] | None:
-    """Return the parameters of a trial, as plain and bounded values."""
+def _read_params(given: object) -> dict[str, Any]:
     if given is None:
-        return None
-    if not isinstance(given, Mapping):
-        raise InvalidSetting(f"a trial has parameters by name, not {shown(given)}")
-    from dask_slaq.core.trials import as_parameters, bounded
+        return {}
+    from dask_slaq.scheduler.requests.of_trials import read_params
 
-    return bounded(as_parameters(given))
-
-
-def _read_state(given: object) -> dict[str, Any]:
-    """Return what a trial says of its state: its name, bytes, reports, and where a replica goes."""
-    if isinstance(given, Mapping):
-        found = {name: given.get(name) for name in ("name", "nbytes", "reports", "peer")}
-        texts = [found["name"], found["peer"]]
-        counts: list[Any] = [found["nbytes"], found["reports"]]
-        if all(isinstance(text, str) for text in texts) and all(
-            isinstance(n, int) and 0 <= n < 2**63 for n in counts
-        ):
-            return found
-    raise InvalidSetting(f"a state has a name, bytes, reports and a peer, not {shown(given)}")
-
-
-def _listed(found: dict[str, Any], name: str) -> list[Any]:
-    """Return what a trial says of each loss, as a list; empty if it says nothing."""
-    listed = found[name] = [] if found[name] is None else found[name]
-    if not isinstance(listed, list | tuple) or len(listed) not in (0, len(found["losses"])):
-        raise InvalidSetting(f"a trial has one of its {name} per loss, not {shown(listed)}")
-    return list(listed)
+    return read_params(given) or {}
 
 
 class Dropped:

@@ -8,18 +8,15 @@ here, nothing stays waiting.
 from __future__ import annotations
 
 import asyncio
-import math
 import re
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import key_split
-from distributed.core import Status
 from distributed.protocol import pickle
 from tornado.ioloop import PeriodicCallback
 
@@ -29,28 +26,23 @@ from dask_slaq.core.search_settings import no_search, search_is_over
 from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, is_whole, shown
 from dask_slaq.core.trials import (
     EXPLORE,
-    MANY,
-    MOVING,
-    TARGET,
     EndedSearches,
     Events,
-    Footprint,
     Places,
-    Room,
     SearchSettings,
     Trials,
-    admitted,
     decide,
 )
 from dask_slaq.scheduler.event_loop import Soon
-from dask_slaq.scheduler.pools import blocked, load
+from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
-from dask_slaq.scheduler.trials.running import Claims, RunningSearch
+from dask_slaq.scheduler.trials.rooms import Rooms
+from dask_slaq.scheduler.trials.running import RunningSearch
 from dask_slaq.scheduler.trials.silence import SilentTrials
 from dask_slaq.scheduler.trials.states import States, remove_files
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
+    from distributed.scheduler import Scheduler, TaskState
 
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
@@ -60,17 +52,10 @@ __all__ = ["Searches"]
 
 #: Seconds between two messages to a worker on which trials wait.
 BEAT = 0.5
-#: Seconds after which a worker is sent the same again.
-REPEAT = 0.4
 #: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
-#: Models per thread that must have room beside those that wait on a worker. With less, those that
-#: may leave it do; one more begins before they have left.
-LEAST = 2
 #: What Dask tells of a client just before it drops what the client wants.
 LEAVES = "remove-client"
-#: Part of a worker's memory above which the state of a model is large.
-LARGE = 0.02
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
 RESTARTED = "worker-restart-memory"
 
@@ -129,14 +114,8 @@ class Searches:
         self._beat = PeriodicCallback(self._decide_if_active, BEAT * 1000)
         self._soon = Soon(self._decide_if_active, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
         self._decided = 0.0
-        # What each worker was sent, and when.
-        self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
-        # Threads that each search may use by the choice that is being made.
-        self._planned: dict[str, int] = {}
-        # What each search still takes on workers, by name, in the choice that is being made.
-        self._claims: dict[str, Claims] = {}
-        # Connections to the workers on which a trial has reported.
-        self._desks: dict[str, Any] = {}
+        self.desks = Desks(scheduler)
+        self.rooms = Rooms(scheduler, pools, tracker, self.running)
         # Trials and blocks of searches whose block an exception left, by client and name, the last
         # ones. A search goes on in the next block of its name.
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
@@ -144,12 +123,6 @@ class Searches:
         self._named: OrderedDict[str, tuple[str, SearchSettings]] = OrderedDict()
         # Events of searches that clients follow, by block, until these have read the last one.
         self._events: OrderedDict[str, Events] = OrderedDict()
-        # Memory of workers in bytes, when they measured it on their clock, and their memory limit.
-        self._memory: dict[str, tuple[float, float, int]] = {}
-        self._restarting: set[str] = set()  # for their memory
-        # Memory of each worker before models began, and the least that was seen beside models with
-        # large states: its process takes that without them, with the libraries that they need.
-        self._bare: dict[str, tuple[float, float]] = {}
 
     # Coming and going
 
@@ -176,8 +149,7 @@ class Searches:
             self.kept.hand_over(kept, search)
         elif settings.keep is not None:
             self.kept.begin(search, owner, settings.keep)
-        for ws in self._scheduler.workers.values():
-            self._bare_memory(ws)
+        self.rooms.see_workers()
         if (before := self._interrupted.pop((search.pool.client, name), None)) is not None:
             trials, runs = before
             search.runs += runs
@@ -447,15 +419,13 @@ class Searches:
         if not self.running:
             self._beat.stop()
             asyncio.get_running_loop().call_soon(self._stay)
-            for known in (self._desks, self._memory, self._restarting, self._bare):
-                known.clear()
+            self.desks.clear()
+            self.rooms.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
         self._beat.stop()
-        for worker in self._told:
-            self._send(worker, [])
-        self._told.clear()
+        self.desks.tell({})
         loop = asyncio.get_running_loop()
         loop.call_soon(self._let_move, False)
         for name, search in self.running.items():
@@ -651,7 +621,7 @@ class Searches:
             return  # it runs elsewhere by now
         if ts.run_id != run_id:
             return  # it was cancelled, and is wanted again: this is of the run before
-        self._desks[worker] = self._comm(worker)
+        self.desks.hear(worker)
         if search is None:
             for other in self.running.values():
                 if other.elsewhere.get(key) in other.runs:  # computed for somebody else
@@ -682,11 +652,8 @@ class Searches:
             if state["name"]:
                 self.states.keep(ts, worker, state["name"], state["nbytes"], state["peer"])
         if memory is not None:
-            ws = ts.processing_on
-            self._memory[worker] = memory, at, ws.memory_limit
-            if trial.nbytes > LARGE * (ws.memory_limit or math.inf):
-                self._learn_bare(search, ws, memory)
-            self._learn(search.model, ws, memory, grown, first=first or not trial.reports)
+            first = first or not trial.reports
+            self.rooms.learn(search, trial, ts.processing_on, memory, at, grown, first=first)
         added = search.trials.report(trial, losses, computed, steps, others)
         trial.waited += waited
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
@@ -716,7 +683,7 @@ class Searches:
         # Within its turn a trial goes on anyway, and is not forecast.
         if what == "keeps" and trial.in_turn:
             return
-        if what != "reports" or not trial.in_turn or worker not in self._told:
+        if what != "reports" or not trial.in_turn or not self.desks.knows(worker):
             self._soon.ask()
 
     def seceded(self, key: Any) -> None:
@@ -730,24 +697,6 @@ class Searches:
             search.pool.waiting = search.trials.waiting
             search.promise()
 
-    def _learn(
-        self,
-        model: Footprint,
-        ws: WorkerState,
-        memory: float,
-        grown: Sequence[float | None],
-        *,
-        first: bool,
-    ) -> None:
-        """Learn by how much the models of a search grow; see `message`."""
-        for bytes_ in grown:
-            if bytes_ is not None:
-                (model.begin if first else model.step)(bytes_)
-            elif first:
-                # Compared with the least that Dask has seen there within its last half minute.
-                model.guess(memory - ws.memory.optimistic)
-            first = False
-
     def log_event(self, topic: str, event: Any) -> None:
         """Hear of nannies that restart workers, clients that leave, tasks of jobs that report."""
         if topic == ASTRAY_TOPIC and isinstance(event, dict):
@@ -756,10 +705,10 @@ class Searches:
             self.kept.client_leaves(str(event.get("client")))
         if topic == RESTARTED and isinstance(event, dict):
             worker = event.get("worker")
-            if isinstance(worker, str) and worker in self._memory:
-                self._restarting.add(worker)
-                if worker not in self._scheduler.workers:
-                    self.forget_worker(worker)
+            if not isinstance(worker, str) or not self.rooms.restarts(worker):
+                return
+            if worker not in self._scheduler.workers:
+                self.forget_worker(worker)
 
     def _warn_of_stray(self, key: Any) -> None:
         """Tell the client of a job that its task reports as if it were one of a search."""
@@ -777,13 +726,8 @@ class Searches:
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left. If its memory was the reason, none waits on those like it."""
-        self._desks.pop(worker, None)
-        self._bare.pop(worker, None)
-        *_, limit = self._memory.get(worker, (0,))
-        if worker in self._restarting:
-            self._restarting.remove(worker)
-            for search in self.running.values():
-                search.deadly = max(search.deadly, limit)
+        self.desks.forget_worker(worker)
+        if self.rooms.forget_worker(worker):
             self._soon.ask()
 
     def transition(self, key: Any, start: str, finish: str, worker: str | None = None) -> None:
@@ -889,7 +833,7 @@ class Searches:
     def _decide(self) -> None:
         """Choose the trials that train on every worker, and tell the workers."""
         with self._soon.work():
-            self._tell(self._choose())
+            self.desks.tell(self._choose())
 
     def _choose(self) -> dict[str, list[dict[str, Any]]]:
         """Return the turns of the trials on every worker where some are alive."""
@@ -900,21 +844,11 @@ class Searches:
             if search.trials.waiting and not search.pool.paused:
                 wanting.add(name)
         plain = not self._engine.traits.holds_tasks
-        rooms_of: dict[str, dict[str, Room]] = {}
-        self._planned.clear()
-        self._claims = {
-            name: Claims(search, search.begun_at(), search.growth_to_come())
-            for name, search in self.running.items()
-        }
+        self.rooms.claim()
         for name, search in self.running.items():
             self.silence.look(name, search.trials, now, now - self._decided)
             self._bound(name, search)
-            rooms = self._rooms(search, bool(wanting - {name}), now - self._decided)
-            rooms_of[name] = rooms
-            self._planned[name] = sum(min(room.threads, room.wants) for room in rooms.values())
-        self._lend(rooms_of)
-        for name, search in self.running.items():
-            self._take_turns(search, rooms_of[name])
+        rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self.running.items():
             free = self._free(search)
@@ -951,7 +885,7 @@ class Searches:
                     "stop": name in self._stopping,
                     "leave": chosen.leave,
                     "leaves": rooms[worker].leaves,
-                    "peer": self._peer_of(worker),
+                    "peer": self.desks.peer_of(worker),
                 }
                 turns.setdefault(worker, []).append(turn)
         self._decided = now
@@ -1025,24 +959,6 @@ class Searches:
         except Exception as error:
             self._fail(error)
 
-    def _peer_of(self, worker: str) -> str:
-        """Return the worker that takes replicas of the states of another one; empty if none is."""
-        others = sorted(ws.address for ws in self._scheduler.running if ws.address != worker)
-        return next((a for a in others if a > worker), others[0] if others else "")
-
-    def _tell(self, turns: Mapping[str, list[dict[str, Any]]]) -> None:
-        """Send workers their turns, unless they were sent the same a moment ago."""
-        now = monotonic()
-        told, self._told = self._told, {}
-        for worker in told.keys() - turns.keys():
-            self._send(worker, [])
-        for worker, some in turns.items():
-            before, since = told.get(worker, (None, now))
-            if before != some or now - since >= REPEAT:
-                self._send(worker, some)
-                since = now
-            self._told[worker] = some, since
-
     def _bound(self, name: str, search: RunningSearch) -> None:
         """Set the number of steps that a search will make, if its trials have a bound."""
         steps = search.trials.settings.steps
@@ -1064,214 +980,6 @@ class Searches:
             return len(search.pool.ready.keys() - search.pool.inner)
         tasks = search.pool.tasks - search.pool.inner
         return sum(ts in tasks for ts in self._scheduler.queued)
-
-    def _rooms(self, search: RunningSearch, wanted: bool, seconds: float) -> dict[str, Room]:
-        """Return the room for a search on every worker on which it has tasks.
-
-        Its account is charged for the `seconds` since the last choice.
-        """
-        pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
-        alive = search.trials.alive.values()
-        trains = Counter(t.worker for t in alive if not (t.waits or t.away or t.silent))
-        waits = Counter(t.worker for t in alive if t.waits and not t.away)
-        guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
-        bandwidth = search.speed.bandwidth
-        dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
-        cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
-        places = {*trains, *waits, *begun, *guests}
-        if self._tracker.models_move and may_move:
-            places |= {ws.address for ws in self._scheduler.running}
-        rooms = {}
-        for address in places:
-            ws = self._scheduler.workers.get(address)
-            if ws is None:
-                continue
-            there = begun.get(address, [])
-            stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
-            mine, idle = trains[address] + len(there) - stuck, waits[address]
-            mine += guests[address]
-            used += min(mine, ws.nthreads)
-            threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
-            may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
-            crowded, admits = self._memory_room(search, ws)
-            closing = may_move and (ws.status != Status.running or address in self.draining)
-            leaves = closing or (cheap and self._fits(search, ws) and admits < LEAST * ws.nthreads)
-            if leaves:
-                admits = MANY
-            keeps = min(trains[address], ws.nthreads) if not (admits or pool.paused) else 0
-            rooms[address] = Room(
-                max(threads, keeps),
-                may_begin,
-                crowded,
-                admits,
-                search.takes_new(ws),
-                mine,
-                mine + idle,
-                keeps,
-                guests[address],
-                leaves,
-                closing,
-            )
-        search.account.update(pool.share, used, seconds)
-        if not pool.paused:
-            self._limit(search, rooms, waits, wanted)
-        return rooms
-
-    def _bare_memory(self, ws: WorkerState) -> float:
-        """Return the bytes that the process of a worker takes without models."""
-        before, beside = self._bare.setdefault(ws.address, (ws.memory.process, math.inf))
-        return beside if beside < math.inf else before
-
-    def _learn_bare(self, search: RunningSearch, ws: WorkerState, memory: float) -> None:
-        """Learn how much of the memory of a worker its models do not take."""
-        alive = search.trials.alive.values()
-        held = sum(t.nbytes for t in alive if t.worker == ws.address and not t.away)
-        before, beside = self._bare.get(ws.address, (0.0, math.inf))
-        self._bare[ws.address] = before, min(beside, max(memory - held, before))
-
-    def _fits(self, search: RunningSearch, ws: WorkerState) -> bool:
-        """Return whether a worker has the memory for models that come and go, with their states."""
-        largest = max((t.nbytes for t in search.trials.alive.values()), default=0)
-        limit, bare = ws.memory_limit, self._bare_memory(ws)
-        copies = ws.nthreads + 1  # one is read or written
-        return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
-
-    def _memory_room(self, search: RunningSearch, ws: WorkerState) -> tuple[bool, int]:
-        """Return whether a worker is above its target, and how many models may begin there.
-
-        More may always begin in threads that are free, as under plain Dask.
-        """
-        if ws.status != Status.running:
-            return True, 0
-        limit = ws.memory_limit
-        if not limit:
-            return False, MANY
-        if limit <= search.deadly:
-            return True, 0
-        memory, at, _ = self._memory.get(ws.address, (0.0, 0.0, 0))
-        # A heartbeat may tell of what was before, for its monitor samples seldom.
-        if at < ws.metrics.get("time", math.inf):
-            memory = ws.memory.process
-        left, unseen = TARGET * limit - memory, 0
-        for other, begun, growth in self._claims.values():
-            left -= growth.get(ws.address, 0.0)
-            there = len(begun.get(ws.address, ()))
-            running = min(there, max(ws.nthreads - (load(ws) - there), 0))
-            if other is search:
-                unseen = running
-            else:
-                left -= running * (other.model.bytes(other.steps) or 0.0)
-        return left < 0, admitted(search.model, search.steps, unseen, left)
-
-    def _limit(
-        self,
-        search: RunningSearch,
-        rooms: dict[str, Room],
-        waits: Counter[str],
-        wanted: bool,
-    ) -> None:
-        """Limit the room of a search to what it is due, or let it claim threads that it is due."""
-        pool, most = search.pool, self._most(search)
-        due = most
-        if wanted:
-            due = min(max(search.account.due(pool.share), int(pool.is_behind(monotonic()))), most)
-        total = sum(room.threads for room in rooms.values())
-        # Where other tasks are, threads are given up last: they come back there last. So are those
-        # that are used, and before these those for models that wait: one that is about to end does
-        # not leave.
-        ranked = sorted(rooms, key=lambda a: (-rooms[a].threads, a))
-        for spared, address in product(("wants", "used", "keeps"), ranked):
-            over, room = total - due, rooms[address]
-            if over <= 0:
-                break
-            least = max(room.keeps, getattr(room, spared))
-            cut = max(min(over, room.threads - least), 0)
-            room.threads -= cut
-            total -= cut
-        if not wanted or total >= due:
-            return
-        for address in sorted(rooms, key=lambda a: (-waits[a], a)):
-            more = min(
-                due - total,
-                waits[address],
-                self._scheduler.workers[address].nthreads - rooms[address].threads,
-            )
-            if more > 0:
-                rooms[address].threads += more
-                total += more
-
-    def _take_turns(self, search: RunningSearch, rooms: dict[str, Room]) -> None:
-        """Let no trial begin until another one has stopped on whose worker threads are given up.
-
-        That one trains on until its next report, and the limit of its owner holds meanwhile.
-        """
-        most, promised = self._within_limit(search), search.promised()
-        if most == math.inf:
-            return
-        busy = {a: room.used + promised.get(a, 0) for a, room in rooms.items()}
-        begins = {a: min(room.threads, room.wants) - busy[a] for a, room in rooms.items()}
-        over = sum(busy.values()) + sum(max(n, 0) for n in begins.values()) - most
-        for address in sorted(begins, key=lambda a: (-begins[a], a)):
-            if over <= 0 or begins[address] <= 0:
-                break
-            cut = min(over, begins[address])
-            rooms[address].threads = busy[address] + begins[address] - int(cut)
-            over -= cut
-
-    def _lend(self, rooms_of: Mapping[str, dict[str, Room]]) -> None:
-        """Give threads that no search is due, and no job wants, to the searches owed most.
-
-        What searches are due seldom adds up to all threads of a worker.
-        """
-        pools = self._pools.values()
-        if len(rooms_of) < 2 or any(pool.ready and not pool.paused for pool in pools):
-            return
-        some = [s for s in self.running.values() if not s.pool.paused]
-        some.sort(key=lambda s: -s.account.balance)
-        for address in sorted({a for rooms in rooms_of.values() for a in rooms}):
-            ws = self._scheduler.workers[address]
-            there = [rooms[address] for rooms in rooms_of.values() if address in rooms]
-            others = max(load(ws) - sum(room.used for room in there), 0)
-            free = ws.nthreads - others - sum(min(room.threads, room.wants) for room in there)
-            for search in some:
-                name = search.pool.name
-                room = rooms_of[name].get(address)
-                if room is None or free <= 0:
-                    continue
-                left = self._most(search) - self._planned[name]
-                more = max(min(free, room.wants - room.threads, left), 0)
-                room.threads += more
-                self._planned[name] += more
-                free -= more
-
-    def _most(self, search: RunningSearch) -> int:
-        """Return the maximum number of threads of a search, by its cap and its owner's limit."""
-        most = max(int(min(search.pool.most, 10**9)), 1)
-        return int(min(most, self._within_limit(search)))
-
-    def _within_limit(self, search: RunningSearch) -> float:
-        """Return the number of threads that the limits of its owner leave to a search."""
-        pool, most = search.pool, math.inf
-        mine = sum(ts in pool.inner for ts in pool.running) if pool.inner else 0.0
-        for group in pool.group.line() if pool.group is not None else ():
-            if group.most == math.inf:
-                continue
-            used = mine
-            for other in group.pools:
-                if other is not pool:
-                    now = other.threads - other.lent + other.promised
-                    used += max(now, self._planned.get(other.name, 0))
-            most = min(most, max(math.floor(group.most - used), 0))
-        return most
-
-    def _comm(self, worker: str) -> Any:
-        return self._scheduler.stream_comms.get(worker)
-
-    def _send(self, worker: str, turns: list[dict[str, Any]]) -> None:
-        # A message for which a worker has no handler would end its connection.
-        desk = self._desks.get(worker)
-        if desk is not None and desk is self._comm(worker) and not desk.closed():
-            desk.send({"op": "slaq-turns", "turns": turns})
 
 
 #: How a trial ended, by the state of its task.
@@ -1313,8 +1021,3 @@ def _name_of(key: Any) -> str:
 def _is_input(ts: TaskState | None) -> bool:
     """Return whether a task made what other tasks need: it trained no model."""
     return ts is not None and bool(ts.dependents)
-
-
-def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:
-    """Return whether the inputs of a task have arrived on its worker."""
-    return all(ws in (dep.who_has or ()) for dep in ts.dependencies)

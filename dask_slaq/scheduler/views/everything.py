@@ -15,7 +15,6 @@ __all__ = ["overview"]
 def overview(plugin: RunningPlugin) -> dict[str, Any]:
     """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
     from dask_slaq.scheduler.views.reasons import positions, reason
-    from dask_slaq.scheduler.views.workers import speeds_in_words
 
     jobs, places = plugin.jobs, positions(plugin.pools)
     trials, failed = plugin.searches.describe, plugin.failed is not None
@@ -37,7 +36,16 @@ def overview(plugin: RunningPlugin) -> dict[str, Any]:
         "teams": teams_of_jobs(jobs),
         "foretold": plugin.engine.jobs.ends.hits._asdict(),
         "limits": plugin.pools.limits.as_dict(),
-        "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
+        "speeds": _speeds(plugin),
         "memory": plugin.memory.about(),
         "searches": plugin.searches.names(),
     }
+
+
+def _speeds(plugin: RunningPlugin) -> str:
+    """Return how many workers surely differ from the others; empty if none does."""
+    if not plugin.speeds.unlike:
+        return ""
+    from dask_slaq.scheduler.views.workers import speeds_in_words
+
+    return speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds)

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.owners import OwnerTerms, standings
+from dask_slaq.core.owner_terms import OwnerTerms, standings
 from dask_slaq.core.usage import Usage
 from dask_slaq.scheduler.job_values import etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.views.forecasts import ends_of
+from dask_slaq.scheduler.views.ends import ends_of
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
@@ -101,7 +101,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     )
     for owner in (*known, *listed):
         own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
-        grant, spending = grants.get(owner), jobs.budgets.of(owner)
+        grant, spending = grants.get(owner), jobs.spending_of(owner)
         standing: dict[str, Any] = dict.fromkeys(
             ("deserved", "got", "lent", "borrowed", "idle", "factor", "lately")
         )
@@ -135,7 +135,7 @@ def teams_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             members.setdefault(team, []).append(owner)
     found = {}
     for team, names in sorted(members.items()):
-        spending = jobs.budgets.of(team)
+        spending = jobs.spending_of(team)
         grant = jobs.engine.grants.owners.get(team) if jobs.pools.pools else None
         found[team] = {
             **_terms(jobs.terms_of(team)),

@@ -53,9 +53,7 @@ def _of(known: Known | None) -> dict[str, float | None]:
 
 
 def speeds_in_words(workers: Iterable[WorkerState], speeds: WorkerSpeeds) -> str:
-    """Return how many workers surely differ from the others; empty if none does."""
-    if not speeds.unlike:
-        return ""
+    """Return how many workers surely differ from the others."""
     factors = [speeds.factor(ws.address) for ws in workers]
     slower, faster = sum(f > 1 for f in factors), sum(f < 1 for f in factors)
     some = len({address for address, _ in speeds.kinds})

@@ -182,6 +182,26 @@ def test_jobs_do_not_change_each_others_forecasts():
     assert together.reduction == pytest.approx(alone[-1].reduction, rel=1e-9)
 
 
+def test_a_first_like_run_counts_for_later_jobs_however_many_run_already():
+    memory, losses = PastRuns(), geometric(0.8)[:5]
+    predictor = LossPredictor(memory)
+    early = [f"early {i}" for i in range(20)]
+    for name in early:
+        predictor.add(name, kind=KIND)
+    memory.add(run(geometric(0.8)))
+    predictor.remove(early.pop(3))
+    predictor.add("late", kind=KIND)
+    for loss in losses:
+        for name in (*early, "late"):
+            predictor.report(name, float(loss))
+        predictor.fit()
+    _, alone = followed(memory, losses)
+    _, blind = followed(PastRuns(), losses)
+    assert equal(predictor.forecast(["late"]), alone[-1])
+    assert equal(predictor.forecast(early[:1]), blind[-1])
+    assert [predictor.likeness(name) for name in ("late", *early)] == [1] + [0] * 19
+
+
 def test_a_row_that_is_reused_remembers_nothing():
     memory = memory_of(run(geometric(0.8)))
     predictor = LossPredictor(memory)

@@ -11,7 +11,7 @@ import pytest
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind, PastRun, PastRuns
-from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.core.recording.events import EVENTS, BadEvent
 from dask_slaq.core.recording.recorder import Recorder

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import fair_fill
 from dask_slaq.core.scaling import Demand, Worth
-from dask_slaq.core.scaling_terms import check_scaling, check_worth
+from dask_slaq.core.scaling_terms import check_scaling
+from dask_slaq.core.settings import check_worth
 
 number = st.floats(0.5, 500.0)
 job = st.tuples(number, st.integers(1, 40), st.sampled_from([1.0, 2.0, 0.5]))

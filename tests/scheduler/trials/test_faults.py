@@ -51,7 +51,7 @@ async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
         elif what == "unregistered":
             await c.unregister_scheduler_plugin("slaq")
         else:
-            plugin.searches._send = lambda *args: None
+            plugin.searches.desks.send = lambda *args: None
         await check_all_go_on(c, futures, a, b)
     assert ("every task is left to Dask" in log.getvalue()) == what.startswith("fail")
 

@@ -38,7 +38,7 @@ def alive(search):
 async def test_models_go_on_if_the_scheduler_is_not_heard(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     await until(lambda: count(search, "waits"))
-    plugin.searches._send = lambda *args: None
+    plugin.searches.desks.send = lambda *args: None
     whole(await c.gather(futures))
 
 

@@ -1,0 +1,235 @@
+"""Past runs of a scheduler in its file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.memory import MOST_KINDS, Kind, PastRun, StagedRun, kind_of_name
+from dask_slaq.core.safely import safely
+from dask_slaq.core.settings import is_number
+from dask_slaq.memory.following import Memory
+from dask_slaq.memory.store import RunStore
+from dask_slaq.memory.unfinished import LAPSE, Unfinished
+
+if TYPE_CHECKING:
+    from dask_slaq.core.engine import Engine
+    from dask_slaq.core.recording import Recorder
+
+__all__ = ["FiledMemory"]
+
+#: What is loaded of a kind: runs, newest first, and stages of runs, oldest first.
+_Loaded = tuple[list[PastRun], list[StagedRun]]
+
+#: Maximum number of past runs read of one kind.
+MOST_LOADED = 64
+#: Number of kinds above which those of which no run is remembered any more no longer count as read.
+MOST_LOADED_KINDS = 2 * MOST_KINDS
+#: Seconds for which opening a job waits for the store.
+PATIENCE = 1.0
+#: Maximum number of jobs in one checkpoint.
+MOST_AT_ONCE = 100
+
+
+class FiledMemory(Memory):
+    """Memory in the file `path`. Events for `MEMORY_TOPIC` are passed to `tell`. See `Memory`."""
+
+    store: RunStore
+
+    def __init__(
+        self,
+        path: str,
+        engine: Callable[[], Engine | Recorder],
+        tell: Callable[[dict[str, str]], object],
+    ) -> None:
+        super().__init__(engine)
+        self._tell = tell
+        self._loading: dict[str, asyncio.Future[_Loaded]] = {}  # kinds that are being read
+        self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
+        self._loop = asyncio.get_running_loop()
+        self.store = store = RunStore(path, self._acknowledge)
+        self._ends = 0  # number of ends that were stored
+        store.lapse(time())
+        self._left: asyncio.Future[list[Unfinished]]
+        self._left = self._loop.run_in_executor(None, store.unfinished, time() - LAPSE)
+        self._left.add_done_callback(self._take_up)
+        ends = self._loop.run_in_executor(None, store.ends)
+        ends.add_done_callback(self._recall_ends)
+
+    @safely
+    def _take_up(self, left: asyncio.Future[list[Unfinished]]) -> None:
+        """Take up what an earlier scheduler left."""
+        for one in left.result():
+            self._keep_unfinished(one, newest=False)
+
+    @safely
+    def _recall_ends(self, ends: asyncio.Future[list[bool]]) -> None:
+        """Count the ends of jobs on earlier schedulers."""
+        self._engine().jobs.ends.recall(ends.result())
+
+    async def prepare(self, name: str, kind: Kind | None) -> None:
+        """Read what the store knows of a job that is about to begin, but do not wait for long.
+
+        `kind` is what its user stated.
+        """
+        if self.broken is not None:
+            return
+        waiting = [self._left, self._load((kind or kind_of_name(name)).name)]
+        if pending := [future for future in waiting if future is not None and not future.done()]:
+            await asyncio.wait(pending, timeout=PATIENCE)
+
+    def _load(self, kind: str) -> asyncio.Future[_Loaded] | None:
+        """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
+        if kind in self._loaded:
+            return None
+        if kind not in self._loading:
+            found = self._loop.run_in_executor(None, _read, self.store, kind)
+            found.add_done_callback(functools.partial(self._recall, kind))
+            self._loading[kind] = found
+        return self._loading[kind]
+
+    @safely
+    def _recall(self, kind: str, found: asyncio.Future[_Loaded]) -> None:
+        del self._loading[kind]
+        if len(self._loaded) >= MOST_LOADED_KINDS:  # those without runs are read again
+            self._loaded = {known for known in self._loaded if self.runs.knows(known)}
+        self._loaded.add(kind)
+        runs, stages = found.result()
+        for run in reversed(runs):
+            self.runs.recall(run)
+        for staged in stages:
+            self.stages.add(staged)
+
+    @safely
+    def ended(self, name: str) -> None:
+        """Store how well its end was foretold, and discard what the engine did not remember."""
+        ends = self._engine().jobs.ends
+        if ends.judged > self._ends:
+            self._ends = ends.judged
+            self.store.add_end(ends.held[-1])
+        super().ended(name)
+
+    def _discard(self, key: str) -> None:
+        self.store.discard(key)
+
+    def _write(self, some: list[Unfinished]) -> None:
+        self.store.checkpoint(some)
+
+    def _keep_stages(self, staged: StagedRun) -> None:
+        super()._keep_stages(staged)
+        self.store.add_stages(staged)
+
+    def _keep(self, run: PastRun) -> None:
+        """Store a run that has just been added to the memory of the engine."""
+        key = self._ending.pop(run.job, None)
+        if key is not None:
+            self.store.add(key, run)
+
+    def _acknowledge(self, key: str, job: str) -> None:
+        """Tell that a run is safe on disk. Called in the writer's thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            event = {"event": "stored", "job": job, "key": key}
+            self._loop.call_soon_threadsafe(self._tell, event)
+
+    @safely
+    def checkpoint(self) -> None:
+        """Write the running jobs that have reported since the last time, but not too many."""
+        super().checkpoint()
+        self.store.checkpoint(self._due())
+
+    def _due(self) -> list[Unfinished]:
+        """Return the runs to write now, and count them as written."""
+        now, some = time(), []
+        for name, job in list(self.following.items()):
+            unchanged = job.count == job.written and now - job.at < LAPSE / 4
+            if unchanged or job.past is not None:
+                continue
+            job.written, job.at = job.count, now
+            if (run := self._run_of(name, job)) is not None:
+                some.append(Unfinished(job.key, job.owner, run))
+                self.following[name] = self.following.pop(name)  # so that all have their turn
+            if len(some) >= MOST_AT_ONCE:
+                break
+        return some
+
+    def about(self) -> dict[str, Any]:
+        """Return the state of the memory; see `Memory`."""
+        store = self.store
+        return {
+            **super().about(),
+            "file": str(store.path),
+            "stored": store.stored,
+            "failed": self.broken or store.failed,
+        }
+
+    @safely
+    def keep_audit(self, event: dict[str, Any]) -> None:
+        """Store an `event` of the audit."""
+        self.store.add_event("audit", event)
+
+    @safely
+    def keep_ended(self, event: dict[str, Any]) -> None:
+        """Store the last alert of a job."""
+        self.store.add_event("ended", event)
+
+    @safely
+    def keep_curve(self, curve: dict[str, Any]) -> None:
+        """Store the curve of a job that ended; see `Epochs.curve`."""
+        if curve["times"]:
+            self.store.add_event("curves", curve)
+
+    def lately(
+        self, since: float, then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None]
+    ) -> None:
+        """Call `then` with the jobs that ended on earlier schedulers; see `Memory`."""
+        store = self.store
+
+        def read() -> list[list[dict[str, Any]]]:
+            return [store.events("ended"), store.events("curves")]
+
+        def found(future: asyncio.Future[list[list[dict[str, Any]]]]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                ended, curves = future.result()
+                ended = [x for x in ended if is_number(x.get("ended")) and x["ended"] >= since]
+                then(ended, [x for x in curves if x.get("ended", 0.0) >= since])
+
+        self._loop.run_in_executor(None, read).add_done_callback(found)
+
+    async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
+        """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""
+        found = {(each["job"], each["ended"]): each for each in here}
+        kept = await self._loop.run_in_executor(None, self.store.events, "ended")
+        found = {(each.get("job"), each.get("ended", 0.0)): each for each in kept} | found
+        return sorted(
+            (each for (_, ended), each in found.items() if ended >= since),
+            key=lambda each: float(each["ended"]),
+        )
+
+    async def audit(self, said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the stored events of the audit, and those `said` that are not stored."""
+        kept = await self._loop.run_in_executor(None, self.store.events, "audit")
+        known = {(event.get("at"), event.get("message")) for event in kept}
+        more = [event for event in said if (event["at"], event["message"]) not in known]
+        return sorted([*kept, *more], key=lambda event: float(event.get("at", 0.0)))
+
+    @safely
+    def stop(self) -> None:
+        """Write what is known now, without waiting for it."""
+        super().stop()
+        self.store.close(timeout=0)
+
+    async def close(self) -> None:
+        """Write what is known now, when the scheduler closes."""
+        self.stop()
+        try:
+            await self._loop.run_in_executor(None, self.store.close)
+        except RuntimeError:  # the program ends, and no other thread takes work any more
+            self.store.close()
+
+
+def _read(store: RunStore, kind: str) -> _Loaded:
+    return store.load(kind, MOST_LOADED), store.stages(kind)

@@ -1,0 +1,89 @@
+"""Admission of jobs: which wait until others of their owner or team end, or for its budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dask_slaq.core.owners import Owners
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """Places of owners and teams for jobs, by the terms of `owners`.
+
+    Jobs run if they are in `reports` and not `queued`; `owner` has whose they are, `within` the job
+    around a nested one, and `stopping` those that end at their next report.
+    """
+
+    def __init__(
+        self,
+        owners: Owners,
+        reports: Mapping[str, int],
+        owner: Mapping[str, str],
+        within: Mapping[str, str],
+        queued: Collection[str],
+        stopping: Collection[str],
+        waits_for_budget: Callable[[str], bool],
+    ) -> None:
+        self._owners, self._reports, self._owner, self._within = owners, reports, owner, within
+        self._queued, self._stopping = queued, stopping
+        self._waits_for_budget = waits_for_budget
+
+    def jobs_at_once(self, owner: str) -> tuple[int, float]:
+        """Return the numbers of jobs of an owner or team that may run tasks, and that may at most.
+
+        A job lends its place to one job within it: it may wait for that one's end. So what counts
+        are the jobs without another one within them.
+        """
+        if (terms := self._owners.of(owner)).max_jobs == math.inf:
+            return 0, math.inf
+        running = (name for name in self._reports if name not in self._queued)
+        admitted = {name for name in running if owner in self._owners.line(self._owner[name])}
+        lending = {self._outer(name, owner) for name in admitted}
+        return len(admitted - lending), terms.max_jobs
+
+    def full_of(self, name: str) -> str | None:
+        """Return the owner or team that keeps a job waiting, as it has as many as it may have."""
+        full = (
+            each
+            for each in self._owners.line(self._owner[name])
+            if self._is_full(each, name, set())
+        )
+        return next(full, None)
+
+    def _outer(self, name: str, owner: str) -> str | None:
+        """Return the job of an owner or team in whose block a job was opened; None without one."""
+        outer = self._within.get(name)
+        if outer is None or outer not in self._reports:
+            return None
+        return outer if owner in self._owners.line(self._owner[outer]) else None
+
+    def must_wait(self, name: str, full: set[str]) -> bool:
+        """Return whether a job waits. Owners that may have no other one are added to `full`."""
+        if name in self._stopping:  # it ends at its next report
+            return False
+        owner = self._owner[name]
+        if (outer := self._outer(name, owner)) is not None:
+            if outer in self._queued:
+                return True
+        elif self._waits_for_budget(owner):
+            return True
+        return any(self._is_full(each, name, full) for each in self._owners.line(owner))
+
+    def _is_full(self, owner: str, name: str, full: set[str]) -> bool:
+        """Return whether an owner or team has no place for a job. It is added to `full` then."""
+        outer = self._outer(name, owner)
+        if outer is not None and outer not in self._queued:
+            running = (n for n in self._reports if n not in self._queued and n != name)
+            if not any(self._outer(n, owner) == outer for n in running):
+                return False  # it has the place of the job around it
+        if owner not in full:
+            count, most = self.jobs_at_once(owner)
+            if count < most:
+                return False
+            full.add(owner)
+        return True

@@ -1,0 +1,84 @@
+"""Checks of the pools of a scheduler: what should agree, and be gone once no job runs."""
+
+from __future__ import annotations
+
+import math
+from time import monotonic
+from typing import Any
+
+from dask_slaq.scheduler.pools.tracker import UNFINISHED
+
+__all__ = ["check", "check_task", "left_over"]
+
+
+def left_over(pools: Any) -> list[str]:
+    """Describe what is left although no job runs. Empty if nothing is."""
+    tracker = pools.tracker
+    found = [f"pool {name}" for name in pools.pools]
+    found += [f"owner of {key}" for key in tracker.owner]
+    found += [f"time of secession of {key}" for key in tracker.seceded_at]
+    found += [f"charges of {key}" for key in tracker.charged_until]
+    if len(pools.sent):
+        found.append(f"{len(pools.sent)} tasks on workers")
+    if pools.holds_or_releases:
+        found.append("tasks are held, or to be given back")
+    tasks = pools.scheduler.tasks.values()
+    found += [f"restriction of {ts.key}" for ts in tasks if pools.control.has(ts)]
+    return found + [f"excuse of {ts.key}" for ts in tasks if pools.control.is_excused(ts)]
+
+
+def check(pools: Any) -> None:
+    """Raise `AssertionError` unless all records agree with the scheduler."""
+    tasks, owner = pools.scheduler.tasks, pools.tracker.owner
+    for key, pool in owner.items():
+        assert key in tasks, f"{key!r} is forgotten, but in pool {pool.name}"
+        assert tasks[key] in pool.tasks, f"{key!r} is another task of that key in {pool.name}"
+        check_task(pools, key)
+    for name, pool in pools.pools.items():
+        assert pool.name == name
+        for ts in (*pool.unfinished, *pool.running):
+            assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
+        assert all(owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
+        if pool.stages is not None:
+            pool.stages.check(pool.tasks, pool.unfinished)
+        filed = sum(map(len, pool.kinds.values()))
+        together = sum(pools.tracker.gangs.is_open(ts) for ts in pool.ready)
+        assert filed + together == len(pool.ready), f"ready tasks of {name}"
+        threads = sum(sent.threads for sent in pool.running.values())
+        assert math.isclose(pool.threads, threads, abs_tol=1e-6), f"threads of {name}"
+        passed = sum(not sent.ours for sent in pool.running.values())
+        assert pool.sent_by_dask.total() == passed, f"tasks of {name} that Dask sent"
+        assert math.isfinite(pool.service) and math.isfinite(pool.balance), f"account of {name}"
+    for who, group in pools.groups.items():
+        threads = sum(pool.threads - pool.lent for pool in group.pools)
+        assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
+    pools.order.check(pools.pools.values(), monotonic())
+    if pools.tracker.held is not None:
+        pools.tracker.held.verify()
+    pools.sent.check()
+    for records in (pools.tracker.seceded_at, pools.tracker.charged_until):
+        assert records.keys() <= owner.keys(), "a record of an unknown task"
+
+
+def check_task(pools: Any, key: Any) -> None:
+    """Raise `AssertionError` unless the records of one task agree with the scheduler."""
+    pool, ts = pools.tracker.owner.get(key), pools.scheduler.tasks.get(key)
+    if ts is None or pool is None or ts not in pool.tasks:
+        assert ts is None or not pools.control.has(ts), f"{ts} is restricted, but in no pool"
+        return
+    assert pools.pools.get(pool.name) is pool, f"{ts} is in the closed pool {pool.name}"
+    if ts in pool.ready:
+        assert ts.state == "no-worker", f"{ts} is held, but {ts.state}"
+        gang, entry = pools.tracker.gangs.is_open(ts), pool.ready[ts]
+        assert gang or entry in pool.kinds[entry.kind], f"{ts} is not to be found"
+    elif ts.state == "no-worker" and pools.tracker.is_held(ts):
+        waits = ts in pools._to_release or ts.key in pools.tracker.away
+        assert waits, f"{ts} is held, but not ready"
+    assert (ts in pool.running) == (ts in pools.sent), f"{ts} is on a worker for one of two"
+    if ts in pool.running:
+        assert ts.state == "processing", f"{ts} counts as on a worker"
+    assert pools.control.has(ts) <= (ts.state == "processing"), f"{ts} is restricted still"
+    assert pools.control.is_excused(ts) <= (ts.state == "processing"), f"{ts} is excused still"
+    assert (ts in pool.unfinished) <= (ts.state in UNFINISHED), f"{ts} counts as unfinished"
+    if ts.state in ("waiting", "queued", "no-worker"):
+        assert ts in pool.unfinished, f"{ts} does not count as unfinished"

@@ -1,0 +1,83 @@
+"""Validation of what trials say on workers; loaded when the first does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import is_number, shown
+from dask_slaq.core.task_reports import as_metrics, as_step
+from dask_slaq.core.trials import as_parameters, bounded
+
+__all__ = ["check_trial", "read_params"]
+
+#: What the message of a trial says, and what it does from then on.
+TRIAL = (
+    *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
+    *("steps", "grown", "memory", "begins", "moves", "state", "took", "params"),
+    *("others", "drawn"),  # than losses; as the line before, not of older releases
+)
+TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
+
+
+def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the message of a trial says; see `Searches.message`. Raises `InvalidSetting`."""
+    found = {name: message.get(name) for name in TRIAL}
+    losses = found["losses"]
+    try:
+        hash((found["key"], found["number"]))
+        found["losses"] = [float(loss) for loss in losses]  # type: ignore[union-attr]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidSetting(
+            f"a trial is known by its key and number, and has losses, not {shown(found)}"
+        ) from error
+    if found["what"] not in TRIAL_DOES or isinstance(losses, str | bytes):
+        raise InvalidSetting(f"a trial does one of {TRIAL_DOES}, not {shown(found['what'])}")
+    found["took"] = found["took"] or 0.0
+    for name in ("computed", "waited", "at", "took"):
+        seconds: Any = found[name]
+        if not (is_number(seconds) and 0 <= seconds < math.inf):
+            raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
+    memory: Any = [found["memory"], *_listed(found, "grown")]
+    if not all(size is None or (is_number(size) and abs(size) < math.inf) for size in memory):
+        raise InvalidSetting(f"a worker takes bytes of memory, not {shown(memory)}")
+    found["steps"] = [as_step(step) for step in _listed(found, "steps")]
+    found["begins"] = as_step(found["begins"]) or 0
+    found["moves"] = as_step(found["moves"])
+    found["state"] = None if found["state"] is None else _read_state(found["state"])
+    found["params"] = read_params(found["params"])
+    found["drawn"] = found["drawn"] is True
+    found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
+    return found
+
+
+def read_params(given: object) -> dict[str, Any] | None:
+    """Return the parameters of a trial, as plain and bounded values."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise InvalidSetting(f"a trial has parameters by name, not {shown(given)}")
+    return bounded(as_parameters(given))
+
+
+def _read_state(given: object) -> dict[str, Any]:
+    """Return what a trial says of its state: its name, bytes, reports, and where a replica goes."""
+    if isinstance(given, Mapping):
+        found = {name: given.get(name) for name in ("name", "nbytes", "reports", "peer")}
+        texts = [found["name"], found["peer"]]
+        counts: list[Any] = [found["nbytes"], found["reports"]]
+        if all(isinstance(text, str) for text in texts) and all(
+            isinstance(n, int) and 0 <= n < 2**63 for n in counts
+        ):
+            return found
+    raise InvalidSetting(f"a state has a name, bytes, reports and a peer, not {shown(given)}")
+
+
+def _listed(found: dict[str, Any], name: str) -> list[Any]:
+    """Return what a trial says of each loss, as a list; empty if it says nothing."""
+    listed = found[name] = [] if found[name] is None else found[name]
+    if not isinstance(listed, list | tuple) or len(listed) not in (0, len(found["losses"])):
+        raise InvalidSetting(f"a trial has one of its {name} per loss, not {shown(listed)}")
+    return list(listed)

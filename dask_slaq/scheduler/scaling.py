@@ -1,0 +1,161 @@
+"""Numbers of workers: how many jobs may use, and which hold data of a job that computes.
+
+Dask counts every waiting task as demand, also those that no worker may run: tasks of paused jobs,
+and above the limits of jobs and owners. Between two iterations it closes workers with a job's data.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from dask_slaq.scheduler.batch_jobs import group_of
+
+if TYPE_CHECKING:
+    from distributed.scheduler import WorkerState
+
+    from dask_slaq.core.dispatch import Group
+    from dask_slaq.scheduler.by_worth import ByWorth
+    from dask_slaq.scheduler.pools import Pool, Pools
+
+__all__ = ["Scaling"]
+
+logger = logging.getLogger(__name__)
+
+#: States of tasks that run, or could on a further worker; and tasks of a job that are looked at.
+RUNNABLE, MANY = ("processing", "queued", "no-worker"), 10_000
+
+
+class Scaling:
+    """Caps Dask's adaptive target to what jobs can use. Errors leave the target unchanged.
+
+    `reports` has the number of reports of each job, and `busy` returns the jobs that have computed
+    or reported lately: their data keeps workers. With `by_worth` the number of workers is what
+    pays, whatever Dask's target is, and these are the ones that are given back.
+    """
+
+    def __init__(
+        self,
+        pools: Pools,
+        reports: Mapping[str, int],
+        busy: Callable[[], Collection[str]],
+        is_active: Callable[[], bool],
+    ) -> None:
+        self.by_worth: ByWorth | None = None
+        self._pools, self._reports, self._busy, self._is_active = pools, reports, busy, is_active
+        self.failed = False  # whether Dask's own numbers were used because of an error
+
+    def limit(self, target: int) -> int:
+        """Return the number of workers to ask for instead of `target`, which is Dask's."""
+        try:
+            if self.by_worth is not None and self._is_active():
+                return self.by_worth.target()
+            if not self._active:
+                return target
+            self._busy()
+            return self._limited(target)
+        except Exception:
+            self._log()
+            return target
+
+    def closable(self, workers: list[WorkerState]) -> list[WorkerState]:
+        """Return the workers that may be closed: without data of a job that computes.
+
+        Clusters close all workers of a batch job at once, so if one has to stay, all do.
+        """
+        try:
+            if self.by_worth is not None and self._is_active():
+                found = self.by_worth.closable(workers)
+            elif not self._active:
+                return workers
+            else:
+                found = self._without_data(workers)
+            stay = set()
+            for ws in self._pools.scheduler.workers.values():
+                group = group_of(ws)
+                if ws not in found or (group[0] and ws.processing):
+                    stay.add(group)
+            return [ws for ws in found if group_of(ws) not in stay]
+        except Exception:
+            self._log()
+            return workers
+
+    def _without_data(self, workers: list[WorkerState]) -> list[WorkerState]:
+        busy, owner = self._busy(), self._pools.tracker.owner
+        return [
+            ws
+            for ws in workers
+            if not any((p := owner.get(ts.key)) and p.name in busy for ts in ws.has_what)
+        ]
+
+    @property
+    def _active(self) -> bool:
+        return bool(self._reports or self._pools.limits) and self._is_active()
+
+    def _log(self) -> None:
+        if not self.failed:
+            self.failed = True
+            logger.exception("adaptive scaling is left to Dask")
+
+    def _limited(self, target: int) -> int:
+        scheduler = self._pools.scheduler
+        workers = scheduler.workers
+        used = sum(ws.nbytes for ws in workers.values())
+        if used > 0.6 * sum(ws.memory_limit for ws in workers.values()) > 0:
+            return target  # Dask asks for memory
+        waiting = len(scheduler.queued) + len(scheduler.unrunnable)
+        running = sum(len(ws.processing) for ws in workers.values())
+        usable = waiting + running - self._unusable()
+        threads = scheduler.total_nthreads / len(workers) if workers else 1
+        wanted = math.ceil(max(usable, 0) / threads)
+        if target <= wanted:
+            return target
+        if wanted >= len(workers):
+            return wanted
+        return min(target, len(workers) - len(scheduler.workers_to_close()))
+
+    def _unusable(self) -> int:
+        """Return the number of ready tasks that no additional worker may run now."""
+        pools = self._pools
+        unusable = pools.limits.waiting
+        room: dict[Group, float] = {}  # of each owner and team
+        for pool in pools.pools.values():
+            ready, running = self._possible(pool) - pools.limits.blocked(pool), len(pool.running)
+            most = 0.0 if pool.paused else math.inf if pools.lend else pool.most
+            allowed = min(max(ready, 0), max(most - running, 0))
+            for group in pool.group.line() if pool.group is not None else ():
+                if group not in room:
+                    room[group] = group.most - sum(len(each.running) for each in group.pools)
+                allowed = min(allowed, max(room[group], 0))
+            for group in pool.group.line() if pool.group is not None else ():
+                room[group] -= allowed
+            unusable += len(pool.ready) - int(allowed)
+        return unusable
+
+    def usable(self, pool: Pool) -> int:
+        """Return the number of tasks of a job that run or could run on further workers."""
+        tasks = pool.unfinished
+        runnable = len(tasks)
+        if runnable <= MANY:  # of more, few have to wait for others
+            runnable = sum(ts.state in RUNNABLE for ts in tasks)
+        impossible = len(pool.ready) - self._possible(pool) + self._pools.count_blocked(pool)
+        return max(runnable - impossible, 0)
+
+    def _possible(self, pool: Pool) -> int:
+        """Return the number of ready tasks whose resources some worker has and their owner may use.
+
+        New workers are assumed to be like the present ones. Without any, all tasks count.
+        """
+        workers, group = self._pools.scheduler.workers.values(), pool.group
+        rooms = dict.fromkeys(pool.kinds, math.inf)
+        if workers:
+            rooms = {kind: math.inf if any(map(kind.allows, workers)) else 0.0 for kind in rooms}
+        if group is not None and group.resources:
+            rooms = {k: min(room, group.room_for(k.resources or ())) for k, room in rooms.items()}
+        if min(rooms.values(), default=math.inf) == math.inf:
+            return len(pool.ready)
+        waiting = Counter(entry.kind for entry in pool.ready.values())
+        return int(sum(min(count, rooms.get(k, math.inf)) for k, count in waiting.items()))

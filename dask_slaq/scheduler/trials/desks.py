@@ -1,0 +1,69 @@
+"""Desks of workers: which turns each was sent, and when it is sent some again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler
+
+__all__ = ["Desks"]
+
+#: Seconds after which a worker is sent the same again.
+REPEAT = 0.4
+
+
+class Desks:
+    """Desks of the workers on which a trial has reported; only these know what turns are."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._known: dict[str, Any] = {}  # connections, by address
+        # What each worker was sent, and when.
+        self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
+
+    def hear(self, worker: str) -> None:
+        """Know a worker on which a trial reports."""
+        self._known[worker] = self._comm(worker)
+
+    def knows(self, worker: str) -> bool:
+        """Return whether a worker was sent turns by the last choice."""
+        return worker in self._told
+
+    def forget_worker(self, worker: str) -> None:
+        """Forget a worker that left."""
+        self._known.pop(worker, None)
+
+    def clear(self) -> None:
+        """Forget all workers."""
+        self._known.clear()
+
+    def tell(self, turns: Mapping[str, list[dict[str, Any]]]) -> None:
+        """Send workers their turns, unless they were sent the same a moment ago."""
+        now = monotonic()
+        told, self._told = self._told, {}
+        for worker in told.keys() - turns.keys():
+            self.send(worker, [])
+        for worker, some in turns.items():
+            before, since = told.get(worker, (None, now))
+            if before != some or now - since >= REPEAT:
+                self.send(worker, some)
+                since = now
+            self._told[worker] = some, since
+
+    def peer_of(self, worker: str) -> str:
+        """Return the worker that takes replicas of the states of another one; empty if none is."""
+        others = sorted(ws.address for ws in self._scheduler.running if ws.address != worker)
+        return next((a for a in others if a > worker), others[0] if others else "")
+
+    def _comm(self, worker: str) -> Any:
+        return self._scheduler.stream_comms.get(worker)
+
+    def send(self, worker: str, turns: list[dict[str, Any]]) -> None:
+        """Send a worker turns, if it is known."""
+        # A message for which a worker has no handler would end its connection.
+        desk = self._known.get(worker)
+        if desk is not None and desk is self._comm(worker) and not desk.closed():
+            desk.send({"op": "slaq-turns", "turns": turns})

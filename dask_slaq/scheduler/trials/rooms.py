@@ -1,0 +1,351 @@
+"""Rooms of searches: the threads and the memory that they may use on each worker."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from distributed.core import Status
+
+from dask_slaq.core.trials import MANY, MOVING, TARGET, Room, admitted
+from dask_slaq.scheduler.pools import blocked, load
+from dask_slaq.scheduler.trials.running import Claims, RunningSearch
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+    from dask_slaq.core.trials import Trial
+    from dask_slaq.scheduler.pools import Pool, TaskTracker
+
+__all__ = ["Rooms"]
+
+#: Models per thread that must have room beside those that wait on a worker. With less, those that
+#: may leave it do; one more begins before they have left.
+LEAST = 2
+#: Part of a worker's memory above which the state of a model is large.
+LARGE = 0.02
+
+
+class Rooms:
+    """What the searches in `running` may use on workers, and the memory that is known of these.
+
+    For each choice, call `claim` and then `divide`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pools: Mapping[str, Pool],
+        tracker: TaskTracker,
+        running: Mapping[str, RunningSearch],
+    ) -> None:
+        self._scheduler, self._pools = scheduler, pools
+        self._tracker, self._running = tracker, running
+        # Threads that each search may use by the choice that is being made.
+        self._planned: dict[str, int] = {}
+        # What each search still takes on workers, by name, in the choice that is being made.
+        self._claims: dict[str, Claims] = {}
+        # Memory of workers in bytes, when they measured it on their clock, and their memory limit.
+        self._memory: dict[str, tuple[float, float, int]] = {}
+        self._restarting: set[str] = set()  # for their memory
+        # Memory of each worker before models began, and the least that was seen beside models with
+        # large states: its process takes that without them, with the libraries that they need.
+        self._bare: dict[str, tuple[float, float]] = {}
+
+    # What is known of the memory of workers
+
+    def see_workers(self) -> None:
+        """Note the memory that workers take before the models of a search begin."""
+        for ws in self._scheduler.workers.values():
+            self._bare_memory(ws)
+
+    def clear(self) -> None:
+        """Forget all workers: no search runs."""
+        for known in (self._memory, self._restarting, self._bare):
+            known.clear()
+
+    def learn(
+        self,
+        search: RunningSearch,
+        trial: Trial,
+        ws: WorkerState,
+        memory: float,
+        at: float,
+        grown: Sequence[float | None],
+        *,
+        first: bool,
+    ) -> None:
+        """Learn what models take from the bytes of `memory` that a worker had `at` its Unix time.
+
+        It has `grown` by so many before each loss of a trial, None where it does not know; `first`
+        is whether these are its first ones.
+        """
+        self._memory[ws.address] = memory, at, ws.memory_limit
+        if trial.nbytes > LARGE * (ws.memory_limit or math.inf):
+            self._learn_bare(search, ws, memory)
+        for bytes_ in grown:
+            if bytes_ is not None:
+                (search.model.begin if first else search.model.step)(bytes_)
+            elif first:
+                # Compared with the least that Dask has seen there within its last half minute.
+                search.model.guess(memory - ws.memory.optimistic)
+            first = False
+
+    def restarts(self, worker: str) -> bool:
+        """Note that a worker is restarted for its memory. Returns whether models were there."""
+        if worker not in self._memory:
+            return False
+        self._restarting.add(worker)
+        return True
+
+    def forget_worker(self, worker: str) -> bool:
+        """Forget a worker that left. If its memory was the reason, none waits on those like it.
+
+        Returns whether it was.
+        """
+        self._bare.pop(worker, None)
+        *_, limit = self._memory.get(worker, (0,))
+        if worker not in self._restarting:
+            return False
+        self._restarting.remove(worker)
+        for search in self._running.values():
+            search.deadly = max(search.deadly, limit)
+        return True
+
+    def _bare_memory(self, ws: WorkerState) -> float:
+        """Return the bytes that the process of a worker takes without models."""
+        before, beside = self._bare.setdefault(ws.address, (ws.memory.process, math.inf))
+        return beside if beside < math.inf else before
+
+    def _learn_bare(self, search: RunningSearch, ws: WorkerState, memory: float) -> None:
+        """Learn how much of the memory of a worker its models do not take."""
+        alive = search.trials.alive.values()
+        held = sum(t.nbytes for t in alive if t.worker == ws.address and not t.away)
+        before, beside = self._bare.get(ws.address, (0.0, math.inf))
+        self._bare[ws.address] = before, min(beside, max(memory - held, before))
+
+    def _fits(self, search: RunningSearch, ws: WorkerState) -> bool:
+        """Return whether a worker has the memory for models that come and go, with their states."""
+        largest = max((t.nbytes for t in search.trials.alive.values()), default=0)
+        limit, bare = ws.memory_limit, self._bare_memory(ws)
+        copies = ws.nthreads + 1  # one is read or written
+        return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
+
+    def _memory_room(self, search: RunningSearch, ws: WorkerState) -> tuple[bool, int]:
+        """Return whether a worker is above its target, and how many models may begin there.
+
+        More may always begin in threads that are free, as under plain Dask.
+        """
+        if ws.status != Status.running:
+            return True, 0
+        limit = ws.memory_limit
+        if not limit:
+            return False, MANY
+        if limit <= search.deadly:
+            return True, 0
+        memory, at, _ = self._memory.get(ws.address, (0.0, 0.0, 0))
+        # A heartbeat may tell of what was before, for its monitor samples seldom.
+        if at < ws.metrics.get("time", math.inf):
+            memory = ws.memory.process
+        left, unseen = TARGET * limit - memory, 0
+        for other, begun, growth in self._claims.values():
+            left -= growth.get(ws.address, 0.0)
+            there = len(begun.get(ws.address, ()))
+            running = min(there, max(ws.nthreads - (load(ws) - there), 0))
+            if other is search:
+                unseen = running
+            else:
+                left -= running * (other.model.bytes(other.steps) or 0.0)
+        return left < 0, admitted(search.model, search.steps, unseen, left)
+
+    # A choice
+
+    def claim(self) -> None:
+        """Begin a choice: see what each search still takes on workers."""
+        self._planned.clear()
+        self._claims = {
+            name: Claims(search, search.begun_at(), search.growth_to_come())
+            for name, search in self._running.items()
+        }
+
+    def divide(
+        self, wanting: Collection[str], draining: Collection[str], seconds: float
+    ) -> dict[str, dict[str, Room]]:
+        """Return the rooms of each search by name and worker.
+
+        `wanting` are the jobs that have tasks for further threads, and `draining` the workers that
+        are to be closed. The accounts are charged for the `seconds` since the last choice.
+        """
+        rooms_of: dict[str, dict[str, Room]] = {}
+        for name, search in self._running.items():
+            rooms = self._of(search, bool(set(wanting) - {name}), draining, seconds)
+            rooms_of[name] = rooms
+            self._planned[name] = sum(min(room.threads, room.wants) for room in rooms.values())
+        self._lend(rooms_of)
+        for name, search in self._running.items():
+            self._take_turns(search, rooms_of[name])
+        return rooms_of
+
+    def _of(
+        self, search: RunningSearch, wanted: bool, draining: Collection[str], seconds: float
+    ) -> dict[str, Room]:
+        """Return the room for a search on every worker on which it has tasks.
+
+        Its account is charged for the `seconds` since the last choice.
+        """
+        pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
+        alive = search.trials.alive.values()
+        trains = Counter(t.worker for t in alive if not (t.waits or t.away or t.silent))
+        waits = Counter(t.worker for t in alive if t.waits and not t.away)
+        guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
+        bandwidth = search.speed.bandwidth
+        dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
+        cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
+        places = {*trains, *waits, *begun, *guests}
+        if self._tracker.models_move and may_move:
+            places |= {ws.address for ws in self._scheduler.running}
+        rooms = {}
+        for address in places:
+            ws = self._scheduler.workers.get(address)
+            if ws is None:
+                continue
+            there = begun.get(address, [])
+            stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
+            mine, idle = trains[address] + len(there) - stuck, waits[address]
+            mine += guests[address]
+            used += min(mine, ws.nthreads)
+            threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
+            may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
+            crowded, admits = self._memory_room(search, ws)
+            closing = may_move and (ws.status != Status.running or address in draining)
+            leaves = closing or (cheap and self._fits(search, ws) and admits < LEAST * ws.nthreads)
+            if leaves:
+                admits = MANY
+            keeps = min(trains[address], ws.nthreads) if not (admits or pool.paused) else 0
+            rooms[address] = Room(
+                max(threads, keeps),
+                may_begin,
+                crowded,
+                admits,
+                search.takes_new(ws),
+                mine,
+                mine + idle,
+                keeps,
+                guests[address],
+                leaves,
+                closing,
+            )
+        search.account.update(pool.share, used, seconds)
+        if not pool.paused:
+            self._limit(search, rooms, waits, wanted)
+        return rooms
+
+    def _limit(
+        self,
+        search: RunningSearch,
+        rooms: dict[str, Room],
+        waits: Counter[str],
+        wanted: bool,
+    ) -> None:
+        """Limit the room of a search to what it is due, or let it claim threads that it is due."""
+        pool, most = search.pool, self._most(search)
+        due = most
+        if wanted:
+            due = min(max(search.account.due(pool.share), int(pool.is_behind(monotonic()))), most)
+        total = sum(room.threads for room in rooms.values())
+        # Where other tasks are, threads are given up last: they come back there last. So are those
+        # that are used, and before these those for models that wait: one that is about to end does
+        # not leave.
+        ranked = sorted(rooms, key=lambda a: (-rooms[a].threads, a))
+        for spared, address in product(("wants", "used", "keeps"), ranked):
+            over, room = total - due, rooms[address]
+            if over <= 0:
+                break
+            least = max(room.keeps, getattr(room, spared))
+            cut = max(min(over, room.threads - least), 0)
+            room.threads -= cut
+            total -= cut
+        if not wanted or total >= due:
+            return
+        for address in sorted(rooms, key=lambda a: (-waits[a], a)):
+            more = min(
+                due - total,
+                waits[address],
+                self._scheduler.workers[address].nthreads - rooms[address].threads,
+            )
+            if more > 0:
+                rooms[address].threads += more
+                total += more
+
+    def _take_turns(self, search: RunningSearch, rooms: dict[str, Room]) -> None:
+        """Let no trial begin until another one has stopped on whose worker threads are given up.
+
+        That one trains on until its next report, and the limit of its owner holds meanwhile.
+        """
+        most, promised = self._within_limit(search), search.promised()
+        if most == math.inf:
+            return
+        busy = {a: room.used + promised.get(a, 0) for a, room in rooms.items()}
+        begins = {a: min(room.threads, room.wants) - busy[a] for a, room in rooms.items()}
+        over = sum(busy.values()) + sum(max(n, 0) for n in begins.values()) - most
+        for address in sorted(begins, key=lambda a: (-begins[a], a)):
+            if over <= 0 or begins[address] <= 0:
+                break
+            cut = min(over, begins[address])
+            rooms[address].threads = busy[address] + begins[address] - int(cut)
+            over -= cut
+
+    def _lend(self, rooms_of: Mapping[str, dict[str, Room]]) -> None:
+        """Give threads that no search is due, and no job wants, to the searches owed most.
+
+        What searches are due seldom adds up to all threads of a worker.
+        """
+        pools = self._pools.values()
+        if len(rooms_of) < 2 or any(pool.ready and not pool.paused for pool in pools):
+            return
+        some = [s for s in self._running.values() if not s.pool.paused]
+        some.sort(key=lambda s: -s.account.balance)
+        for address in sorted({a for rooms in rooms_of.values() for a in rooms}):
+            ws = self._scheduler.workers[address]
+            there = [rooms[address] for rooms in rooms_of.values() if address in rooms]
+            others = max(load(ws) - sum(room.used for room in there), 0)
+            free = ws.nthreads - others - sum(min(room.threads, room.wants) for room in there)
+            for search in some:
+                name = search.pool.name
+                room = rooms_of[name].get(address)
+                if room is None or free <= 0:
+                    continue
+                left = self._most(search) - self._planned[name]
+                more = max(min(free, room.wants - room.threads, left), 0)
+                room.threads += more
+                self._planned[name] += more
+                free -= more
+
+    def _most(self, search: RunningSearch) -> int:
+        """Return the maximum number of threads of a search, by its cap and its owner's limit."""
+        most = max(int(min(search.pool.most, 10**9)), 1)
+        return int(min(most, self._within_limit(search)))
+
+    def _within_limit(self, search: RunningSearch) -> float:
+        """Return the number of threads that the limits of its owner leave to a search."""
+        pool, most = search.pool, math.inf
+        mine = sum(ts in pool.inner for ts in pool.running) if pool.inner else 0.0
+        for group in pool.group.line() if pool.group is not None else ():
+            if group.most == math.inf:
+                continue
+            used = mine
+            for other in group.pools:
+                if other is not pool:
+                    now = other.threads - other.lent + other.promised
+                    used += max(now, self._planned.get(other.name, 0))
+            most = min(most, max(math.floor(group.most - used), 0))
+        return most
+
+
+def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:
+    """Return whether the inputs of a task have arrived on its worker."""
+    return all(ws in (dep.who_has or ()) for dep in ts.dependencies)
