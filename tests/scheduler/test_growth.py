@@ -23,7 +23,7 @@ import dask_slaq as slaq
 from dask_slaq.core import ends, job_history, usage
 from dask_slaq.core.forecast import from_memory
 from dask_slaq.core.memory import runs, stages
-from dask_slaq.scheduler import accounts, jobs
+from dask_slaq.scheduler import accounts, scheduled_jobs
 from dask_slaq.scheduler.pools import durations, label_limits
 
 #: Bounds of what is remembered on purpose, made small: a test reaches them at once.
@@ -39,8 +39,8 @@ BOUNDS = [
     (usage, "MOST_BY_JOB", 4),
     (usage, "MOST_OF_A_DAY", 4),
     (usage, "MOST_ROWS", 4),
-    (jobs, "MOST_ENDED", 4),
-    (jobs, "MOST_CLIENTS", 1),
+    (scheduled_jobs, "MOST_ENDED", 4),
+    (scheduled_jobs, "MOST_CLIENTS", 1),
     (durations, "MOST_GROUPS", 4),
     (label_limits, "MOST_LOGGED", 4),
     ("dask_slaq.memory.following", "MOST_LOADED_KINDS", 4),
