@@ -1,5 +1,6 @@
 """Which pinned tasks start together, when, and when they are let go."""
 
+import asyncio
 from types import SimpleNamespace
 
 import dask
@@ -11,6 +12,7 @@ from driving import (
     TWO,
     alerts_of,
     gen_cluster,
+    jobs,
     on_virtual_clock,
     running,
     state_of,
@@ -247,3 +249,21 @@ async def test_runs_of_lightgbm_at_once_outside_of_jobs_are_warned_of(c, s, plug
         assert [(each["event"], each["job"]) for each in alerts] == [("blocked", "")]
         await Event("go").set()
         await c.gather(futures)
+
+
+def meet(mine, other):
+    Event(mine).set()
+    Event(other).wait()
+    return mine
+
+
+@with_plugin(TWO)
+async def test_two_gangs_of_one_job_do_not_wait_for_each_other(c, s, plugin, a, b):
+    """Each worker would run one half of another, for ever."""
+    async with jobs(c, "a"):
+        futures = []
+        for gang, worker in (("one", a), ("two", b), ("one", b), ("two", a)):
+            mine, other = (f"{gang}-{w.name}" for w in (worker, b if worker is a else a))
+            with tasks_of("a"), dask.annotate(slaq_gang=gang, slaq_gang_size=2):
+                futures.append(c.submit(meet, mine, other, workers=[worker.address], key=mine))
+        assert len(await asyncio.wait_for(c.gather(futures), 20)) == 4
