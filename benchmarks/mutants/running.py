@@ -162,8 +162,10 @@ class Covering:
             lines = _Lines(tree.folder, modules)
             _, output = tree.test([name], 900, [lines])
             rows = tree.folder / "lines.json"
-            tests = json.loads(rows.read_text()) if rows.exists() else {}
-            rows.unlink(missing_ok=True)
+            if not rows.exists():
+                raise RuntimeError(f"the lines of {name} were not followed: {output[-1000:]}")
+            tests = json.loads(rows.read_text())
+            rows.unlink()
             row = {"file": name, "tests": tests, "end": output.strip().splitlines()[-1:]}
             with self._path.open("a") as file:
                 print(json.dumps(row), file=file)

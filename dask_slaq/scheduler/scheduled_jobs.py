@@ -369,11 +369,13 @@ class ScheduledJobs:
         """Forget a job, and remember its run if it has an outcome.
 
         While other jobs run, its unfinished tasks join the unowned tasks of its client. Otherwise
-        they are left to plain Dask.
+        they are left to plain Dask, as they are once nobody follows tasks any more: records of
+        tasks that have ended since must not be handed on.
         """
         pool = self.pools.pools.get(name)
         inherits = pool is not None and pool.reports and pool.unfinished and len(self.reports) > 1
-        heir = self.pool_of_unowned(pool.client) if pool is not None and inherits else None
+        follows = self.pools.follows_tasks
+        heir = self.pool_of_unowned(pool.client) if pool and inherits and follows else None
         self._forget(name, heir, outcome)
 
     def _forget(self, name: str, heir: Pool | None, outcome: str | None = None) -> None:

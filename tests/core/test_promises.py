@@ -37,3 +37,17 @@ def test_what_a_job_of_unknown_length_is_due_by_the_end_of_the_epoch_accrues():
     )
     assert tokens == pytest.approx([0.0, 0.0])
     assert rate == pytest.approx(0.9 * fair)
+
+
+def test_a_job_of_known_length_is_due_more_by_the_end_of_the_epoch():
+    engine = engine_of(a=0.0)
+    jobs = engine.jobs
+    rows, total = jobs.order().rows, np.array([1000.0])
+    weight, cap, one = np.ones(1), np.full(1, CAPACITY), np.ones(1)
+    for age in (2.0, 4.0, 6.0):  # the fair clock gives it all threads
+        jobs.fair_clock.advance(rows, weight, cap, total, CAPACITY, EPOCH, one * age, EPOCH)
+    tokens, rate = refill_tokens(jobs, 2.0, 0.9, EPOCH, EPOCH, cap, one * 6.0, total)
+    now, soon = (jobs.fair_clock.served(rows, one * (6.0 + s) / 2.0) for s in (0.0, EPOCH))
+    assert now == pytest.approx(3.0 * CAPACITY) and soon == pytest.approx(4.0 * CAPACITY)
+    assert tokens == pytest.approx(now)
+    assert rate == pytest.approx((soon - now) / EPOCH)

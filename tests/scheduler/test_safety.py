@@ -164,6 +164,23 @@ async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(
             assert await c.gather(futures) == [*range(8)]
 
 
+@with_plugin(TWO, ahead=0)
+async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin, a, b):
+    """What was told of in the same turn of the event loop, before all tasks are given back."""
+    with captured_logger("dask_slaq", propagate=False) as log:
+        async with jobs(c, "a", "b"):
+            futures = await held_tasks(c, plugin)
+            ended = next(ts for ts in s.tasks.values() if ts.processing_on)
+            plugin.fall_back(ZeroDivisionError("on purpose"))
+            s.transitions({ended.key: "released"}, stimulus_id="test")  # nobody follows it
+            plugin.end_job("a", "done")
+            assert "a" not in plugin.engine.jobs and not plugin.pools.tracker.owner
+            await Event("go").set()
+            assert await c.gather(futures) == [*range(8)]
+            assert plugin.scaling.busy() <= {"b"}
+    assert log.getvalue().count("dask_slaq failed") == 1
+
+
 @with_plugin(TWO, ahead=0, epoch="20ms")
 async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 
 import pytest
-from distributed import get_worker
-from driving import ONE, TWO, on_virtual_clock, start_plugin, until, with_plugin
+from distributed import Event, get_worker
+from driving import (
+    ONE,
+    TWO,
+    jobs,
+    on_virtual_clock,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 from benchmarks import speeds
@@ -125,3 +137,21 @@ async def test_a_scheduler_begins_with_the_speeds_of_hosts_that_its_memory_has(
     assert second.speeds.factor(b.address) == 1.0
     second.stop()
     await start_plugin(c, s)
+
+
+@pytest.mark.parametrize("slower", [1.0, 4.0])
+@with_plugin(ONE * 3)
+async def test_stealing_moves_no_task_to_a_worker_of_another_speed(c, s, plugin, *workers, slower):
+    for number, (k, worker) in product(range(8), enumerate(workers)):
+        seconds = 0.1 * (slower if k == 0 else 1.0)
+        plugin.speeds.observe(("load", number), "load", worker.address, seconds)
+    plugin.speeds.learn(0.0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            future = c.submit(wait_for, "go", 1)
+        await state_of(s, future, "processing")
+        ts = s.tasks[future.key]
+        assert ts.processing_on.address in ts.worker_restrictions
+        assert (len(ts.worker_restrictions) == 1) == (slower > 1)
+        await Event("go").set()
+        await future

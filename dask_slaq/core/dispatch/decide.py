@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch.ready import Entry, Ready, Supply, TaskKind
     from dask_slaq.core.dispatch.stored import Stored
 
-# Stages of a turn: tasks that need a resource or certain workers, tasks at home, all tasks.
+# Stages of a turn: tasks that need a resource or certain workers, as long as their job stays within
+# its share; tasks at home; all tasks.
 SCARCE, AT_HOME, ANYWHERE = range(3)
 
 #: Why a job is served, by the class of its key.
@@ -214,8 +215,8 @@ def _serve(order: Order, turn: Turn, stage: int) -> None:
                 )
             if pool in turn.pinned:
                 _start_pinned(order, turn, pool, key)
-        if not pool.kinds:
-            continue
+        if not pool.kinds or (stage is SCARCE and len(pool.running) + 1 > pool.share):
+            continue  # beyond its share, it comes in its turn
         if pool.gang and not pool.running:
             if _kept_apart(turn, pool):
                 continue
@@ -245,8 +246,7 @@ def _serve(order: Order, turn: Turn, stage: int) -> None:
             turn.kept = True
             continue
         turn.choose(order, pool, entry, place, key, why)
-        more = stage is not SCARCE or len(pool.running) < max(pool.share, 1)
-        if more and pool.ready and (again := rank(pool)) is not None:
+        if pool.ready and (again := rank(pool)) is not None:
             heapq.heappush(queue, (again, i, pool))
 
 

@@ -205,6 +205,11 @@ class Pools:
         return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
 
     @property
+    def follows_tasks(self) -> bool:
+        """Whether the plugin is told of transitions: not after a failure or when unregistered."""
+        return self._is_registered()
+
+    @property
     def holds_or_releases(self) -> bool:
         """Whether tasks are held, or are still to be given back to Dask."""
         return self.tracker.holding or bool(self._to_release)
@@ -384,7 +389,7 @@ class Pools:
 
     def dispatch(self) -> None:
         """Fill free slots."""
-        if not (self.tracker.holding and self._is_registered()):
+        if not (self.tracker.holding and self.follows_tasks):
             return
         now = monotonic()
         for gang in self.tracker.gangs.waiting():

@@ -364,3 +364,35 @@ def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
         trial.kept, trial.moves = True, True
     turns, _ = decide(trials, {"a": Room(0), "b": Room(2)}, 0, Places(lambda key: ()))
     assert turns["a"].leave == [other.key]
+
+
+def test_a_task_that_has_begun_takes_one_of_the_threads():
+    trials = trials_at(*"aa")
+    assert choose(trials, {"a": Room(2, begun=1)}, unstarted=0)["a"].width == 1
+
+
+def test_only_those_with_states_are_told_to_leave():
+    trials = trials_at(*"aaa")
+    trials.can_move(trials.alive[2], 0, 1.0)
+    assert choose(trials, {"a": Room(1, leaves=True)}, 0)["a"].leave == [2]
+    train(trials, 0, 1, 2)
+    assert choose(trials, {"a": Room(3, leaves=True)}, 0)["a"].leave == []
+
+
+def test_all_as_a_goal_ranks_small_losses_as_large_ones():
+    trials = Trials(SearchSettings(steps=40, goal="all"))
+    for key, rate, scale in (("slow", 0.98, 5.0), ("fast", 0.7, 1e-4)):
+        for part in (range(3), range(3, 6)):
+            trials.report(trials.at(key, "a"), [scale * rate**k for k in part], 0.3)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order == ["fast", "slow"]
+
+
+def test_a_model_whose_result_was_lost_has_no_curve_of_what_came_after_its_state():
+    trials = trials_at("a", reports=0)
+    late = [{}, {}, {"auc": 0.5}, {"auc": 0.6}]
+    trials.report(trials.alive[0], [4.0, 3.0, 2.0, 1.0], 0.1, others=late)
+    trials.end(0, "done")
+    trials.again(0)
+    again = trials.at(0, "b")
+    trials.arrive(again, 2)
+    assert [*again.curve.steps] == [1, 2] and again.others == {}

@@ -1,5 +1,7 @@
 """Which pinned tasks start together, when, and when they are let go."""
 
+import asyncio
+from time import monotonic
 from types import SimpleNamespace
 
 import dask
@@ -11,11 +13,13 @@ from driving import (
     TWO,
     alerts_of,
     gen_cluster,
+    jobs,
     on_virtual_clock,
     running,
     state_of,
     tasks_of,
     until,
+    wait_for,
     with_plugin,
     work,
 )
@@ -245,5 +249,41 @@ async def test_runs_of_lightgbm_at_once_outside_of_jobs_are_warned_of(c, s, plug
         await until(lambda: alerts, 10)
         assert log.getvalue().count("several runs of LightGBM") == 1
         assert [(each["event"], each["job"]) for each in alerts] == [("blocked", "")]
+        await Event("go").set()
+        await c.gather(futures)
+
+
+def meet(mine, other):
+    Event(mine).set()
+    Event(other).wait()
+    return mine
+
+
+@with_plugin(TWO)
+async def test_two_gangs_of_one_job_do_not_wait_for_each_other(c, s, plugin, a, b):
+    """Each worker would run one half of another, for ever."""
+    async with jobs(c, "a"):
+        futures = []
+        for gang, worker in (("one", a), ("two", b), ("one", b), ("two", a)):
+            mine, other = (f"{gang}-{w.name}" for w in (worker, b if worker is a else a))
+            with tasks_of("a"), dask.annotate(slaq_gang=gang, slaq_gang_size=2):
+                futures.append(c.submit(meet, mine, other, workers=[worker.address], key=mine))
+        assert len(await asyncio.wait_for(c.gather(futures), 20)) == 4
+
+
+@with_plugin(TWO)
+async def test_members_of_a_gang_are_charged_once_for_the_time_that_they_run(c, s, plugin, a, b):
+    async with jobs(c, "a", "b"):
+        begin = monotonic()
+        with tasks_of("a"), dask.annotate(slaq_gang="one", slaq_gang_size=2):
+            futures = [
+                c.submit(wait_for, "go", w.name, workers=[w.address], pure=False) for w in (a, b)
+            ]
+        await until(lambda: running(plugin, "a") == 2)
+        pool = plugin.pools.pools["a"]
+        for _ in range(5):
+            await asyncio.sleep(0.02)
+            plugin.pools.tick(1.0)
+        assert 0 < pool.service <= 2 * (monotonic() - begin)
         await Event("go").set()
         await c.gather(futures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 
 import dask
 import pytest
@@ -354,3 +355,29 @@ async def test_a_restart_leaves_no_task_counted(c, s, plugin, a, b):
         with labelled("licence"):
             assert await c.gather(c.map(inc, range(4), pure=False)) == [1, 2, 3, 4]
     del futures
+
+
+def test_a_label_passes_from_task_to_task_at_once():
+    async def scenario(client, cluster, plugin):
+        begin = monotonic()
+        with labelled("licence"):
+            await client.gather(client.map(work, [0.1] * 5, pure=False))
+        return monotonic() - begin
+
+    assert on_virtual_clock(scenario, [2, 2], limits={"licence": 1}) < 0.7
+
+
+@with_plugin([("127.0.0.1", 4)], limits={"licence": 1}, **LATE)
+async def test_what_is_left_of_a_raised_limit_goes_to_jobs_at_once(c, s, plugin, a):
+    async with jobs(c, "a", "b"):
+        with labelled("licence"):
+            first = c.submit(wait_for, "go", 0)
+            await state_of(s, first, "processing")
+            pinned = c.submit(wait_for, "go", 1, workers=[a.address])
+            with tasks_of("a"):
+                mine = c.submit(wait_for, "go", 2)
+        await until(lambda: len(held(s)) == 2)
+        plugin.pools.set_limits({"licence": 3})
+        await until(lambda: not held(s), 5)
+        await Event("go").set()
+        await c.gather([first, pinned, mine])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 import dask
 import distributed
@@ -406,3 +407,17 @@ async def test_annotations_of_the_user_stay(c, s, plugin, a, b):
             **{"mine": 1, "priority": 3, "slaq_job": "b"},
             **{"slaq_job:a": True, "slaq_job:b": True},
         }
+
+
+@with_plugin(TWO, **LATE)
+async def test_jobs_are_ordered_anew_once_tasks_are_held_again(c, s, plugin, a, b):
+    """Who comes back is owed nothing of what others have used meanwhile."""
+    pools = plugin.pools
+    async with jobs(c, "a", "b"):
+        now = monotonic()
+        assert pools.order.key(pools.pools["a"], now).service == 0
+        with tasks_of("b"):
+            await c.gather(c.map(slowinc, range(6), delay=0.05, pure=False))
+        pools.hold(False)
+        pools.hold(True)
+        assert pools.order.key(pools.pools["a"], now).service == pools.pools["b"].service > 0

@@ -103,3 +103,32 @@ def test_loads_go_on_while_tasks_wait_for_a_resource_as_under_plain_dask(
         return virtual.now() - begin
 
     assert virtual.run(run, True) < 1.05 * virtual.run(run, False)
+
+
+@pytest.mark.parametrize("need", ["resource", "workers"])
+def test_a_job_gets_its_share_beside_one_whose_tasks_all_need_something(need):
+    # The other job's tasks came first without end, and it waited until the last of them.
+    async def run():
+        cluster = virtual.Cluster([2, 2], resources=[{"GPU": 8}] * 2)
+        async with cluster, cluster.client() as one, cluster.client() as two:
+            await one.register_plugin(slaq.SlaqPlugin(policy="fair"))
+            every = {"workers": [worker.address for worker in cluster.workers]}
+            needs = {"resources": {"GPU": 1}} if need == "resource" else every
+            any_ = asyncio.ensure_future(ended(two, "any", 100))
+            await asyncio.sleep(0.1)
+            both = await asyncio.gather(any_, ended(one, "needs", 100, **needs))
+            return [sum(end < 1.5 for end in ends) for ends in both]
+
+    async def ended(client, name, n, **needs):
+        async with slaq.job(name, client=client):
+            futures = [
+                client.submit(load, i, key=f"{name}-{i}", pure=False, **needs) for i in range(n)
+            ]
+            return await asyncio.gather(*map(end_of, futures))
+
+    async def end_of(future):
+        await future
+        return virtual.now() - 1000
+
+    first, second = virtual.run(run)
+    assert first >= 40 and second >= 40  # of 116 or so that end within 1.5 s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from distributed import Event, Worker
+from distributed import Event, Worker, wait
 from driving import (
     LATE,
     ONE,
@@ -18,6 +18,7 @@ from driving import (
     ready,
     running,
     start_plugin,
+    state_of,
     tasks_of,
     until,
     wait_for,
@@ -173,3 +174,54 @@ def test_tasks_do_not_pile_up_on_a_worker_behind_a_long_task():
         return on_workers, held
 
     assert on_virtual_clock(scenario, [1, 1]) == ([1, 1], 20)
+
+
+async def keep_for(seconds, *inputs):
+    await virtual.work(seconds=seconds)
+
+
+def test_a_task_moves_to_where_some_of_its_inputs_are():
+    """Half of its inputs are fetched sooner than its home is free, all of them are not."""
+
+    async def scenario(client, cluster, plugin):
+        home, other = (worker.address for worker in cluster.workers)
+        async with slaq.job("a", client=client), slaq.job("b", client=client):
+            with tasks_of("a"):
+                data = [
+                    client.submit(virtual.work, nbytes=nbytes, workers=[w], pure=False)
+                    for nbytes, w in ((50_000_000, home), (49_000_000, other))
+                ]
+                with client.as_current():
+                    await wait(data)
+                await client.submit(work, 0.7, pure=False)  # so that the duration is known
+            with tasks_of("b"):
+                await client.submit(work, 0.7, workers=[home], pure=False)
+                busy = client.submit(work, 0.7, workers=[home], pure=False)
+            await until(lambda: cluster.scheduler.workers[home].processing)
+            with tasks_of("a"):
+                task = client.submit(keep_for, 0.01, *data, pure=False)
+                await state_of(cluster.scheduler, task, "memory")
+                (ws,) = cluster.scheduler.tasks[task.key].who_has
+                await client.gather([task, busy])
+            return ws.address == other
+
+    assert on_virtual_clock(scenario, [1, 1])
+
+
+@with_plugin(TWO, **LATE)
+async def test_only_workers_with_nearly_all_inputs_are_homes_of_a_task(c, s, plugin, a, b):
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            data = [
+                c.submit(bytes, nbytes, workers=[w.address], pure=False)
+                for nbytes, w in ((10_000_000, a), (9_300_000, b))
+            ]
+            await wait(data)
+            held = [c.submit(wait_for, "go", k, pure=False) for k in range(2)]
+            await until(lambda: running(plugin, "a") == 2)
+            task = c.submit(len, data, pure=False)
+        await until(lambda: ready(plugin, "a") == 1)
+        (entry,) = plugin.pools.pools["a"].ready.values()
+        assert entry.homes == (a.address,)
+        await Event("go").set()
+        await c.gather([task, *held])
