@@ -31,7 +31,7 @@ import dask_slaq  # noqa: F401  (brings its configuration defaults)
 dask.config.set({"distributed.scheduler.validate": True})
 # How busy a machine is, is not a property of the code. The nightly run draws more examples, by
 # `--hypothesis-profile=thorough`; explicit numbers of examples in tests stay.
-for profile, examples in (("behaviour", 50), ("thorough", 200)):
+for profile, examples in (("behaviour", 25), ("thorough", 200)):
     hypothesis.settings.register_profile(
         profile,
         deadline=None,
