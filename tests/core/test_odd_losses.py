@@ -26,6 +26,8 @@ from dask_slaq.core.task_reports import Iterations
 from dask_slaq.core.trials import Room, SearchSettings, Trials, choose
 
 SEEDS = st.integers(0, 2**32 - 1)
+#: Examples of whole trainings: 8, and 66 in the nightly run.
+FEW = settings.default.max_examples // 3
 WORKERS = {"tcp://a": 1, "tcp://b": 1}
 
 
@@ -97,7 +99,7 @@ def outcome(trials: Trials) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=10)
+@settings(max_examples=FEW // 2)
 @given(seed=SEEDS, prune=st.booleans(), steps=st.sampled_from([None, 40]))
 def test_any_curves_are_ranked_and_shared_without_an_error(kind, seed, prune, steps):
     curves = [made(KINDS[kind], seed + k, 40).tolist() for k in range(3)]
@@ -163,7 +165,7 @@ def test_noise_alone_converges():
 
 def test_dead_networks_get_less_than_their_share():
     # One in twenty is taken for one that falls, because noise looks like a fall now and then.
-    shares = [share_of_dead_network(seed) for seed in range(20)]
+    shares = [share_of_dead_network(seed) for seed in range(10)]
     assert np.mean(shares) < 0.3 and np.median(shares) < 0.1  # of two threads
 
 
@@ -202,7 +204,7 @@ def test_the_band_of_a_plateau_admits_that_it_knows_nothing(seed, n):
 
 
 @given(SEEDS)
-@settings(max_examples=20)
+@settings(max_examples=FEW)
 def test_no_plateau_is_hopeless_before_half_of_the_steps(seed):
     # As a mountain car: -200 until it finds the hill. The best models may begin late.
     rng = np.random.default_rng(seed)
@@ -221,7 +223,7 @@ def test_no_plateau_is_hopeless_before_half_of_the_steps(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=20)
+@settings(max_examples=FEW)
 def test_the_first_short_model_that_ends_does_not_end_the_longer_ones(seed):
     rng = np.random.default_rng(seed)
     # The best falls slowest, as with a small learning rate.
@@ -236,7 +238,7 @@ def test_the_first_short_model_that_ends_does_not_end_the_longer_ones(seed):
 
 
 @given(SEEDS, st.integers(1, 10))
-@settings(max_examples=20)
+@settings(max_examples=FEW)
 def test_a_complete_model_is_not_pruned(seed, every):
     rng = np.random.default_rng(seed)
     good = 0.1 + 0.5 * 0.8 ** np.arange(40)
@@ -251,7 +253,7 @@ def test_a_complete_model_is_not_pruned(seed, every):
 
 
 @given(SEEDS, st.integers(2, 10), st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=FEW)
 def test_named_steps_are_what_counts(seed, every, from_zero):
     curve = made(fall, seed, 60)
     count = Iterations()
@@ -306,7 +308,7 @@ def test_iterations_increase_whatever_the_steps(steps):
 
 
 @given(SEEDS, st.integers(1, 60))
-@settings(max_examples=20)
+@settings(max_examples=FEW)
 def test_iterations_without_a_usable_loss_count(seed, n):
     engine = train_in_turns({"job": made(all_nan, seed, n).tolist(), "other": [1.0, 0.5]})
     job = engine.jobs["job"]
@@ -318,7 +320,7 @@ def test_iterations_without_a_usable_loss_count(seed, n):
 
 
 @given(SEEDS)
-@settings(max_examples=20)
+@settings(max_examples=FEW)
 def test_dropped_losses_change_no_forecast(seed):
     curve = made(some_nan, seed, 30)
     kept = curve[np.isfinite(curve)]
@@ -333,7 +335,7 @@ def test_dropped_losses_change_no_forecast(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=20)
+@settings(max_examples=FEW)
 def test_losses_near_overflow_count_as_infinite(seed):
     curve = made(near_overflow, seed, 30).tolist()
     engine = train_in_turns({"job": curve})

@@ -19,15 +19,15 @@ def test_an_owner_gets_what_is_reserved_in_that_time_and_lends_what_it_does_not_
     got = {}
 
     async def scenario(client, cluster, plugin):
-        begin = time.time() + 40
-        made = await slaq.reserve("ann", 6, begin, begin + 80, client=client)
+        begin = time.time() + 12
+        made = await slaq.reserve("ann", 6, begin, begin + 30, client=client)
         assert made["note"] is None
         async with jobs(client, "of ann", owner="ann@desk"), jobs(client, "of bob", owner="bob"):
             futures = {}
             for name in ("of ann", "of bob"):
                 with tasks_of(name):
-                    futures[name] = client.map(work, [0.5] * 2000, pure=False, key=f"work-{name}")
-            for phase, seconds in (("before", 40), ("begin", 3), ("reserved", 50), ("lent", 20)):
+                    futures[name] = client.map(work, [0.5] * 400, pure=False, key=f"work-{name}")
+            for phase, seconds in (("before", 12), ("begin", 3), ("reserved", 15), ("lent", 8)):
                 if phase == "lent":
                     await client.cancel(futures.pop("of ann"))
                 before = {o: plugin.jobs.usage.of(o).core_seconds for o in ("ann@desk", "bob")}

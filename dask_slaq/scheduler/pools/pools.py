@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Tasks for which each dispatch pays, where the scheduler validates: all are checked when they are
+#: paid for. A check at each dispatch would cost the square of their number.
+CHECKED = 25
+
 
 class Pools:
     """Pools of all jobs on a scheduler."""
@@ -75,6 +79,7 @@ class Pools:
         )
         self.waiting = order.waiting
         self._logged_preference = False
+        self._unchecked = 0
         self.seam = seam = Seam(
             scheduler,
             lambda ts: (
@@ -408,7 +413,10 @@ class Pools:
         for address, seconds in self.dispatcher.again.items():
             self.wakeups.later(address, seconds)
         if self.scheduler.validate:
-            self.check()
+            self._unchecked += CHECKED
+            if self._unchecked >= len(self.tracker.owner):
+                self._unchecked = 0
+                self.check()
 
     def tick(self, factor: float) -> int:
         """Fade old records by `factor` and look for free slots on all workers, once per epoch.
