@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ STAGE_BYTES = 100
 MOST_IN_CURVE = 48
 
 Rows = NDArray[Any]
+Values = Mapping[str, ArrayLike]
 
 
 class Epochs:
@@ -60,7 +61,7 @@ class Epochs:
         self,
         time: float,
         names: Sequence[str],
-        values: Mapping[str, ArrayLike],
+        values: Values,
         stages: Mapping[str, str] | None = None,
     ) -> None:
         """Add an epoch with the running jobs, and those that ended since the last one.
@@ -75,7 +76,7 @@ class Epochs:
         self._append(time, np.concatenate([*self._ended.values(), rows]))
         self._ended.clear()
 
-    def end(self, name: str, values: Mapping[str, ArrayLike], time: float) -> None:
+    def end(self, name: str, values: Values, time: float) -> None:
         """Keep the last values of a job that ends until the next epoch is added. See `add`.
 
         Jobs that are shorter than an epoch may come one after another, and none be added for long.
@@ -112,13 +113,9 @@ class Epochs:
         values = {v: [float(f"{row[v]:.6g}") for _, row in found] for v in VARIABLES}
         return {"job": name, "times": [round(at, 2) for at, _ in found], **values}
 
-    def put_back(self, curves: Sequence[Mapping[str, Any]]) -> None:
-        """Add epochs with the curves of jobs that ended before; not after others were added."""
-        if self._kept or self._ended:
-            return
-        from dask_slaq.core.history_views import epochs_of
-
-        for at, names, values in epochs_of(curves):
+    def put_back(self, epochs: Iterable[tuple[float, Sequence[str], Values]]) -> None:
+        """Add epochs of earlier times, as of `add`; not after others were added."""
+        for at, names, values in epochs if not (self._kept or self._ended) else ():
             self._append(at, self._rows(names, values))
 
     def since(self, seconds: float) -> list[tuple[float, Rows]]:
@@ -163,7 +160,7 @@ class Epochs:
             "names": [self._names[number] for number in numbers],
         }
 
-    def _rows(self, names: Sequence[str], values: Mapping[str, ArrayLike]) -> Rows:
+    def _rows(self, names: Sequence[str], values: Values) -> Rows:
         rows = np.empty(len(names), ROW)
         rows["job"] = np.fromiter(map(self._number, names), np.uint32, len(names))
         for name in VARIABLES:

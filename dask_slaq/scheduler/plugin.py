@@ -25,6 +25,7 @@ from tornado.ioloop import PeriodicCallback
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin, NotAllowed
+from dask_slaq.core.later import Absent
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import ALERT_TOPIC, ASTRAY_TOPIC, AUDIT_TOPIC, LIMIT_LABEL, OUTSIDE
@@ -72,6 +73,9 @@ logger = logging.getLogger(__name__)
 #: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
+#: Answers of `Spares` before a task may get a copy, and of `HostSpeeds` without a file.
+NO_SPARES: Any = Absent(transition=None, seceded=None, forget_worker=None, stop=None)
+NO_HOST_SPEEDS: Any = Absent(joined=None, left=None, write=None)
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
 LIGHTGBM_TASK = "train_part"
 #: What is said of several runs of LightGBM at once while no job is open.
@@ -223,8 +227,8 @@ class SlaqPlugin(SchedulerPlugin):
             identity.of_client,
             self.alert,
         )
-        self.spares: Spares | None = None
-        self.host_speeds: HostSpeeds | None = None
+        self.spares: Spares = NO_SPARES
+        self.host_speeds: HostSpeeds = NO_HOST_SPEEDS
         if self.memory.store is not None:
             from dask_slaq.scheduler.host_speeds import HostSpeeds
 
@@ -356,7 +360,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     def open_spares(self) -> Spares:
         """Return the copies of late tasks; made for the first task that may get one."""
-        if self.spares is None:
+        if not self.spares:
             from dask_slaq.scheduler.spares import Spares
 
             control, moving = self.pools.control, self.pools.tracker.moving
@@ -429,8 +433,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.hold(False)
         self.pools.set_limits({})
         self.jobs.accounts.stop()
-        if self.host_speeds is not None:
-            self.host_speeds.write(now=True)
+        self.host_speeds.write(now=True)
         self.memory.stop()
         if self.recomputed is not None:
             self.recomputed.close()
@@ -443,8 +446,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Stop timers, close the event log and the memory when the scheduler closes."""
         self._rest()
         self.jobs.accounts.stop()
-        if self.host_speeds is not None:
-            self.host_speeds.write(now=True)
+        self.host_speeds.write(now=True)
         await self.memory.close()
         if self.notices is not None:
             await self.notices.close()
@@ -455,8 +457,7 @@ class SlaqPlugin(SchedulerPlugin):
 
         Never raises: this is what follows an error, which may be in any of these.
         """
-        stops = [self._stop_timers, self.searches.release_all]
-        for stop in stops if self.spares is None else (*stops, self.spares.stop):
+        for stop in (self._stop_timers, self.searches.release_all, self.spares.stop):
             try:
                 stop()
             except Exception:
@@ -525,8 +526,7 @@ class SlaqPlugin(SchedulerPlugin):
             self._by_worth.check()
         self.reallocate()
         self.jobs.record()
-        if self.host_speeds is not None:
-            self.host_speeds.write()
+        self.host_speeds.write()
 
     @guarded
     def reallocate(self) -> None:
@@ -660,11 +660,11 @@ class SlaqPlugin(SchedulerPlugin):
         limits = self.pools.limits.most
         if finish == "forgotten" and self.searches.states:
             asyncio.get_running_loop().call_soon(self.searches.states.free, key)
-        if finish == "processing" and self.spares is None:
+        if finish == "processing" and not self.spares:
             notes = self.scheduler.tasks[key].annotations
             if notes and notes.get(ANNOTATION):
                 self.open_spares()
-        if self.spares is not None and "processing" in (start, finish):
+        if "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
         if not (self.jobs.reports or limits):
             return
@@ -697,8 +697,7 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
-        if self.host_speeds is not None:
-            self.host_speeds.joined(worker)
+        self.host_speeds.joined(worker)
         self._look_at(worker)
 
     @guarded
@@ -707,10 +706,8 @@ class SlaqPlugin(SchedulerPlugin):
     ) -> None:
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
-        if self.spares is not None:
-            self.spares.forget_worker(worker)
-        if self.host_speeds is not None:
-            self.host_speeds.left(worker)
+        self.spares.forget_worker(worker)
+        self.host_speeds.left(worker)
         self.speeds.forget_worker(worker)
         self.searches.forget_worker(worker)
         if self.jobs.reports:
@@ -765,8 +762,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Run before Dask reads that a task seceded; returns what runs after."""
         if is_elsewhere(self.scheduler, key, worker):
             return False
-        if self.spares is not None:
-            self.spares.seceded(key)
+        self.spares.seceded(key)
         return functools.partial(self._task_seceded, key)
 
     @guarded

@@ -137,7 +137,9 @@ class ScheduledJobs:
         self.ended.extendleft(
             each for each in reversed(whole) if (each["job"], each["ended"]) not in known
         )
-        self.epochs.put_back(curves)
+        from dask_slaq.core.history_views import epochs_of
+
+        self.epochs.put_back(epochs_of(curves))
 
     def _keep_curve(self, name: str) -> None:
         if self.memory.store is not None:

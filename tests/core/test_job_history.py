@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.client.queries import dataset
 from dask_slaq.core import job_history as module
-from dask_slaq.core.history_views import MOST_PUT_BACK, threads
+from dask_slaq.core.history_views import MOST_PUT_BACK, epochs_of, threads
 from dask_slaq.core.job_history import (
     MOST_BYTES,
     MOST_IN_CURVE,
@@ -180,7 +180,7 @@ def test_curves_of_ended_jobs_come_back_in_a_new_history(spans):
     assert not epochs._began
     after = Epochs(5000)
     damaged = {**curves[0], "times": ["x"]}, {**curves[0], "loss": [1.0, 2.0] * 99}, {"job": 1}
-    after.put_back([*damaged, *curves])
+    after.put_back(epochs_of([*damaged, *curves]))
     data = dataset(pieces(after))
     assert data.sizes["epoch"] <= MOST_PUT_BACK + 2 * len(spans)
     for n, (begin, length) in enumerate(spans):
@@ -188,5 +188,5 @@ def test_curves_of_ended_jobs_come_back_in_a_new_history(spans):
         assert np.allclose(line, loss(n, line.time))
         assert float(line.time[-1]) == begin + length
         assert float(line.time[0]) <= begin + 2 * (length / MOST_IN_CURVE + 1)
-    after.put_back(curves)  # it has epochs of its own by now
+    after.put_back(epochs_of(curves))  # it has epochs of its own by now
     assert len(after) == data.sizes["epoch"]
