@@ -396,3 +396,12 @@ def test_a_model_whose_result_was_lost_has_no_curve_of_what_came_after_its_state
     again = trials.at(0, "b")
     trials.arrive(again, 2)
     assert [*again.curve.steps] == [1, 2] and again.others == {}
+
+
+def test_nothing_is_known_any_more_of_a_task_that_was_dropped():
+    trials = trials_at(*"ab")
+    for key in (0, 1):
+        trials.end(key, "done")
+        trials.again(key)
+    trials.drop(0)
+    assert math.isnan(trials.at(0, "a").known) and trials.at(1, "a").known < 2
