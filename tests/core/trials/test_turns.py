@@ -405,3 +405,11 @@ def test_nothing_is_known_any_more_of_a_task_that_was_dropped():
         trials.again(key)
     trials.drop(0)
     assert math.isnan(trials.at(0, "a").known) and trials.at(1, "a").known < 2
+
+
+def test_a_model_has_as_many_steps_to_come_as_are_left_and_one_beyond_its_last():
+    trials = trials_at("a", steps=10, reports=8)
+    trial = trials.alive[0]
+    for left in (2, 1, 1):
+        assert trials.steps_left(trial) == left
+        trials.report(trial, [0.1], 0.1)
