@@ -413,3 +413,13 @@ def test_a_model_has_as_many_steps_to_come_as_are_left_and_one_beyond_its_last()
     for left in (2, 1, 1):
         assert trials.steps_left(trial) == left
         trials.report(trial, [0.1], 0.1)
+
+
+def test_all_as_a_goal_a_model_whose_result_was_lost_comes_last():
+    """Its loss is known, so there is no fall to come, by which the others are ranked."""
+    trials = trials_at(*"aaa", goal="all")
+    trials.report(trials.alive[0], [-5.0], 0.1)
+    trials.end(0, "done")
+    trials.again(0)
+    trials.report(trials.at(0, "a"), [9.0] * EXPLORE, 0.3)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order[-1] == 0
