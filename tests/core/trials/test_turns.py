@@ -423,3 +423,11 @@ def test_all_as_a_goal_a_model_whose_result_was_lost_comes_last():
     trials.again(0)
     trials.report(trials.at(0, "a"), [9.0] * EXPLORE, 0.3)
     assert choose(trials, {"a": Room(1)}, 0)["a"].order[-1] == 0
+
+
+def test_the_lowest_final_loss_is_that_of_the_best_that_is_done():
+    trials = trials_at(*"aaa")
+    assert trials.best_final == math.inf
+    for key, outcome in ((2, "done"), (0, "failed"), (1, "done")):
+        trials.end(key, outcome)
+    assert trials.best_final == pytest.approx(1 + 1 / EXPLORE)
