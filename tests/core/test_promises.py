@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.promises import EXPLORED, refill_tokens, still_new
+from dask_slaq.core.promises import EXPLORED, advance_fair_clock, refill_tokens, still_new
 
 CAPACITY, EPOCH = 4.0, 2.0
 
@@ -51,3 +51,18 @@ def test_a_job_of_known_length_is_due_more_by_the_end_of_the_epoch():
     assert now == pytest.approx(3.0 * CAPACITY) and soon == pytest.approx(4.0 * CAPACITY)
     assert tokens == pytest.approx(now)
     assert rate == pytest.approx((soon - now) / EPOCH)
+
+
+def test_a_job_keeps_its_width_for_about_an_epoch_after_its_tasks_have_ended():
+    engine = engine_of(a=0.0)
+    jobs, one = engine.jobs, np.ones(1)
+    rows = jobs.order().rows
+
+    def width(elapsed: float) -> float:
+        advance_fair_clock(jobs, one, 8 * one, np.inf * one, 8.0, elapsed, elapsed, 1.1, EPOCH)
+        return jobs.table.column["fair_width"][rows].item()
+
+    assert width(0.0) == 4.0
+    engine.observe_demand("a", 1)
+    assert width(EPOCH / 2) == pytest.approx(4.0 * np.exp(-0.5))
+    assert width(10 * EPOCH) == 1.0

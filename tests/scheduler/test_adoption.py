@@ -71,3 +71,19 @@ def test_nothing_is_adopted_after_the_last_job_has_ended():
         return plugin.pools.left_over()
 
     assert on_virtual_clock(scenario, [2, 2]) == []
+
+
+def test_a_graph_of_many_paths_is_adopted_in_a_walk_over_its_tasks():
+    """Each layer doubles the paths to the first one: by path it would never end."""
+
+    async def scenario(before, cluster, plugin):
+        layer = before.map(nap, range(2), pure=False)
+        for _ in range(40):
+            layer = [before.submit(max, layer, pure=False) for _ in range(2)]
+        async with cluster.client() as a, slaq.job("a", client=a):
+            await asyncio.sleep(0.05)
+            pool = plugin.pools.pools[f"other:{before.id}"]
+            assert len(pool.tasks) == len(cluster.scheduler.tasks) == 82
+            return await before.gather(layer)
+
+    assert on_virtual_clock(scenario, [2]) == [1, 1]

@@ -100,6 +100,21 @@ async def test_at_its_limit_a_task_that_waits_for_its_own_tasks_lends_them_its_t
         assert AtOnce.most == 1
 
 
+def and_goes_on(n):
+    client = get_client()
+    found = sum(client.gather(client.map(leaf, range(n), pure=False)))
+    AtOnce.run(0.2)
+    return found
+
+
+@with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}}, config=VALIDATED)
+async def test_a_task_whose_own_tasks_have_ended_lends_its_thread_no_longer(c, s, plugin, a, b):
+    async with slaq.job("of ann", owner="ann", client=c):
+        futures = c.map(and_goes_on, [2, 2, 2], pure=False)
+        assert await asyncio.wait_for(c.gather(futures), 60) == [1, 1, 1]
+        assert AtOnce.most == 1
+
+
 def on_gpus(n):
     with worker_client() as client:
         futures = client.map(leaf, range(n), pure=False, resources={"GPU": 1})

@@ -19,6 +19,7 @@ from driving import (
     jobs,
     on_virtual_clock,
     ready,
+    running,
     spend,
     start_plugin,
     state_of,
@@ -493,3 +494,15 @@ async def test_a_gang_job_that_may_only_start_in_parts_is_told_and_ended(c, s, p
     assert [x["event"] for x in alerts if x["event"] != "audit"][:2] == ["blocked", "stopped"]
     assert sum(x["event"] == "blocked" for x in alerts) == 1
     assert plugin.failed is None
+
+
+@with_plugin([("127.0.0.1", 4)], owners={"ann": {"max-threads": 1}, "default": {}}, epoch="20ms")
+async def test_two_tasks_that_can_only_start_one_by_one_are_said_to(c, s, plugin, a):
+    other = slaq.job("other", client=c, owner="bob")
+    async with other, slaq.job("two", client=c, owner="ann", gang=True):
+        futures = c.map(wait_for, ["go"] * 2, range(2), pure=False)
+        await until(lambda: running(plugin, "two") == 1)
+        reason = (await slaq.explain("two", client=c))["reason"]
+        assert "needs 2 threads at once, above its owner's limit of 1" in reason
+        await Event("go").set()
+        assert await c.gather(futures) == [0, 1]

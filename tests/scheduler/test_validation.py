@@ -212,3 +212,14 @@ async def test_a_cluster_with_a_job_is_not_idle(c, s, plugin, a):
         assert s.status.name == "running"
         await until(lambda: plugin.jobs.reports == {"a": 8})
     await until(lambda: s.status.name != "running")
+
+
+@pytest.mark.parametrize(
+    ("settings", "added"),
+    [(None, 0), (["goal"], 0), ({}, 0), ({"goal": "best"}, 0), ({"goal": "theirs"}, 1)],
+)
+def test_packages_are_asked_for_a_goal_only_if_it_is_unknown(monkeypatch, settings, added):
+    calls = []
+    monkeypatch.setattr("dask_slaq.plug_ins.add_goals", lambda: calls.append(1))
+    edge.know_goal(settings)
+    assert len(calls) == added

@@ -38,3 +38,19 @@ def test_it_lets_a_task_wait_only_where_one_of_its_own_is_about_to_end():
     ends, stays = at("a", mine), at("b", others)
     assert owner_has_room(group, [ends, stays], [stays, ends])
     assert not owner_has_room(group, [ends, stays], [stays])
+
+
+def test_beside_a_full_team_it_waits_for_one_that_is_of_both():
+    team = Group(most=1.0, running=1.0)
+    group = Group(most=1.0, running=1.0, team=team)
+    mine, of_team = Contender("mine", group=group), Contender("of team", group=Group(team=team))
+    group.pools.append(mine)
+    team.pools += [mine, of_team]
+
+    def at(job: Contender) -> Place:
+        sent = Sent(job, Like(), True, "", (), 0.0, 1.0, 0.5)
+        sent.start = 99.5
+        return Place("w", 1, 1, [sent], now=100.0)
+
+    assert owner_has_room(group, [], [at(mine)])
+    assert not owner_has_room(group, [], [at(of_team)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from dask_slaq.core.dispatch import Contender, Like, Place, Sent
@@ -20,3 +22,16 @@ def test_a_worker_is_low_while_few_tasks_wait_there_or_only_short_ones():
     for ours, seconds, low in ((1, 1.0, True), (3, 0.001, True), (3, 0.003, False)):
         place = Place("w", 2, 2 + ours, ours=ours, seconds=seconds)
         assert place.is_low() == low
+
+
+def test_a_thread_is_free_when_the_first_task_ends_and_by_occupancy_if_no_end_is_known():
+    def runs(seconds: float) -> Sent:
+        sent = Sent(Contender("a"), Like(), True, "", (), 0.0, seconds, seconds)
+        sent.start = 100.0
+        return sent
+
+    some = [runs(2.0), runs(0.5)]
+    assert Place("w", 2, 2, some, now=100.0, occupancy=lambda: 9.0).next_end() == 0.5
+    unknown = [runs(math.inf)]
+    assert Place("w", 2, 2, unknown, now=100.0, occupancy=lambda: 9.0).next_end() == 4.5
+    assert Place("w", 2, 1, unknown, now=100.0, occupancy=lambda: 9.0).next_end() == 0.0

@@ -396,3 +396,38 @@ def test_a_model_whose_result_was_lost_has_no_curve_of_what_came_after_its_state
     again = trials.at(0, "b")
     trials.arrive(again, 2)
     assert [*again.curve.steps] == [1, 2] and again.others == {}
+
+
+def test_nothing_is_known_any_more_of_a_task_that_was_dropped():
+    trials = trials_at(*"ab")
+    for key in (0, 1):
+        trials.end(key, "done")
+        trials.again(key)
+    trials.drop(0)
+    assert math.isnan(trials.at(0, "a").known) and trials.at(1, "a").known < 2
+
+
+def test_a_model_has_as_many_steps_to_come_as_are_left_and_one_beyond_its_last():
+    trials = trials_at("a", steps=10, reports=8)
+    trial = trials.alive[0]
+    for left in (2, 1, 1):
+        assert trials.steps_left(trial) == left
+        trials.report(trial, [0.1], 0.1)
+
+
+def test_all_as_a_goal_a_model_whose_result_was_lost_comes_last():
+    """Its loss is known, so there is no fall to come, by which the others are ranked."""
+    trials = trials_at(*"aaa", goal="all")
+    trials.report(trials.alive[0], [-5.0], 0.1)
+    trials.end(0, "done")
+    trials.again(0)
+    trials.report(trials.at(0, "a"), [9.0] * EXPLORE, 0.3)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order[-1] == 0
+
+
+def test_the_lowest_final_loss_is_that_of_the_best_that_is_done():
+    trials = trials_at(*"aaa")
+    assert trials.best_final == math.inf
+    for key, outcome in ((2, "done"), (0, "failed"), (1, "done")):
+        trials.end(key, outcome)
+    assert trials.best_final == pytest.approx(1 + 1 / EXPLORE)

@@ -421,3 +421,36 @@ async def test_jobs_are_ordered_anew_once_tasks_are_held_again(c, s, plugin, a, 
         pools.hold(False)
         pools.hold(True)
         assert pools.order.key(pools.pools["a"], now).service == pools.pools["b"].service > 0
+
+
+@with_plugin(TWO, config={"distributed.scheduler.validate": True}, **LATE)
+async def test_a_task_that_two_jobs_wait_for_is_sent_once(c, s, plugin, a, b):
+    pools = plugin.pools
+    async with jobs(c, "a", "b"):
+        pools.drain(set(s.workers))
+        with tasks_of("a"):
+            shared = c.submit(wait_for, "go", 1, pure=False)
+        with tasks_of("b"):
+            mine = c.submit(inc, shared, pure=False)
+        await until(lambda: (ready(plugin, "a"), ready(plugin, "b")) == (1, 1))
+        pools.drain(())  # both workers have room in one dispatch
+        await state_of(s, shared, "processing")
+        assert len(pools.bindings) == 1 and running(plugin, "a") + running(plugin, "b") == 1
+        await Event("go").set()
+        assert await mine == 2
+    assert plugin.failed is None
+
+
+@with_plugin(TWO, **LATE)
+async def test_no_thread_is_left_over_on_a_worker_that_is_gone(c, s, plugin, a, b):
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            future = c.submit(wait_for, "go", 1, workers=[a.address, b.address])
+        await until(lambda: running(plugin, "a") == 1)
+        assert plugin.pools.dispatcher.has_spare
+        idle = next(w for w in (a, b) if not s.workers[w.address].processing)
+        await idle.close()
+        await until(lambda: len(s.workers) == 1)
+        assert not plugin.pools.dispatcher.has_spare
+        await Event("go").set()
+        await future

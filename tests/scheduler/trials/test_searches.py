@@ -390,3 +390,17 @@ async def test_a_search_that_was_stopped_has_not_ended_as_done(c, s, plugin, a):
     assert {each["event"] for each in seen if each["job"] == "grid"} <= {"stopped", "audit"}
     ((_, usage),) = [(o, u) for o, u in plugin.jobs.usage.items() if u.stopped]
     assert usage.done == 0
+
+
+def train_and_finish(seconds: float) -> None:
+    slaq.report(1.0)
+    time.sleep(seconds)
+
+
+@with_plugin(ONE)
+async def test_what_a_model_computes_after_its_last_report_is_charged(c, s, plugin, a):
+    async with slaq.search("grid", client=c, steps=STEPS):
+        await c.gather(c.map(train_and_finish, [0.3], pure=False))
+        await c.gather(c.map(train_and_finish, [0.0], pure=False))
+    (seconds,) = (usage.core_seconds for usage in plugin.jobs.usage.values())
+    assert 0.3 <= seconds < 0.9
