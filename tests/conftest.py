@@ -12,7 +12,6 @@ import sys
 
 # Hundreds of processes that tests start would compile the package again, if they may not keep it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 # Threads that wait for each other's tiny matrices take the processor from other tests. Read when
 # numpy is loaded, here and in the processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -28,6 +27,7 @@ import pytest
 
 import dask_slaq  # noqa: F401  (brings its configuration defaults)
 
+sys.dont_write_bytecode = False
 dask.config.set({"distributed.scheduler.validate": True})
 # How busy a machine is, is not a property of the code. The nightly run draws more examples, by
 # `--hypothesis-profile=thorough`; explicit numbers of examples in tests stay.

@@ -426,7 +426,7 @@ async def test_without_the_function_that_says_who_is_who_nothing_starts(c, s, a,
 def test_the_simulator_knows_them_in_its_processes(installed):
     names = "fair,high-loss,slaq_plug_in:HighLoss(power=2)"
     command = [sys.executable, "-m", "dask_slaq", "simulate", "--policies", names, "--jobs", "2"]
-    more = ["--cores", "4", "--seeds", "2", "--processes", "2", "--json", "-"]
+    more = ["--cores", "16", "--seeds", "2", "--processes", "2", "--json", "-"]
     done = subprocess.run(
         [*command, *more],
         capture_output=True,
