@@ -215,8 +215,8 @@ def _serve(order: Order, turn: Turn, stage: int) -> None:
                 )
             if pool in turn.pinned:
                 _start_pinned(order, turn, pool, key)
-        if not pool.kinds or (stage is SCARCE and len(pool.running) + 1 > pool.share):
-            continue  # beyond its share, it comes in its turn
+        if not pool.kinds or (stage is SCARCE and _has_its_share(pool)):
+            continue
         if pool.gang and not pool.running:
             if _kept_apart(turn, pool):
                 continue
@@ -272,6 +272,19 @@ def _start_pinned(order: Order, turn: Turn, pool: Contender, key: Key) -> None:
             for entry, address, used in gang.members:
                 turn.choose(order, pool, entry, at[address], key, why, used)  # type: ignore[arg-type]
         turn.leave([a for a in places if a in turn.open])
+
+
+def _has_its_share(pool: Contender) -> bool:
+    """Return whether a job runs as many tasks as its share: beyond that, it comes in its turn.
+
+    Of a job that waits for a resource, those count that need one: its others may run meanwhile.
+    """
+    share = max(pool.share, 1)
+    if len(pool.running) < share:
+        return False
+    if not any(kind.resources for kind in pool.kinds):
+        return True
+    return sum(bool(sent.needs) for sent in pool.running.values()) >= share
 
 
 def _kept_apart(turn: Turn, pool: Contender) -> bool:
