@@ -135,15 +135,19 @@ async def _run(made: Round, outcome: Outcome, log: str, faults: bool, plugin: bo
             await stage.register()
         for person in made.people:
             stage.running[person.name] = asyncio.ensure_future(_take_part(person, stage))
-        begin = virtual.now()
+        begin, ends = virtual.now(), [0.0]
+        for task in stage.running.values():
+            task.add_done_callback(lambda _: ends.append(virtual.now() - begin))
         happening = asyncio.ensure_future(_let_happen(stage) if faults else asyncio.sleep(0))
         _, pending = await asyncio.wait(stage.running.values(), timeout=LIMIT)
-        outcome.ended = virtual.now() - begin
+        outcome.ended = ends[-1]
         for name, task in stage.running.items():
             if task in pending:
                 outcome.results[name] = "lost: has not ended"
                 outcome.notes += [_why_waiting(name, stage)]
                 _excuse_unconnected(name, stage)
+                if name not in outcome.excused:
+                    outcome.ended = LIMIT
                 task.cancel()
         await asyncio.gather(*stage.running.values(), return_exceptions=True)
         await happening

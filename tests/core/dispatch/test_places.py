@@ -35,3 +35,8 @@ def test_a_thread_is_free_when_the_first_task_ends_and_by_occupancy_if_no_end_is
     unknown = [runs(math.inf)]
     assert Place("w", 2, 2, unknown, now=100.0, occupancy=lambda: 9.0).next_end() == 4.5
     assert Place("w", 2, 1, unknown, now=100.0, occupancy=lambda: 9.0).next_end() == 0.0
+
+
+def test_tasks_beyond_the_threads_that_we_did_not_send_are_a_backlog():
+    for load, ours, backlog in ((1, 0, False), (3, 2, False), (3, 1, True), (4, 0, True)):
+        assert Place("w", 1, load, ours=ours).has_backlog() == backlog

@@ -11,6 +11,7 @@ from dask_slaq.core.dispatch import (
     ANY,
     Contender,
     Entry,
+    Group,
     Inputs,
     Like,
     Order,
@@ -81,6 +82,17 @@ def test_those_that_wait_before_a_task_take_longer_at_a_slow_home(factor, moves)
     assert [choice.address for choice in found] == ["other"] * moves
 
 
+@pytest.mark.parametrize(("factors", "moves"), [({}, False), ({"other": 0.1}, True)])
+def test_a_task_moves_to_a_worker_that_is_faster_by_more_than_its_inputs_take(factors, moves):
+    order = Order(speeds=Speeds(factors))
+    job = Contender("a", index_of=order.waiting)
+    home, other = Place("home", 1, 0, now=NOW), Place("other", 1, 0, now=NOW)
+    runs_at(home, job, 1.0)
+    ready(job, 0, 10.0, ("home",))
+    found = decide(order, turn_of(home, other, fetch=2.0))
+    assert [choice.address for choice in found] == ["other"] * moves
+
+
 def test_a_task_waits_at_its_home_for_the_resource_that_is_taken_there():
     order = Order()
     job, others = Contender("a", index_of=order.waiting), Contender("b", index_of=order.waiting)
@@ -122,6 +134,17 @@ def test_members_of_gangs_start_together_only_while_their_label_has_room_for_all
     assert len(decide(order, turn)) == started
 
 
+def test_a_gang_that_needs_a_resource_starts_where_each_has_one():
+    order, gpu = Order(), (("GPU", 1.0),)
+    job = Contender("a", gang=True, index_of=order.waiting)
+    places = [Place(name, 2, 0, now=NOW, resources={"GPU": 1.0}) for name in ("w", "v")]
+    for count in range(2):
+        ready(job, count, 1.0, kind=TaskKind(None, gpu))
+    found = decide(order, turn_of(*places, free=lambda kinds: (4, 4)))
+    assert {choice.address for choice in found} == {"w", "v"}
+    assert all("all at once" in choice.why for choice in found)
+
+
 @pytest.mark.parametrize(("running", "kept"), [(1, True), (0, False)])
 def test_slots_are_kept_for_a_job_that_catches_up_beyond_its_share(running, kept):
     """Of two slots, one is its share; it gets the other for each task that runs still."""
@@ -143,6 +166,21 @@ def test_slots_are_kept_for_a_job_that_catches_up_beyond_its_share(running, kept
     turn = turn_of(free)
     found = decide(order, turn)
     assert (found == [], turn.kept) == (kept, kept)
+
+
+@pytest.mark.parametrize(
+    ("index", "others", "spare", "kept"),
+    [(100.0, 1.0, False, True), (5.0, 4.0, False, False), (4.0, 4.0, True, False)],
+)
+def test_slots_are_kept_for_a_job_that_is_worth_much_more(index, others, spare, kept):
+    order = Order()
+    back, other = (Contender(name, index_of=order.waiting) for name in ("back", "other"))
+    back.index, other.index, back.gaps.width = index, others, 4.0
+    back.gaps.mean, back.gaps.spell, back.gaps.left_at = 0.001, 1.0, NOW
+    back.group, other.service = Group(spare=spare), 1000.0 * spare
+    order.waiting.coming.add(back)
+    ready(other, 0, 5.0)
+    assert (decide(order, turn_of(Place("w", 1, 0, now=NOW))) == []) == kept
 
 
 def test_whoever_prefers_is_told_only_while_others_compete():

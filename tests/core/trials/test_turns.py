@@ -431,3 +431,10 @@ def test_the_lowest_final_loss_is_that_of_the_best_that_is_done():
     for key, outcome in ((2, "done"), (0, "failed"), (1, "done")):
         trials.end(key, outcome)
     assert trials.best_final == pytest.approx(1 + 1 / EXPLORE)
+
+
+def test_a_model_that_is_as_long_as_the_longest_makes_as_many_steps_again():
+    trials = trials_at(*"aa", steps=None, reports=8)
+    trials.end(0, "done")
+    trial = trials.alive[1]
+    assert trials.steps_left(trial) == trial.step == 8

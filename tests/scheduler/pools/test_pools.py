@@ -36,6 +36,9 @@ from driving import (
 )
 
 import dask_slaq as slaq
+from dask_slaq.core.dispatch.waiting import Waiting
+from dask_slaq.scheduler.pools.durations import Durations
+from dask_slaq.scheduler.pools.pool import Pool
 
 # When tasks are held
 
@@ -454,3 +457,14 @@ async def test_no_thread_is_left_over_on_a_worker_that_is_gone(c, s, plugin, a, 
         assert not plugin.pools.dispatcher.has_spare
         await Event("go").set()
         await future
+
+
+@pytest.mark.parametrize(("tasks", "seconds"), [(3, 4.0), (8, 8.0)])
+def test_a_job_that_submits_again_has_submitted_at_least_what_it_usually_does(tasks, seconds):
+    given = {"most_accrued": 1.0, "client": "c", "reports": True, "durations": Durations()}
+    pool = Pool("a", "", 1.0, False, Waiting(), **given)
+    pool.ended, pool.used, pool.unfinished = 2, 2.0, set(range(tasks))
+    pool.gaps.spell = 4.0  # core-seconds between two gaps
+    assert pool.submitted == tasks
+    pool.is_open = True
+    assert pool.submitted == seconds
