@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from distributed.utils_test import inc
+from driving import PATIENCE
 
 import dask_slaq as slaq
 from dask_slaq.client.live import Status
@@ -40,23 +41,24 @@ def forever():
 
 def test_several_at_once_return_their_results(client):
     futures = [slaq.submit(train, n, name=f"job-{n}", weight=n, start=2.0) for n in (3, 4, 5)]
-    assert [future.result(60) for future in futures] == [3, 4, 5]
+    assert [future.result(PATIENCE) for future in futures] == [3, 4, 5]
     assert [future.job.iteration for future in futures] == [3, 4, 5]
     assert slaq.status(client)["jobs"] == {}
 
 
 def test_errors_and_cancels_reach_the_future(client):
-    assert isinstance(slaq.submit(train, 3, name="a", fail=True).exception(60), ZeroDivisionError)
+    failed = slaq.submit(train, 3, name="a", fail=True)
+    assert isinstance(failed.exception(PATIENCE), ZeroDivisionError)
     future = slaq.submit(forever, name="b")
     while future.job.iteration < 2:
         time.sleep(0.01)
     assert future.cancel()
     with pytest.raises(CancelledError, match="'b' was stopped"):
-        future.result(60)
+        future.result(PATIENCE)
     assert future.cancel()
     stopped = slaq.submit(forever, name="c", target=0.2, stop=True)
     with pytest.raises(CancelledError):
-        stopped.result(60)
+        stopped.result(PATIENCE)
     assert stopped.cancelled()
     with pytest.raises(slaq.core.errors.InvalidSetting):
         slaq.submit(train, 3, name="d", weight=-1)
@@ -67,7 +69,7 @@ def test_a_cancel_before_the_job_opens_is_not_lost(client):
         future = slaq.submit(forever, name=f"early-{k}")
         assert future.cancel()
         with pytest.raises(CancelledError):
-            future.result(60)
+            future.result(PATIENCE)
 
 
 def test_a_plot_shows_a_job_that_runs_and_one_that_ended(client):
@@ -102,7 +104,7 @@ def test_a_cancelled_future_is_one_of_concurrent_futures(client):
 
     ended = slaq.submit(train, 1, name="ended")
     assert ended.running()
-    assert ended.result(60) == 1
+    assert ended.result(PATIENCE) == 1
     assert not (ended.cancel() or ended.cancelled() or ended.running())
     called = []
     cancelled = slaq.submit(ends_well, name="cancelled")
@@ -130,7 +132,7 @@ def test_progress_ends_with_the_jobs(client, capsys):
     while not slaq.status(client)["jobs"]:
         time.sleep(0.01)
     slaq.progress(name, interval=0.05)
-    assert future.result(60) == 30
+    assert future.result(PATIENCE) == 30
     shown = capsys.readouterr().out
     assert r"[b]\x1b" in shown and "\x1b" not in shown
     assert "done" in shown
@@ -166,7 +168,7 @@ def test_the_status_is_a_dict_that_notebooks_show(client):
 
 
 def test_the_history_survives_a_file(client, tmp_path):
-    slaq.submit(train, 3, name="kept").result(60)
+    slaq.submit(train, 3, name="kept").result(PATIENCE)
     history = slaq.history(client)
     assert history.share.attrs["units"] == "threads"
     history.to_netcdf(tmp_path / "history.nc", engine="scipy")

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, Worker, worker_client
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
-from driving import gen_cluster, start_plugin, tasks_of, until
+from driving import PATIENCE, gen_cluster, start_plugin, tasks_of, until
 
 import dask_slaq as slaq
 from dask_slaq.core.settings import ALERT_TOPIC
@@ -80,7 +80,7 @@ async def situation(c, plugin, what):
 
 @pytest.mark.parametrize("what", ["no job", "a job", "a search"])
 @pytest.mark.parametrize(("owner", "name"), GUARDED, ids=[name for _, name in GUARDED])
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2, timeout=60)
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
 async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, name, what):
     plugin = await start_plugin(c, s, epoch="10ms")
     alive, called = set(s.stream_comms), []
@@ -106,10 +106,10 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
                 await whatever_dask_calls(c, s, futures)
                 if name == "restart":
                     plugin.restart(s)  # which Dask would call: its own needs nannies
-                results = await asyncio.wait_for(c.gather(futures), 30)
+                results = await asyncio.wait_for(c.gather(futures), PATIENCE)
                 s.workers_to_close()  # asks only if some are idle
                 if called:
-                    await until(lambda: plugin.failed and not plugin.pools.holds_or_releases, 20)
+                    await until(lambda: plugin.failed and not plugin.pools.holds_or_releases)
             assert len(results) == len(futures)
             assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
         finally:

@@ -12,6 +12,7 @@ import pytest
 from distributed import Client, Future, wait
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    PATIENCE,
     alerts_of,
     jobs,
     on_virtual_clock,
@@ -245,11 +246,11 @@ async def test_a_large_result_of_a_name_does_not_keep_its_smaller_ones_waiting(c
     async with slaq.job("one", owner="ann", client=c):
         for size in (150_000_000, 1_000_000):
             assert len(await c.submit(bytes, size, pure=False)) == size
-        held = await c.submit(bytes, 60_000_000, pure=False).result(timeout=20)
+        held = await c.submit(bytes, 60_000_000, pure=False).result(timeout=PATIENCE)
         kept = c.submit(bytes, 60_000_000, key="bytes-kept")
-        await wait(kept, timeout=20)
+        await wait(kept, timeout=PATIENCE)
         futures = c.map(bytes, [1_000_000] * 20, pure=False)
-        await wait(futures, timeout=20)
+        await wait(futures, timeout=PATIENCE)
     assert len(held) == 60_000_000
 
 
@@ -261,7 +262,7 @@ def test_models_of_a_search_take_turns_whatever_is_held(most):
     async def run(c, s, plugin, a):
         async with slaq.search("grid", steps=8, client=c, owner="ann"):
             futures = c.map(train, range(8), pure=False)
-            await wait(futures, timeout=60)
+            await wait(futures, timeout=PATIENCE)
 
     run()
 
@@ -281,4 +282,4 @@ async def test_what_is_freed_starts_what_waits_at_once(c, s, plugin, a):  # epoc
         waits = c.submit(block, 2, megabytes=1.4)
         await until(lambda: waits.key in s.tasks and s.tasks[waits.key].state == "no-worker")
         del held
-        await wait(waits, timeout=20)
+        await wait(waits, timeout=PATIENCE)

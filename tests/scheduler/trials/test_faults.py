@@ -35,7 +35,7 @@ def waiting(*workers) -> int:
 
 
 async def check_all_go_on(client, futures, *workers):
-    await until(lambda: not waiting(*workers), timeout=20)
+    await until(lambda: not waiting(*workers))
     assert await client.gather(futures) == list(range(len(futures)))
 
 
@@ -81,7 +81,7 @@ async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
 async def test_a_worker_is_paused(c, s, plugin, a, b):
     _, futures = await begin(c, s, plugin)
     a.status = Status.paused
-    await until(lambda: not waiting(a), timeout=20)
+    await until(lambda: not waiting(a))
     a.status = Status.running
     assert await c.gather(futures) == list(range(8))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from distributed import Client, Event, get_client
 from distributed.utils_test import captured_logger, inc
-from driving import alerts_of, on_virtual_clock, tasks_of, work
+from driving import PATIENCE, alerts_of, on_virtual_clock, tasks_of, work
 
 import dask_slaq as slaq
 from dask_slaq.client import request
@@ -117,7 +117,7 @@ def test_they_are_rows_of_its_table(client, plugin):
         assert "3 train" in slaq.explain("grid")["text"]
         assert slaq.status(client)["jobs"]["grid"]["iteration"] == 6
         Event("two", client=client).set()
-        assert [future.result(60) for future in futures] == [0.2, 0.1, 0.3]
+        assert [future.result(PATIENCE) for future in futures] == [0.2, 0.1, 0.3]
     found = search.results()
     # Others who look see the parameters, too.
     known = client.sync(request, client, "slaq_models", search="grid")["rows"]
@@ -140,7 +140,7 @@ def test_they_are_rows_of_its_table(client, plugin):
 def test_scores_are_higher_for_better_models(client, plugin):
     with slaq.search("grid", steps=STEPS, maximize=True) as search:
         futures = [slaq.submit(fit, {"lr": lr}, None, name=f"lr-{lr}") for lr in (1, 2, 3)]
-        assert [future.result(60) for future in futures] == [1, 2, 3]
+        assert [future.result(PATIENCE) for future in futures] == [1, 2, 3]
     assert search.best_params["lr"] == 3
     assert search.results()["loss"].iloc[0] == pytest.approx(loss_of(3, STEPS))
 
@@ -151,11 +151,11 @@ def test_models_without_hope_are_pruned(client, plugin):
             slaq.submit(fit, {"lr": lr}, None, name=f"lr-{lr}", steps=200, go="on" * (lr > 0))
             for lr in (0, 5, 9)
         ]
-        assert futures[0].result(100) == 0  # what is ready judges the others
+        assert futures[0].result(PATIENCE) == 0  # what is ready judges the others
         Event("on", client=client).set()
         for future in futures[1:]:
             with pytest.raises(Exception, match="was stopped"):
-                future.result(100)
+                future.result(PATIENCE)
     states = {row["params"]["lr"]: row["state"] for row in search.trials()}
     assert states == {0: "done", 5: "pruned", 9: "pruned"}
 
@@ -171,7 +171,7 @@ def test_what_is_asked_of_a_search_is_asked_of_its_models(client, plugin):
         search.stop()
         for future in futures:
             with pytest.raises(Exception, match="was stopped"):
-                future.result(60)
+                future.result(PATIENCE)
     assert {row["state"] for row in search.trials()} == {"stopped"}
 
 
@@ -180,7 +180,7 @@ def test_a_search_ends_with_its_last_model(client, plugin):
         futures = [slaq.submit(fit, {"lr": k}, None, name=f"m{k}", go="end") for k in range(2)]
     assert "grid" in slaq.status(client)["jobs"]
     Event("end", client=client).set()
-    assert [future.result(60) for future in futures] == [0, 1]
+    assert [future.result(PATIENCE) for future in futures] == [0, 1]
     while "grid" in slaq.status(client)["jobs"]:
         time.sleep(0.02)
     assert {row["state"] for row in search.trials()} == {"done"}
@@ -193,7 +193,7 @@ def test_a_model_that_fails_is_a_row(client, plugin):
 
     with slaq.search("grid") as search:
         future = slaq.submit(fail, name="bad")
-        assert isinstance(future.exception(60), ZeroDivisionError)
+        assert isinstance(future.exception(PATIENCE), ZeroDivisionError)
     assert [row["state"] for row in search.trials()] == ["failed"]
 
 
@@ -207,12 +207,12 @@ def test_real_models_are_ranked_by_what_their_libraries_report(client, plugin):
     y = (X[:, 0] > 0).astype(int).persist()
 
     def fit_one(C):
-        return LogisticRegression(C=C, solver="gradient_descent", max_iter=15).fit(X, y)
+        return LogisticRegression(C=C, solver="gradient_descent", max_iter=8).fit(X, y)
 
     with slaq.search("grid") as search:
         names = {C: f"C-{C}" for C in (0.01, 1.0, 100.0)}
         futures = [slaq.submit(fit_one, C, name=name) for C, name in names.items()]
-        models = [future.result(100) for future in futures]
+        models = [future.result(PATIENCE) for future in futures]
     rows = {row["params"]["C"]: row for row in search.trials()}
     assert all(rows[C]["iteration"] > 1 and rows[C]["state"] == "done" for C in names)
     assert models[0].coef_.shape == (5,)
@@ -233,7 +233,7 @@ def test_boosting_on_dask_is_a_model_of_a_search(client, plugin):
 
     with slaq.search("boosting", steps=6) as search:
         futures = [slaq.submit(fit_one, k, name=f"depth-{k}") for k in (1, 2, 3)]
-        found = [future.result(100)["booster"].num_boosted_rounds() for future in futures]
+        found = [future.result(PATIENCE)["booster"].num_boosted_rounds() for future in futures]
     assert found == [6, 6, 6]
     rows = {row["params"]["depth"]: row for row in search.trials()}
     assert {k: (row["iteration"], row["state"]) for k, row in rows.items()} == dict.fromkeys(
