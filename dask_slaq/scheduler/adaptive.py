@@ -50,7 +50,7 @@ class Progress:
             pool = self._pools[name]
             progress = (reports, len(pool.tasks), len(pool.unfinished))
             before = self._seen.get(name)
-            same = before is not None and before[0] == progress and not pool.running
+            same = before is not None and before[0] == progress and not pool.has_thread
             seen[name] = before if before is not None and same else (progress, now)
         self._seen = seen
         now = monotonic()

@@ -192,6 +192,7 @@ class ScheduledJobs:
         # From the start, and not only once it was granted something.
         pool.most = given["max_share"] or math.inf
         pool.floor = bool(given["min_share"])
+        self.pools.review(pool)
         if within is not None:
             self._within[name] = within
         if self.engine.owners is not None:
@@ -331,6 +332,7 @@ class ScheduledJobs:
         if pool.paused != held:
             pool.paused = held
             pool.touch()
+            self.pools.review(pool)
             self.engine.pause(name, held)
             self._changed()
 
@@ -425,6 +427,7 @@ class ScheduledJobs:
         Raises `NonFiniteLoss`.
         """
         self.reports[job] += 1
+        self.pools.tracker.settle(self.pools.pools[job])
         if (stages := self.pools.pools[job].stages) is not None:
             stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
@@ -548,6 +551,7 @@ class ScheduledJobs:
         group = self._group_of(owner)
         pool = self.pools.add(name, client, reports=False, weight=weight, owner=owner, group=group)
         pool.floor = bool(self._settings.reserve)
+        self.pools.review(pool)
         self._changed()
         return pool
 
@@ -558,9 +562,8 @@ class ScheduledJobs:
         They are while workers drain, and in any case while a job is paused or waits for another one
         of its owner, or an owner has a limit.
         """
-        groups = self.pools.groups.values()
-        limited = any(g.most < math.inf or g.resources or g.stored for g in groups)
-        if limited or any(pool.paused for pool in self.pools.pools.values()):
+        limited = any(group.is_limited for group in self.pools.groups.values())
+        if limited or self.paused or self.queued:
             return True
         if not self.engine.traits.holds_tasks:
             return False
@@ -698,7 +701,7 @@ class ScheduledJobs:
     def is_waiting(self, name: str) -> bool:
         """Return whether a job has tasks to run, and none of them has a thread."""
         pool = self.pools.pools[name]
-        if pool.running or pool.paused:
+        if pool.has_thread or pool.paused:
             return False
         return bool(
             pool.ready

@@ -7,6 +7,7 @@ from dask_slaq.core.dispatch.constants import (
     BACK_WITHIN,
     BETWEEN_MESSAGES,
     LINGER,
+    LOOK,
     LOOKED_AT,
     MOST_REST,
     NARROWER,
@@ -21,6 +22,7 @@ from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
 from dask_slaq.core.dispatch.decide import Choice, Inputs, Pinned, Turn, decide, undo
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
+from dask_slaq.core.dispatch.overload import Look, Overload
 from dask_slaq.core.dispatch.places import Place, Sent
 from dask_slaq.core.dispatch.ready import ANY, FEW, GROWS, Entry, Ready, TaskKind, supplies
 from dask_slaq.core.dispatch.waiting import Waiting
@@ -37,6 +39,7 @@ __all__ = [
     "FEW",
     "GROWS",
     "LINGER",
+    "LOOK",
     "LOOKED_AT",
     "MOST_REST",
     "NARROWER",
@@ -55,7 +58,9 @@ __all__ = [
     "Inputs",
     "Key",
     "Like",
+    "Look",
     "Order",
+    "Overload",
     "Pinned",
     "Place",
     "Ready",

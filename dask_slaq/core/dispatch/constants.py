@@ -28,6 +28,13 @@ REST, MOST_REST = 3.0, 0.010
 #: Seconds for which dispatches are put off that only send tasks ahead of the end of others, some 25
 #: ms before: what comes meanwhile is sent together, and no thread idles.
 TOGETHER = 0.005
+#: While the scheduler is what tasks wait for, jobs whose tasks all threads would end faster than it
+#: chooses them are left to Dask. It is, if its thread computes for more than the first share of the
+#: time, and choosing takes more than the second share of that, in so many looks in a row of at
+#: least so many seconds; and no longer, once it computes for less than the last share for `LINGER`.
+OVERLOADED, CHOOSING, LOOKS, LOOK, CALM = 0.8, 0.04, 2, 0.1, 0.3
+#: Times as much of the scheduler that a task takes if it is chosen.
+DEARER = 3.0
 #: Seconds after which tasks outside of pools take the slots of a label that pools could have taken.
 AFTER_JOBS = 0.020
 #: Minimum number of seconds for which tasks are still held after all other jobs have ended.

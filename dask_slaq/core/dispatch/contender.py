@@ -40,6 +40,11 @@ class Group:
             yield group
             group = group.team
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether this group, whatever its teams, has a limit of what its tasks use."""
+        return self.most < math.inf or bool(self.resources) or self.stored is not None
+
     def full(self, threads: float = 1.0) -> Iterator[Group]:
         """Yield the groups in `line` where no tasks that use so many `threads` may start."""
         for group in self.line():

@@ -15,10 +15,20 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from time import monotonic
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import BACK_WITHIN, LINGER, LOOKED_AT, QUIET, Group, Order
+from dask_slaq.core.dispatch import (
+    BACK_WITHIN,
+    LINGER,
+    LOOK,
+    LOOKED_AT,
+    QUIET,
+    Group,
+    Look,
+    Order,
+    Overload,
+)
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
@@ -60,6 +70,7 @@ class Pools:
         charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
         is_registered: Callable[[], bool],
+        changed: Callable[[], None],  # called when jobs pass, or no longer
         log_length: int,  # maximum number of remembered bindings
         speeds: WorkerSpeeds,
     ) -> None:
@@ -110,10 +121,15 @@ class Pools:
         self.dispatcher = Dispatcher(
             scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: self.limits
         )
-        self._is_registered, self._fail = is_registered, fail
+        self._is_registered, self._fail, self._changed = is_registered, fail, changed
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
         self._held_since = self._hold_until = 0.0
+        self.overload = Overload()
+        self._passing = 0  # pools that pass
+        self._looked = (monotonic(), thread_time(), 0)  # with the tasks that had ended
+        self._choosing = 0.0  # seconds for which dispatches have computed since
+        self._seen: dict[Pool, tuple[int, float]] = {}  # tasks of pools, and their core-seconds
         self._held: HeldMemory | None = None  # that of the tracker, also while no job runs
 
     def open_limits(self) -> Limits:
@@ -173,6 +189,7 @@ class Pools:
             pool.group = group
             group.add(pool)
             self.groups.update((each.name, each) for each in group.line())
+        self.review(pool)
         return pool
 
     def remove(self, name: str, heir: Pool | None = None) -> None:
@@ -180,13 +197,17 @@ class Pools:
         pool = self.pools.pop(name, None)
         if pool is None:
             return
+        self.tracker.settle(pool)
+        self._passing -= pool.passes
+        self._seen.pop(pool, None)
         if pool.group is not None:
             pool.group.remove(pool)
-        if len(self.pools) == 1:
+        if len(self.pools) - self._passing == 1:
             now = monotonic()
             self._hold_until = now + max(now - self._held_since, LINGER)
         if not self.pools:
             self.wakeups.cancel()
+            self.overload, self.tracker.passing = Overload(), False
             self.groups, self.tracker.held = {}, None  # limits of owners hold nothing without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
@@ -201,13 +222,86 @@ class Pools:
 
         When one job is left alone, its tasks are held for as long again as there was contention,
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
-        send its tasks after the data.
+        send its tasks after the data. Pools that pass compete with nobody.
         """
-        if len(self.pools) > 1 or len(self.tracker.gangs.waiting()) > 1:
+        held = len(self.pools) - self._passing
+        if held > 1 or len(self.tracker.gangs.waiting()) > 1:
             return True
-        if self.pools and self.order.speeds.unlike:
+        if held and (self.order.speeds.unlike or self._keeps_back()):
             return True
-        return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
+        return self.tracker.holding and held > 0 and monotonic() < self._hold_until
+
+    def _keeps_back(self) -> bool:
+        """Return whether a job that runs on what nobody else wants is beside others that pass."""
+        return self._passing > 0 and any(pool.on_spare for pool in self.pools.values())
+
+    # Tasks that are too short to be chosen
+
+    def review(self, pool: Pool) -> None:
+        """Let a pool pass, or no longer: whether Dask sends its tasks while others are held."""
+        if self._review(pool) and self.tracker.holding:
+            self._decide_anew(pool)
+
+    def _review(self, pool: Pool) -> bool:
+        """Set whether a pool passes. Returns whether that has changed."""
+        passes = self.overload.lasts and self._may_pass(pool)
+        if passes:
+            ended, used = self._seen.get(pool, (0, 0.0))
+            if pool.ended > ended:
+                seconds = (pool.used - used) / (pool.ended - ended)
+                passes = self.overload.is_short(seconds, self.scheduler.total_nthreads)
+                self._seen[pool] = pool.ended, pool.used
+            else:  # nothing new is known of it: if it is new itself, it is like the others
+                passes = pool.passes or (not pool.ended and self._passing > 0)
+        if passes == pool.passes:
+            return False
+        pool.passes = passes
+        self._passing += 1 if passes else -1
+        if not passes:
+            self.tracker.record_all(pool)
+        return True
+
+    def _decide_anew(self, pool: Pool) -> None:
+        """Have Dask decide anew on the waiting tasks of a pool: they pass, or are held."""
+        waiting = [ts for ts in pool.unfinished if ts.state in self.control.WAITING]
+        self._release(ts for ts in waiting if pool.passes or ts not in pool.ready)
+
+    def _may_pass(self, pool: Pool) -> bool:
+        """Return whether a pool has no limit and no promise, which hold only for what is held."""
+        if pool.paused or pool.gang or pool.floor or pool.on_spare or self.draining:
+            return False
+        if not self.lend and pool.most < math.inf:
+            return False
+        return pool.group is None or not any(group.is_limited for group in pool.group.line())
+
+    def _look(self) -> None:
+        """Find out whether the scheduler is what tasks wait for, and let jobs pass if it is."""
+        looked, before = (monotonic(), thread_time(), self.tracker.ended), self._looked
+        seconds, computed, ended = (new - old for new, old in zip(looked, before, strict=True))
+        if seconds < LOOK:
+            return
+        lasted, passed = self.overload.lasts, self._passing
+        self.overload.look(Look(seconds, computed, self._choosing, int(ended)))
+        self._looked, self._choosing = looked, 0.0
+        if not (lasted or self.overload.lasts):
+            return
+        for pool in self.pools.values():
+            self.tracker.settle(pool)
+        known_first = sorted(self.pools.values(), key=lambda pool: not pool.ended)
+        changed = [pool for pool in known_first if self._review(pool)]
+        if changed:
+            self._changed()
+        self.tracker.passing = self.overload.lasts and not self.tracker.holding
+        for pool in changed if self.tracker.holding else ():
+            self._decide_anew(pool)
+        if self._passing and not passed:
+            logger.warning(
+                "the scheduler has no time to choose tasks: plain Dask sends those of %d of %d "
+                "jobs, which take less than %.2g s, until it has",
+                self._passing,
+                len(self.pools),
+                self.overload.cost * self.scheduler.total_nthreads,
+            )
 
     @property
     def follows_tasks(self) -> bool:
@@ -224,6 +318,7 @@ class Pools:
         if holding == self.tracker.holding:
             return
         self.tracker.holding = holding
+        self.tracker.passing = self.overload.lasts and not holding
         pools = self.pools.values()
         ready = {ts for pool in pools for ts in pool.ready}
         if holding:
@@ -232,8 +327,15 @@ class Pools:
             for pool in pools:
                 pool.service = self.tracker.served
                 pool.touch()
+                if pool.passes:
+                    self.tracker.record_all(pool)
             self.wakeups.look_at = set(self.scheduler.workers)
-            waiting = (ts for p in pools for ts in p.unfinished if ts.state in self.control.WAITING)
+            waiting = (
+                ts
+                for pool in pools
+                for ts in pool.unfinished
+                if ts.state in self.control.WAITING and not pool.passes
+            )
             self._release(ts for ts in waiting if ts not in ready)
         else:
             if not (self.limits or self.tracker.models_move):
@@ -396,7 +498,7 @@ class Pools:
         """Fill free slots."""
         if not (self.tracker.holding and self.follows_tasks):
             return
-        now = monotonic()
+        now, begin = monotonic(), thread_time()
         for gang in self.tracker.gangs.waiting():
             if gang.overdue(now):
                 self.tracker.let_go(gang)
@@ -417,6 +519,8 @@ class Pools:
             if self._unchecked >= len(self.tracker.owner):
                 self._unchecked = 0
                 self.check()
+        self._choosing += thread_time() - begin
+        self._look()
 
     def tick(self, factor: float) -> int:
         """Fade old records by `factor` and look for free slots on all workers, once per epoch.
@@ -429,6 +533,7 @@ class Pools:
             self.tracker.held.check(self.pools.values())
         for pool in self.pools.values():
             pool.fade(factor)
+        self._look()
         if self.wakeups.due or not self.tracker.holding:
             return 0
         before = self._stranded([pool for pool in self.pools.values() if pool.ready])

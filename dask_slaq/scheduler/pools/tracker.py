@@ -80,12 +80,14 @@ class TaskTracker:
         self._submitter: dict[TaskState, TaskState] = {}
         self.gangs: Gangs = NO_GANGS  # until a task is pinned to a worker
         self.holding = False  # whether ready tasks are held
+        self.passing = False  # whether tasks of pools that pass need little work: nothing is held
         # Models that have left their worker, by key: their search sends them, and no pool.
         self.away: dict[Any, TaskState] = {}
         self.models_move = False  # whether there may be any
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.
         self.served = 0.0
+        self.ended = 0  # tasks of pools
         # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
@@ -115,9 +117,10 @@ class TaskTracker:
         """Return whether a ready task waits in a pool until it is sent."""
         if ts.key in self.away:
             return True
-        if not self.holding or ts.key not in self.owner:
+        pool = self.owner.get(ts.key) if self.holding else None
+        if pool is None:
             return False
-        return not is_direct(ts) or self.gangs.is_open(ts)
+        return not (pool.passes or is_direct(ts)) or self.gangs.is_open(ts)
 
     # Ownership
 
@@ -315,6 +318,52 @@ class TaskTracker:
             self._forget(ts)
             pool.drop(ts)
 
+    def pass_by(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> bool:
+        """Follow a task of a job that passes, while nothing is held: only its end counts.
+
+        Returns False if more has to be done for it. What is on workers is recorded when tasks are
+        held again, and what was used is charged by `settle`.
+        """
+        pool = self.owner.get(key)
+        if pool is None or not pool.passes or pool.stages is not None or self.held is not None:
+            return False
+        if finish in ("queued", "processing"):
+            return start in ("waiting", "queued")
+        if start != "processing" or finish != "memory":
+            return False
+        ts = self.scheduler.tasks[key]
+        for special in (pool.running, self._inner, self._submitter, self._wanted, pool.holds):
+            if special and ts in special:
+                return False
+        if key in self.charged_until or key in self.seceded_at or self.gangs.of(ts) is not None:
+            return False
+        seconds = 0.0
+        for run in kwargs.get("startstops") or ():
+            if run["action"] == "compute":
+                seconds = max(run["stop"] - run["start"], 0.0)
+        if not pool.unsettled:
+            pool.at_once = len(pool.unfinished)
+        pool.unsettled += seconds
+        pool.used += seconds
+        pool.ended += 1
+        self.ended += 1
+        pool.unfinished.discard(ts)
+        return True
+
+    def settle(self, pool: Pool) -> None:
+        """Charge a job for its tasks that have passed by: for all at once, which is cheaper."""
+        if pool.unsettled:
+            seconds, pool.unsettled = pool.unsettled, 0.0
+            self._charge(pool.name, seconds, pool.at_once)
+
+    def record_all(self, pool: Pool) -> None:
+        """Record the tasks of a pool on workers that passed by."""
+        self.settle(pool)
+        for ts in pool.unfinished:
+            ws = ts.processing_on
+            if ws is not None and ts not in ws.long_running and ts not in pool.running:
+                self._record(pool, ts)
+
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task in its pool, and in those that wait for it."""
         rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
@@ -497,6 +546,7 @@ class TaskTracker:
             speeds.observe(like, name, worker, seconds)
             like.observe(seconds / speeds.factor(worker, name))  # on a median worker
             seconds *= sent.threads if sent is not None else 1.0
+        self.ended += 1
         self._left(pool, ts, seconds - charged)
         self._inner.pop(ts, None)
         pool.holds.pop(ts, None)

@@ -67,7 +67,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
         return "paused"
     if name in jobs.queued:
         return "waiting"
-    if pool.running:
+    if pool.has_thread:
         return "running"
     if jobs.is_waiting(name):
         return "waiting"
