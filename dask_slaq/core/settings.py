@@ -19,8 +19,9 @@ LONGEST_NAME = 256
 #: come from outside of an open block, that some can never start, or that trials do not report as
 #: they should.
 STOP, OUTSIDE, BLOCKED, SILENT = "slaq-stop", "slaq-outside", "slaq-blocked", "slaq-silent"
-#: Topic of alerts: a job reached its target, converged, diverged, and so on.
-ALERT_TOPIC = "slaq"
+#: Message of an alert to a client that follows them, and topic of their events for anybody: a job
+#: reached its target, converged, diverged, and so on.
+ALERT, ALERT_TOPIC = "slaq-alert", "slaq"
 #: Topic of events on who changed what.
 AUDIT_TOPIC = "slaq-audit"
 #: Topic of the events by which workers tell that a task reports, and belongs to no search.
