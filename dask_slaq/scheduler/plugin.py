@@ -706,7 +706,8 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def _worker_changed(self, worker: str) -> None:
         """Reallocate soon after a worker paused or resumed."""
-        self._look_at(worker)
+        if worker in self.scheduler.workers:
+            self._look_at(worker)
 
     @guarded_as(always=True)
     def restart(self, scheduler: Scheduler) -> None:

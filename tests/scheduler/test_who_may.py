@@ -416,6 +416,9 @@ async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, 
             for topic in ("stealing", a.address):
                 await eve.log_event(topic, event)
         await eve.log_event(a.address, paused)
+        stealing = s.extensions.pop("stealing")
+        await eve.log_event("stealing", ["request", keys])
+        s.extensions["stealing"] = stealing
         await asyncio.sleep(0.05)
         plugin.pools.check()
         assert plugin.failed is None

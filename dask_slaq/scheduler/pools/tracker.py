@@ -597,7 +597,8 @@ class TaskTracker:
         """
         match event:
             case ("request", *_):
-                for ts in self.scheduler.extensions["stealing"].in_flight:
+                stealing = self.scheduler.extensions.get("stealing")
+                for ts in () if stealing is None else stealing.in_flight:
                     self.control.give_turn(ts)
             case (_, key, *_):
                 with contextlib.suppress(TypeError):  # of a client, whose key is none
