@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import click
 
 from benchmarks.common.results import give, json_option
-from benchmarks.common.structure import circles, touch_points
+from benchmarks.common.structure import Points, circles, touch_points
 
 __all__ = ["STAGES", "main", "measure"]
 
@@ -168,9 +168,21 @@ def _structure() -> list[str]:
         f"circles of modules, by size: {sizes}",
         f"of these in the scheduler: {', '.join(str(len(each)) for each in scheduler) or 'none'}",
         *(f"  {' '.join(name.removeprefix('dask_slaq.') for name in each)}" for each in scheduler),
-        f"private touch points: {sum(map(len, points.values()))}",
+        f"private touch points: {_in_words(points)}; of these in the scheduler:"
+        f" {_in_words([each for each in points if each.where == 'scheduler'])}",
     ]
-    return lines + [f"  {len(names)} {how}: {', '.join(names)}" for how, names in points.items()]
+    for each in points:
+        later = f" (at first use: {', '.join(each.at_first_use)})" if each.at_first_use else ""
+        names = ", ".join(each.names) or "none"
+        lines.append(f"  {each.where}: {len(each.names)} {each.how}: {names}{later}")
+    return lines
+
+
+def _in_words(points: Collection[Points]) -> str:
+    """Return how many places are touched, always and with all that can be used."""
+    every = sum(len(each.names) for each in points)
+    later = sum(len(each.at_first_use) for each in points)
+    return f"{every - later}, {every} with every feature"
 
 
 def _is_of_scheduler(circle: tuple[str, ...]) -> bool:

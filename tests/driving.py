@@ -22,7 +22,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dask_slaq as slaq
 from dask_slaq.core.policies import Allocation, Snapshot
-from dask_slaq.core.settings import ALERT_TOPIC
+from dask_slaq.scheduler.current import current_plugin
 
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
@@ -199,11 +199,18 @@ def pause(worker: Worker) -> None:
     worker.status = Status.paused
 
 
+def steal(scheduler: Scheduler, ts: Any, thief: Worker) -> None:
+    """Have work stealing ask for a task, and say so, as `WorkStealing.balance` does."""
+    stealing, there = scheduler.extensions["stealing"], ts.processing_on
+    stealing.move_task_request(ts, there, scheduler.workers[thief.address])
+    stealing.log(("request", [(0.0, 0, ts.key, 1.0, there.address, 1.0, thief.address, 0.0)]))
+
+
 async def alerts_of(client: Client, scheduler: Scheduler) -> list[dict[str, Any]]:
-    """Follow all alerts from now on: the subscription itself travels on the client's stream."""
+    """Follow all alerts from now on."""
     seen: list[dict[str, Any]] = []
     slaq.alerts(seen.append, client=client)
-    await until(lambda: client.id in scheduler._broker._topics[ALERT_TOPIC].subscribers)
+    await until(lambda: client.id in current_plugin(scheduler).followers)
     return seen
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["circles", "handlers_set", "imports", "private_names", "touch_points"]
+__all__ = ["Points", "circles", "handlers_set", "imports", "private_names", "touch_points"]
 
 #: What is Dask's: how its objects are called in this package.
-THEIRS = {"scheduler", "_scheduler", "ws", "ts", "worker", "stealing", "PrometheusHandler", "comm"}
-#: Parts of the package that run in Dask's processes.
-INSIDE = ("scheduler", "worker", "client", "memory")
+THEIRS = frozenset(
+    {"scheduler", "_scheduler", "ws", "ts", "worker", "stealing", "PrometheusHandler", "comm"}
+)
+#: Modules of Dask that are private.
+PRIVATE_MODULE = re.compile(r"(dask|distributed)\b.*\._")
 
 
 def modules(folder: Path) -> dict[str, Path]:
@@ -61,16 +65,48 @@ def _reached(graph: Mapping[str, set[str]], name: str) -> set[str]:
     return found
 
 
-def private_names(path: Path) -> set[str]:
-    """Return the private attributes of Dask's objects that a module reads or sets."""
+class Points(NamedTuple):
+    """Touch points of one kind: what is touched, and of these what is so at its first use only."""
+
+    where: str
+    how: str
+    names: tuple[str, ...]
+    at_first_use: tuple[str, ...] = ()
+
+
+def private_names(path: Path, theirs: AbstractSet[str] = THEIRS) -> set[str]:
+    """Return what a module reads or sets of what is private to Dask.
+
+    These are private attributes of its objects, which are called by names in `theirs`; its private
+    modules; and its functions whose code is looked for in frames.
+    """
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*", node.attr):
-            owner = node.value
-            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
-            if name in THEIRS:
-                found.add(node.attr)
+        match node:
+            case ast.ImportFrom(module=str(module)) if re.match(
+                r"(dask|distributed)\b.*\._", module
+            ):
+                found.add(module)
+            case ast.Call(
+                func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]
+            ):
+                if _called(owner) in theirs and _is_private(name):
+                    found.add(name)
+            case ast.Attribute(value=ast.Attribute(attr=name), attr="__code__"):
+                found.add(name)
+            case ast.Attribute(value=owner, attr=name):
+                if _called(owner) in theirs and _is_private(name):
+                    found.add(name)
     return found
+
+
+def _called(owner: ast.expr) -> str:
+    """Return by which name an object is called."""
+    return owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+
+
+def _is_private(name: str) -> bool:
+    return re.fullmatch(r"_[a-z]\w*", name) is not None
 
 
 def handlers_set(folder: Path) -> set[str]:
@@ -86,20 +122,24 @@ def handlers_set(folder: Path) -> set[str]:
     return {match[1] for match in matches if match}
 
 
-def touch_points(folder: Path) -> dict[str, list[str]]:
-    """Return what the package overrides, surrounds and reads of Dask's insides, by how."""
-    from dask_slaq.scheduler.plugin import HOOKS
+def touch_points(folder: Path) -> list[Points]:
+    """Return what the package overrides, surrounds and reads of Dask's insides."""
+    from dask_slaq.scheduler.plugin import AT_FIRST_USE, HOOKS
     from dask_slaq.scheduler.pools.seam import OVERRIDDEN
 
-    private = {
-        name
-        for part in INSIDE
-        for path in (folder / part).rglob("*.py")
-        for name in private_names(path)
-    }
-    surrounded = {around[1] for around in HOOKS.values() if around is not None}
-    return {
-        "methods overridden": sorted(OVERRIDDEN),
-        "handlers and periodic callbacks surrounded": sorted(surrounded | handlers_set(folder)),
-        "private names read": sorted(private),
-    }
+    def private(parts: Iterable[str], *theirs: str) -> tuple[str, ...]:
+        paths = (path for part in parts for path in (folder / part).rglob("*.py"))
+        return tuple(sorted(set().union(*(private_names(p, THEIRS | {*theirs}) for p in paths))))
+
+    around = {name: put[1] for name, put in HOOKS.items() if put is not None}
+    surrounded = tuple(sorted({*around.values(), *handlers_set(folder)}))
+    later = tuple(sorted(around[name] for name in AT_FIRST_USE))
+    on_workers = private(("worker",), "pool", "executor")
+    return [
+        Points("scheduler", "methods overridden", tuple(sorted(OVERRIDDEN))),
+        Points("scheduler", "handlers surrounded", surrounded, later),
+        Points("scheduler", "private names read", private(("scheduler", "memory"))),
+        Points("clients", "private names read", private(("client",), "client")),
+        # All of these are of models that report, and of what they are called with.
+        Points("workers", "private names read", on_workers, on_workers),
+    ]

@@ -95,7 +95,7 @@ class Lloyd(LoopObserver):
         return max(float(self.squares + counts @ per_cluster), 0.0)
 
 
-def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) -> Any:
+def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None, bytes]) -> Any:
     """Return the task function of `Chain`: dask-ml's ``_partial_fit``, followed by a report.
 
     `route` has the fields of an `Address`. The nested function is pickled by value, so a worker
@@ -133,8 +133,7 @@ class Chain(LoopObserver):
         super().__init__(*run)
         # Receives losses for as long as the fit runs.
         self.inbox = Mailbox(self._block, "dask_ml.wrappers")
-        route = self.inbox.route
-        self._partial_fit = then_report(self.library["_partial_fit"], (route.inbox, route.topic))
+        self._partial_fit = then_report(self.library["_partial_fit"], self.inbox.route.fields)
 
     def kind(self, fit: str) -> dict[str, Any]:
         return kind_of_estimator(fit, self.given["model"], self.given["x"])

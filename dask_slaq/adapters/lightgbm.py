@@ -78,7 +78,7 @@ class Report:
         self.order = self.when  # LightGBM looks for it in the instance only
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return rebuild(), (type(self).__name__, self.route.inbox, self.route.topic)
+        return rebuild(), (type(self).__name__, self.route.fields)
 
     def __call__(self, env: Any) -> None:
         try:
@@ -115,12 +115,12 @@ def end_training(env: Any) -> NoReturn:
 def rebuild() -> Callable[..., Any]:
     """Return the function that unpickles a callback: one that does nothing without this package."""
 
-    def make(name: str, inbox: str, topic: str | None) -> Any:  # pickled by value
+    def make(name: str, route: tuple[str, str | None, bytes]) -> Any:  # pickled by value
         try:
             from dask_slaq.adapters import lightgbm
         except ImportError:
             return lambda env: None
-        return getattr(lightgbm, name)(lightgbm.Address(inbox, topic))
+        return getattr(lightgbm, name)(lightgbm.Address(*route))
 
     return make
 

@@ -106,7 +106,7 @@ def callback(route: Address, data: str | None) -> Any:
 
     class Report(TrainingCallback):  # type: ignore[misc]
         def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-            return rebuild(), (route.inbox, route.topic, data)
+            return rebuild(), (route.fields, data)
 
         def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             # Here, and not after a round: the user's callbacks see each round to its end.
@@ -133,14 +133,14 @@ def callback(route: Address, data: str | None) -> Any:
 def rebuild() -> Callable[..., Any]:
     """Return the function that unpickles a callback: one that does nothing without this package."""
 
-    def make(inbox: str, topic: str | None, data: str | None) -> Any:  # pickled by value
+    def make(route: tuple[str, str | None, bytes], data: str | None) -> Any:  # pickled by value
         try:
             from dask_slaq.adapters.xgboost import Address, callback
         except ImportError:
             from xgboost.callback import TrainingCallback
 
             return TrainingCallback()
-        return callback(Address(inbox, topic), data)
+        return callback(Address(*route), data)
 
     return make
 

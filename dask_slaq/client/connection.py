@@ -8,7 +8,6 @@ import getpass
 import logging
 import secrets
 import socket
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -37,7 +36,7 @@ RECONNECTING = 0.05
 
 #: Requests that the scheduler answers only to a client that proves to be the one that it is.
 PROVEN = frozenset(
-    {"slaq_introduce", "slaq_open", "slaq_close", "slaq_steer", "slaq_keep", "slaq_kept"}
+    f"slaq_{name}" for name in ("introduce", "open", "close", "steer", "keep", "kept", "follow")
 )
 
 # Secret by which each client proves who it is, and the connection on which it was told.
@@ -100,8 +99,7 @@ def _prove(client: Client, known: Any) -> str:
 
 async def _reconnected(client: Client) -> None:
     """Wait while a client that lost its scheduler connects again, as what it submits does."""
-    until = monotonic() + client._timeout + 1  # Dask closes the client before
-    while client.status == "connecting" and client.scheduler_comm is None and monotonic() < until:
+    while client.status == "connecting" and client.scheduler_comm is None:  # else Dask closes it
         await asyncio.sleep(RECONNECTING)
 
 
@@ -173,11 +171,12 @@ async def introduce(client: Client) -> None:
 
     async def look() -> None:
         nonlocal told
+        if client.status == "closed":
+            again.stop()
         if client.status == "running" and client.scheduler_comm is not told:
             told = client.scheduler_comm
             await tell()
 
     await tell()
-    # Dask has no hook for it. It stops these callbacks when the client closes.
-    again = client._periodic_callbacks["slaq-introduce"] = PeriodicCallback(look, RECONNECTED)
+    again = PeriodicCallback(look, RECONNECTED)  # Dask has no hook for it
     again.start()

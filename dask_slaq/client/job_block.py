@@ -41,7 +41,7 @@ from dask_slaq.core.job_settings import (
 )
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.reports import as_loss, is_usable
-from dask_slaq.core.settings import check_name, check_stage, shown
+from dask_slaq.core.settings import SPARE_LABEL, check_name, check_stage, shown
 from dask_slaq.core.task_reports import Iterations, as_metrics, as_step
 from dask_slaq.worker import Reporter, job_of_task, report_trial
 
@@ -527,7 +527,7 @@ class Job:
         if self._settings["resources"] or (outer and outer._settings["resources"]):
             annotations["resources"] = self._settings["resources"]
         if self._settings["spare"]:
-            annotations["slaq_spare"] = True
+            annotations[SPARE_LABEL] = True
         self._client, self._asynchronous = client, client.asynchronous
         self._connection = client.scheduler_comm
         self._iterations = Iterations()

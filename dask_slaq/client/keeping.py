@@ -48,7 +48,7 @@ class DriverState:
             # Dask keeps a replica only while a task needs it: the second has a name of its own.
             names = [name, f"{name}-2"][: len(workers)]
             futures = await asyncio.wait_for(
-                client._scatter(dict.fromkeys(names, kept), hash=False), PATIENCE
+                client.scatter(dict.fromkeys(names, kept), hash=False, asynchronous=True), PATIENCE
             )
             await request(client, "slaq_keep", **self._known, keys=names)
             for future in futures.values():
@@ -71,7 +71,7 @@ class DriverState:
                 {"op": "client-desires-keys", "keys": [name], "client": client.id}
             )
             try:
-                found = await asyncio.wait_for(client._gather([future]), PATIENCE)
+                found = await asyncio.wait_for(client.gather([future], asynchronous=True), PATIENCE)
             except Exception:
                 logger.warning("a state of job %s is lost", self._known["name"], exc_info=True)
                 continue

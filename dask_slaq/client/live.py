@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.client.connection import check_plugin, current_client, go_without, request
+from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.trials_table import as_cells, as_html, in_words
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.job_columns import JOB_COLUMNS, rows
-from dask_slaq.core.settings import ALERT_TOPIC, ALERTS, ENDS, shown
+from dask_slaq.core.settings import ALERT, ENDS, shown
 from dask_slaq.core.text import printable
 
 if TYPE_CHECKING:
@@ -298,21 +298,21 @@ def alerts(
             f"alerts() takes a function that is called with an alert, a dict, not {shown(handler)}"
         )
     client = current_client(client)
-    if not client.asynchronous:
-        try:
-            client.sync(check_plugin, client)
-        except NoPlugin as error:
-            go_without(client, error)
     if handler is None:
         handler = _printer()
-    if ALERT_TOPIC in client._event_handlers:
-        client.unsubscribe_topic(ALERT_TOPIC)
-    client.subscribe_topic(ALERT_TOPIC, lambda event: _is_alert(event[1]) and handler(event[1]))
+    client._stream_handlers[ALERT] = lambda alert: handler(alert)
+    if client.asynchronous:
+        client.loop.add_callback(_follow, client)
+    else:
+        client.sync(_follow, client)
 
 
-def _is_alert(event: object) -> bool:
-    """Return whether an event is an alert: any client may publish others under its topic."""
-    return isinstance(event, dict) and event.get("event") in ALERTS and "message" in event
+async def _follow(client: Client) -> None:
+    """Have the scheduler tell a client all alerts, on its stream, where nobody else tells any."""
+    try:
+        await request(client, "slaq_follow")
+    except NoPlugin as error:
+        go_without(client, error)
 
 
 def _printer() -> Callable[[dict[str, Any]], object]:

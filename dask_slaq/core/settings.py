@@ -17,8 +17,9 @@ LONGEST_NAME = 256
 #: come from outside of an open block, that some can never start, or that trials do not report as
 #: they should.
 STOP, OUTSIDE, BLOCKED, SILENT = "slaq-stop", "slaq-outside", "slaq-blocked", "slaq-silent"
-#: Topic of alerts: a job reached its target, converged, diverged, and so on.
-ALERT_TOPIC = "slaq"
+#: Message of an alert to a client that follows them, and topic of their events for anybody: a job
+#: reached its target, converged, diverged, and so on.
+ALERT, ALERT_TOPIC = "slaq-alert", "slaq"
 #: Topic of events on who changed what.
 AUDIT_TOPIC = "slaq-audit"
 #: Topic of the events by which workers tell that a task reports, and belongs to no search.
@@ -27,6 +28,8 @@ ASTRAY_TOPIC = "slaq-astray"
 LOSS_TOPIC = "slaq-loss"
 #: Annotation that names the label of a task.
 LIMIT_LABEL = "slaq_limit"
+#: Annotation of tasks that may get a copy when they are late.
+SPARE_LABEL = "slaq_spare"
 #: Name of the stand-in for a plugin that could not start, and key of the reason in the scheduler's
 #: metadata.
 NOT_STARTED = "slaq-not-started"

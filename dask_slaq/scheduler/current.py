@@ -53,6 +53,7 @@ class RunningPlugin(Protocol):
     notices: Notices | None
     failed: str | None
     audited: deque[dict[str, Any]]
+    followers: set[str]
 
     @property
     def scaling(self) -> HasTarget:
@@ -87,9 +88,6 @@ class RunningPlugin(Protocol):
 
     def end_job(self, name: str, outcome: str | None = None) -> None:
         """Forget a job."""
-
-    def event_is_forged(self, *, topic: Any = None) -> bool:
-        """Return whether the event of a client is dropped."""
 
     def fall_back(self, error: BaseException) -> None:
         """Leave every task to plain Dask from now on."""

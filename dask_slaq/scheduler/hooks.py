@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["follow", "guarded", "guarded_as", "precede", "replace", "screen", "surround"]
+__all__ = ["guarded", "guarded_as", "replace", "surround"]
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,27 +94,3 @@ def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
 
     if op in scheduler.stream_handlers:  # without work stealing there is none for it
         scheduler.stream_handlers[op] = replace(scheduler.stream_handlers[op], around)
-
-
-def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
-    """Call `then` after the stream handler `op`, with its message. See `surround`."""
-    surround(scheduler, op, lambda **message: functools.partial(then, **message))
-
-
-def screen(scheduler: Scheduler, op: str, drops: Callable[..., Any]) -> None:
-    """Call the stream handler `op`, but not with messages that `drops` returns true for."""
-    surround(scheduler, op, lambda **message: False if drops(**message) else None)
-
-
-def precede(scheduler: Scheduler, name: str, first: Callable[[], None]) -> None:
-    """Call `first` before the periodic callback `name`."""
-
-    def around(callback: Callable[[], Any]) -> Callable[[], None]:
-        def call() -> None:
-            first()
-            callback()
-
-        return call
-
-    periodic = scheduler.periodic_callbacks[name]
-    periodic.callback = replace(periodic.callback, around)

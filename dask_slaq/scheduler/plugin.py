@@ -7,7 +7,6 @@ all held tasks are given back to Dask, and the error is logged once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import math
@@ -28,17 +27,24 @@ from dask_slaq.core.errors import NoPlugin, NotAllowed
 from dask_slaq.core.later import Absent
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
-from dask_slaq.core.settings import ALERT_TOPIC, ASTRAY_TOPIC, AUDIT_TOPIC, LIMIT_LABEL, OUTSIDE
+from dask_slaq.core.settings import (
+    ALERT,
+    ALERT_TOPIC,
+    ASTRAY_TOPIC,
+    AUDIT_TOPIC,
+    LIMIT_LABEL,
+    OUTSIDE,
+    SPARE_LABEL,
+)
 from dask_slaq.memory import MEMORY_TOPIC, open_memory
 from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.copies import ANNOTATION, is_copy, is_elsewhere
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
-from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
+from dask_slaq.scheduler.hooks import guarded, guarded_as, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.no_searches import no_searches
-from dask_slaq.scheduler.pools import Pools, TaskOwners, drop_stale_counts
+from dask_slaq.scheduler.pools import Pools, TaskOwners
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -78,6 +84,9 @@ NO_SPARES: Any = Absent(transition=None, seceded=None, forget_worker=None, stop=
 NO_HOST_SPEEDS: Any = Absent(joined=None, left=None, write=None)
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
 LIGHTGBM_TASK = "train_part"
+#: Milliseconds between two calls of `_keep`. Dask checks every 250 whether tasks have waited too
+#: long or the cluster is idle: between two of its checks there is one of these, however late.
+KEEP = 200
 #: What is said of several runs of LightGBM at once while no job is open.
 LOOSE_RUNS = (
     "several runs of LightGBM are computed at once outside of jobs: each waits for its other half, "
@@ -134,6 +143,7 @@ class SlaqPlugin(SchedulerPlugin):
     jobs: ScheduledJobs
     pools: Pools
     audited: deque[dict[str, Any]]
+    followers: set[str]  # clients that are told all alerts
     notices: Notices | None
     _by_worth: ByWorth | None
 
@@ -193,6 +203,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.journal = log
         # Who changed what, also under earlier plugins of this scheduler.
         self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
+        self.followers = set() if earlier is None else earlier.followers
         self.notices = None
         if chosen.notify:
             from dask_slaq.scheduler.notices import Notices
@@ -248,6 +259,7 @@ class SlaqPlugin(SchedulerPlugin):
             fail=self.fall_back,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
+        self.keeper = PeriodicCallback(self._keep, KEEP)
         self.soon = Soon(self.reallocate, REST, least=LEAST_REST, burst=BURST)
         self.progress = Progress(self.pools.pools, self.jobs.reports, chosen.keep_workers)
         self._scaling: Scaling | None = None
@@ -261,7 +273,7 @@ class SlaqPlugin(SchedulerPlugin):
             from dask_slaq.plug_ins import add_goals
 
             add_goals(chosen.goals)
-        self._hook_into(scheduler)
+        self._hook_into(HOOKS.keys() - AT_FIRST_USE)
         self._announce()
         forget_failure(scheduler)
         self._started_on = scheduler
@@ -309,6 +321,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Put the configured limits of labels into force."""
         if self.settings.limits and self.registered:
             self.pools.set_limits(self.settings.limits)
+            self._keep_from_now_on()
 
     def set_policy(self, policy: str) -> None:
         """Decide by another policy from now on.
@@ -364,8 +377,14 @@ class SlaqPlugin(SchedulerPlugin):
         if not self.spares:
             from dask_slaq.scheduler.spares import Spares
 
-            control, moving = self.pools.control, self.pools.tracker.moving
-            self.spares = Spares(self.scheduler, control, moving, self.fall_back, self.speeds)
+            self.spares = Spares(
+                self.scheduler,
+                self.pools.control,
+                self.pools.tracker.moved,
+                self.fall_back,
+                self.speeds,
+                listen=functools.partial(self._hook_into, AT_FIRST_USE),
+            )
         return self.spares
 
     @property
@@ -446,6 +465,7 @@ class SlaqPlugin(SchedulerPlugin):
     async def close(self) -> None:
         """Stop timers, close the event log and the memory when the scheduler closes."""
         self._rest()
+        self.keeper.stop()
         self.jobs.accounts.stop()
         self.host_speeds.write(now=True)
         await self.memory.close()
@@ -495,12 +515,14 @@ class SlaqPlugin(SchedulerPlugin):
             self.alert({"event": "fell back", "job": "", "owner": "", "message": self.failed})
 
     def alert(self, event: dict[str, Any]) -> None:
-        """Tell an alert to its owner and to all clients, after a failure too.
+        """Tell an alert to its owner and to all who follow them, after a failure too.
 
-        Nothing is read back from the topic, under which tasks may publish as well.
+        It is also an event, which nobody here reads: anybody may publish under its topic.
         """
         if self.notices is not None:
             self.notices.tell(event)
+        for client in self.followers:
+            self.scheduler.client_send(client, {"op": ALERT, "alert": event})
         self.scheduler.log_event(ALERT_TOPIC, event)
 
     def began(self, name: str) -> None:
@@ -574,6 +596,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Decide soon, because a job or worker came, went or changed."""
         self.shown.drop()
         self.pools.hold(self.failed is None and self.jobs.contended)
+        self._keep_from_now_on()
         if self.failed is None and (self.pools.tracker.holding or not self.pools.overload.lasts):
             self.soon.ask()  # otherwise it has no time to decide on what nothing follows from
 
@@ -665,7 +688,7 @@ class SlaqPlugin(SchedulerPlugin):
             asyncio.get_running_loop().call_soon(self.searches.states.free, key)
         if finish == "processing" and not self.spares:
             notes = self.scheduler.tasks[key].annotations
-            if notes and notes.get(ANNOTATION):
+            if notes and notes.get(SPARE_LABEL):
                 self.open_spares()
         if "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
@@ -732,19 +755,40 @@ class SlaqPlugin(SchedulerPlugin):
             if not self.searches.goes_on(name):
                 self.end_job(name)
         self.searches.forget_client(client)
+        self.followers.discard(client)
 
     @guarded_as(always=True)
     def log_event(self, topic: str, msg: Any) -> None:
-        """Hear of workers that are restarted for their memory. See `SchedulerPlugin`."""
-        searches = self.open_searches() if topic == ASTRAY_TOPIC else self.searches
-        searches.log_event(topic, msg)
+        """Hear of workers that pause or are restarted, of stolen tasks. See `SchedulerPlugin`.
+
+        Clients may publish under any topic, so an event says where to look, and is not believed.
+        """
+        if topic == "stealing":
+            self._task_stolen(msg)
+        elif topic in self.scheduler.workers:
+            if isinstance(msg, dict) and msg.get("action") == "worker-status-change":
+                # Once Dask has the new status everywhere.
+                asyncio.get_running_loop().call_soon(self._worker_changed, topic)
+        else:
+            searches = self.open_searches() if topic == ASTRAY_TOPIC else self.searches
+            searches.log_event(topic, msg)
+
+    @guarded
+    def _task_stolen(self, event: Any) -> None:
+        """Follow a task that work stealing moves."""
+        if self.jobs.reports:
+            self.pools.tracker.stealing(event)
+
+    @guarded
+    def _worker_changed(self, worker: str) -> None:
+        """Reallocate soon after a worker paused or resumed."""
+        if worker in self.scheduler.workers:
+            self._look_at(worker)
 
     @guarded_as(always=True)
     def restart(self, scheduler: Scheduler) -> None:
         """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""
         self._announce()
-        if stale := drop_stale_counts(scheduler):
-            logger.warning("Dask kept counts of tasks over a restart; dropped: %s", stale)
         if self.pools.limits:
             self.pools.set_limits(self.pools.limits.most)  # there are no tasks any more
         if self.jobs.reports:
@@ -752,29 +796,33 @@ class SlaqPlugin(SchedulerPlugin):
 
     # What Dask has no hooks for
 
-    def _hook_into(self, scheduler: Scheduler) -> None:
-        """Put hooks around messages of workers and Dask's periodic checks."""
-        for name, around in HOOKS.items():
-            if around is not None:
+    def _hook_into(self, names: Collection[str]) -> None:
+        """Put the hooks with these names around messages."""
+        for name in names:
+            if (around := HOOKS[name]) is not None:
                 put, what = around
-                put(scheduler, what, getattr(self, name))
+                put(self.scheduler, what, getattr(self, name))
 
-    @guarded_as(always=True)
-    def event_is_forged(self, *, topic: Any = None, **message: Any) -> bool:
-        """Return whether an event of a client is dropped: see `Messages.is_forged`."""
-        return self.messages.is_forged(topic)
+    def _does_not_secede(self, *, key: Any, worker: str, **message: Any) -> bool | None:
+        """Drop the message of a copy of a task, and a second one of the task.
 
-    def _copy_secedes(self, *, key: Any, worker: str, **message: Any) -> bool | None:
-        """Drop the message of a copy of a task, which older Dask takes for that of the task."""
-        return False if is_elsewhere(self.scheduler, key, worker) else None
+        Older Dask takes the first for that of the task, and would count the task twice after the
+        second: once its prefix is forgotten, all that adds up occupancies would fail.
+        """
+        ts = self.scheduler.tasks.get(key)
+        ws = None if ts is None else ts.processing_on
+        return False if ws is not None and (ws.address != worker or ts in ws.long_running) else None
 
-    @guarded_as(otherwise=_copy_secedes)
+    @guarded_as(otherwise=_does_not_secede)
     def _task_secedes(self, *, key: Any, worker: str, **message: Any) -> Any:
         """Run before Dask reads that a task seceded; returns what runs after."""
-        if is_elsewhere(self.scheduler, key, worker):
-            return False
-        self.spares.seceded(key)
-        return functools.partial(self._task_seceded, key)
+        if self._does_not_secede(key=key, worker=worker) is None:
+            self.spares.seceded(key)
+            return functools.partial(self._task_seceded, key)
+        ws = self.scheduler.tasks[key].processing_on
+        if ws is not None and ws.address == worker and key not in self.pools.tracker.seceded_at:
+            self._task_seceded(key)  # until now it counted as seceded while it waits in a report
+        return False
 
     @guarded
     def _task_seceded(self, key: Any) -> None:
@@ -784,45 +832,12 @@ class SlaqPlugin(SchedulerPlugin):
             self.searches.seceded(key)
 
     @guarded
-    def _task_moves(self, *, key: Any, **message: Any) -> Callable[[], None] | None:
-        """Run before a worker's answer to a request to give up a task; returns what runs after."""
-        if not self.jobs.reports:
-            return None
-        moving = contextlib.ExitStack()
-        moving.enter_context(self.pools.tracker.moving(key))
-        return functools.partial(self._task_moved, moving)
-
-    @guarded_as(always=True)
-    def _task_moved(self, moving: contextlib.ExitStack) -> None:
-        """Follow a task that another worker has now."""
-        moving.close()
-
-    def _drop_of_copy(
-        self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
-    ) -> bool:
-        """Drop the message of a copy of a task, of which nobody takes care any more."""
-        copy = is_copy(self.scheduler, key, worker, run_id)
-        return copy and self.open_spares().drop(key, worker, run_id)
-
-    @guarded_as(otherwise=_drop_of_copy)
     def _task_finished(
         self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
     ) -> None:
         """Move a task whose copy has ended, before Dask reads that it has."""
-        if is_copy(self.scheduler, key, worker, run_id):
-            self.open_spares().finished(key, worker, run_id)
-
-    @guarded_as(otherwise=_drop_of_copy)
-    def _task_erred(
-        self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
-    ) -> bool:
-        """Return whether Dask must not learn of a failure, because it is only a copy's."""
-        return self._drop_of_copy(key=key, worker=worker, run_id=run_id)
-
-    @guarded
-    def _worker_changed(self, *, worker: str, **message: Any) -> None:
-        """Reallocate soon after a worker paused or resumed."""
-        self._look_at(worker)
+        if self.spares:
+            self.spares.finished(key, worker, run_id)
 
     def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()
@@ -831,9 +846,21 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.slots_changed(worker)
             self.changed()
 
+    def _keep_from_now_on(self) -> None:
+        """Have `_keep` called for as long as tasks may be held or a job is open."""
+        needed = bool(self.jobs.reports or self.pools.limits)
+        if needed != self.keeper.is_running():
+            (self.keeper.start if needed else self.keeper.stop)()
+
+    def _keep(self) -> None:
+        """Keep what Dask's periodic checks must not take for abandoned. It has no hook for them."""
+        self._keep_waiting()
+        self._keep_open()
+        self._keep_from_now_on()
+
     @guarded
     def _keep_waiting(self) -> None:
-        """Run before Dask looks for tasks that no worker can run."""
+        """Let held tasks not time out as if no worker could run them."""
         if self.pools.limits and not self.registered:
             self.run_once()  # gives back what waits for a label, although no job runs
         if self.scheduler.no_workers_timeout is not None:
@@ -841,7 +868,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     @guarded_as(always=True)
     def _keep_open(self) -> None:
-        """Run before Dask checks whether the cluster is idle: with an open job it is not.
+        """Let a cluster with an open job not count as idle.
 
         The job may compute in its driver. One that has neither computed nor reported for
         ``keep-workers`` no longer counts: its block may have been forgotten. This also holds after
@@ -859,7 +886,7 @@ class SlaqPlugin(SchedulerPlugin):
 
 
 #: Everything that Dask calls, by the name of the method, which is guarded: hooks that all plugins
-#: have (None), and those put around a handler of messages or a periodic callback: how, and which.
+#: have, and what they call (None), and those put around a handler of messages: how, and which.
 HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "update_graph": None,
     "_follow": None,  # what `transition` calls, if there is anything to do
@@ -867,16 +894,15 @@ HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "remove_worker": None,
     "remove_client": None,
     "log_event": None,
+    "_task_stolen": None,  # as that says
+    "_worker_changed": None,  # as that says
     "valid_workers_downscaling": None,
     "restart": None,
     "_task_secedes": (surround, "long-running"),
     "_task_seceded": None,  # after that
-    "_task_moves": (surround, "steal-response"),
-    "_task_moved": None,  # after that
-    "_task_finished": (screen, "task-finished"),
-    "_task_erred": (screen, "task-erred"),
-    "event_is_forged": (screen, "log-event"),
-    "_worker_changed": (follow, "worker-status-change"),
-    "_keep_waiting": (precede, "no-workers-timeout"),
-    "_keep_open": (precede, "idle-timeout"),
+    "_task_finished": (surround, "task-finished"),
+    "_keep_waiting": None,  # by a timer, before Dask's own
+    "_keep_open": None,  # by the same
 }
+#: Those that are put around messages when what needs them is first used: spare copies of tasks.
+AT_FIRST_USE = frozenset({"_task_finished"})

@@ -1,8 +1,9 @@
 """Spare copies of late tasks: a second worker computes the same task, and the first result counts.
 
-Dask computes a key on one worker. A copy is the same run of the same task, sent to a worker where
-the scheduler does not expect it. If it ends first, the task is moved there, as work stealing moves
-tasks, before Dask reads the message. If the copy fails or its worker is lost, nothing has changed.
+Dask computes a key on one worker. A copy is another run of the same task, which the scheduler does
+not expect: it drops what comes of it. If the copy ends first, the task is moved there, as work
+stealing moves tasks, before Dask reads the message. If it fails or its worker is lost, nothing has
+changed.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import supplies
-from dask_slaq.scheduler.copies import ANNOTATION, is_copy
+from dask_slaq.core.settings import SPARE_LABEL
 from dask_slaq.scheduler.event_loop import Alarm
 from dask_slaq.scheduler.pools import ByGroup, TaskControl, group_of, input_bytes, load
 
@@ -50,7 +50,8 @@ class _Running:
     ahead: int  # tasks that must end on its thread before it starts
     start: float | None  # estimated; None while it waits on the worker
     copied: bool = False
-    copy: str = ""  # worker of the copy, until it fails
+    copy: str = ""  # worker of the copy
+    run: int = -1  # number of its run
 
     def due(self) -> float:
         """Return when the task is late, in monotonic seconds; infinite if unknown.
@@ -71,20 +72,23 @@ class _Running:
 class Spares:
     """Spare copies of the late tasks of a scheduler.
 
-    `moving` is entered with the key of a task around its move to the worker of its copy.
+    `moved` is called with the key of a task that was moved to the worker of its copy, and `listen`
+    once, before the first copy: from then on `finished` is to be called.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         control: TaskControl,
-        moving: Callable[[Any], AbstractContextManager[None]],
+        moved: Callable[[Any], None],
         fail: Callable[[BaseException], None],
         speeds: WorkerSpeeds,
+        listen: Callable[[], None],
     ) -> None:
         self._speeds = speeds
         self.scheduler, self.made, self.won = scheduler, 0, 0
-        self._control, self._moving, self._fail = control, moving, fail
+        self._control, self._moved, self._fail, self._listen = control, moved, fail, listen
+        self._listens = False
         self.running: dict[Any, _Running] = {}
         self._on: Counter[str] = Counter()  # copies by worker
         self._times = ByGroup[deque[float]]()
@@ -112,7 +116,10 @@ class Spares:
         if finish == "processing":
             ts = self.scheduler.tasks[key]
             ws = ts.processing_on
-            if ws is not None and not ts.actor and (ts.annotations or {}).get(ANNOTATION):
+            if ws is not None and not ts.actor and (ts.annotations or {}).get(SPARE_LABEL):
+                if not self._listens:
+                    self._listens = True
+                    self._listen()
                 group = group_of(ts, input_bytes(ts))
                 times = self._times.of(group, lambda: deque(maxlen=KEPT))
                 now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
@@ -174,7 +181,7 @@ class Spares:
         running.copied, running.copy = True, ws.address
         self._on[ws.address] += 1
         self.made += 1
-        self._control.send_copy(ts, ws)
+        running.run = self._control.send_copy(ts, ws)
         return True
 
     def _idle(self, ts: TaskState, there: str) -> Iterator[WorkerState]:
@@ -207,10 +214,13 @@ class Spares:
 
     def finished(self, key: Any, worker: str, run_id: int | None) -> None:
         """Move a task whose copy has ended to the worker of the copy, before Dask reads that."""
-        ts = self.scheduler.tasks.get(key)
-        if ts is not None and is_copy(self.scheduler, key, worker, run_id):
-            with self._moving(key):
-                self._control.move(ts, self.scheduler.workers[worker])
+        running = self.running.get(key)
+        if running is None or (running.copy, running.run) != (worker, run_id):
+            return
+        ts, ws = self.scheduler.tasks[key], self.scheduler.workers.get(worker)
+        if ws is not None and ts.processing_on is not None and ts.processing_on is not ws:
+            self._control.move(ts, ws, running.run)
+            self._moved(key)
             self.won += 1
 
     def seceded(self, key: Any) -> None:
@@ -219,19 +229,6 @@ class Spares:
         if running is not None:
             self._alarm.forget(key)
             self._drop(key, running)
-
-    def drop(self, key: Any, worker: str, run_id: int | None) -> bool:
-        """Drop the end of a copy, as the first run goes on. Returns whether it was one's.
-
-        Dask must not read it: what ends where it is not expected ends the worker's connection.
-        """
-        if not is_copy(self.scheduler, key, worker, run_id):
-            return False
-        self._control.free(key, worker)
-        if (running := self.running.get(key)) is not None and running.copy == worker:
-            self._on[worker] -= 1
-            running.copy = ""
-        return True
 
 
 def _bytes_there(ts: TaskState, ws: WorkerState) -> int:

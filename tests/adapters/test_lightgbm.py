@@ -86,7 +86,7 @@ def test_without_a_metric_nothing_is_reported(data):
 
 
 def test_a_worker_without_the_package_trains_unobserved(monkeypatch):
-    sent = cloudpickle.dumps(Report(Address("inbox", "topic")))
-    assert pickle.loads(sent).route == Address("inbox", "topic")
+    sent = cloudpickle.dumps(Report(Address("inbox", "topic", b"secret")))
+    assert pickle.loads(sent).route == Address("inbox", "topic", b"secret")
     monkeypatch.setitem(sys.modules, "dask_slaq.adapters.lightgbm", None)
     assert pickle.loads(sent)(None) is None

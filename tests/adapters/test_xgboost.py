@@ -101,7 +101,7 @@ def test_estimators_report(client, rows):
 
 
 def test_a_worker_without_the_package_trains_unobserved(monkeypatch):
-    sent = cloudpickle.dumps(callback(Address("inbox", "topic"), None))
+    sent = cloudpickle.dumps(callback(Address("inbox", "topic", b"secret"), None))
     assert type(pickle.loads(sent)).__name__ == "Report"
     monkeypatch.setitem(sys.modules, "dask_slaq.adapters.xgboost", None)
     left = pickle.loads(sent)

@@ -15,9 +15,10 @@ import dask
 import dask.array as da
 import pytest
 from dask import delayed
-from distributed import Client, Event, Nanny, Worker, get_worker, worker_client
+from distributed import Client, Event, Nanny, Worker, get_worker, secede, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.threadpoolexecutor import thread_state
 from distributed.utils_test import captured_logger, inc
 from driving import ONE, TWO, gen_cluster, state_of, until, wait_for, where
 
@@ -288,13 +289,21 @@ async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
 
 
 @gen_cluster(client=True, nthreads=ONE)
-async def test_a_worker_status_change_comes_by_a_stream_handler(c, s, a):
+async def test_a_worker_status_change_is_an_event_of_its_address(c, s, a):
+    """Which is told in the middle of it: the worker has its new status."""
     seen = []
-    handler = s.stream_handlers["worker-status-change"]
-    s.stream_handlers["worker-status-change"] = lambda **k: (seen.append(k), handler(**k))
-    a.status = Status.paused
-    await until(lambda: not s.running)
-    assert seen[0]["worker"] == a.address
+
+    class Hears(SchedulerPlugin):
+        def log_event(self, topic, msg):
+            if isinstance(msg, dict) and msg.get("action") == "worker-status-change":
+                seen.append((topic, s.workers[topic].status))
+
+    s.add_plugin(Hears(), name="hears")
+    a.memory_manager.memory_pause_fraction = False
+    for status in (Status.paused, Status.running):
+        a.status = status
+        await until(lambda status=status: seen and seen[-1] == (a.address, status))
+        assert (s.workers[a.address] in s.running) == (status == Status.running)
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -306,6 +315,15 @@ async def test_stream_handlers_receive_messages_of_clients_and_workers(c, s, a):
     await until(lambda: len(got) == 2)
     assert {"x": 1, "client": c.id} in got
     assert {"x": 2, "worker": a.address} in got
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_client_hears_messages_of_the_scheduler_by_name(c, s, a):
+    got = []
+    c._stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
+    s.client_send(c.id, {"op": "test-op", "x": 1})
+    s.client_send("nobody", {"op": "test-op", "x": 2})
+    await until(lambda: got == [{"x": 1}])
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -512,22 +530,45 @@ async def test_who_joins_is_asked_for_the_tasks_in_unrunnable(c, s, a):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_a_run_of_a_task_has_a_number_that_messages_carry(c, s, a, b):
-    """A message to compute it is of a new run; one with the number before is of the same."""
+async def test_a_run_of_a_task_has_a_number_and_what_comes_of_another_is_dropped(c, s, a, b):
+    """A task that is sent begins a new run. The worker of another one is told to free it."""
     seen, handler = [], s.stream_handlers["task-finished"]
     s.stream_handlers["task-finished"] = lambda **m: (seen.append(m), handler(**m))
     future = c.submit(wait_for, "go", 1, key="k", workers=[a.address])
     await state_of(s, future, "processing")
     ts = s.tasks["k"]
     run = ts.run_id
-    message = s._task_to_msg(ts)
-    assert message["op"] == "compute-task" and message["run_id"] == ts.run_id > run
-    assert message["priority"] == ts.priority
-    ts.run_id = run
+    s.send_task_to_worker(b.address, ts)
+    copy, ts.run_id = ts.run_id, run
+    assert copy > run
+    await until(lambda: "k" in b.state.tasks)
+    assert b.state.tasks["k"].priority[:-1] == ts.priority
     await Event("go").set()
     assert await future == 1
-    [finished] = [m for m in seen if m["key"] == "k"]
-    assert (finished["run_id"], finished["worker"]) == (run, a.address)
+    await until(lambda: len(seen) == 2 and "k" not in b.state.tasks)
+    assert {(m["run_id"], m["worker"]) for m in seen} == {(run, a.address), (copy, b.address)}
+    assert a.data.keys() == {"k"}
+    assert [ws.address for ws in ts.who_has] == [a.address]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_failure_of_another_run_is_not_that_of_the_task(c, s, a, b):
+    def fails_elsewhere(here):
+        if get_worker().address != here:
+            raise ValueError
+        Event("go").wait()
+
+    future = c.submit(fails_elsewhere, a.address, key="k", workers=[a.address])
+    await state_of(s, future, "processing")
+    ts = s.tasks["k"]
+    run = ts.run_id
+    s.send_task_to_worker(b.address, ts)
+    ts.run_id = run
+    await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "error")
+    await c.submit(inc, 1, workers=[b.address])  # after what it has sent
+    assert ts.state == "processing"
+    await Event("go").set()
+    await future
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -539,9 +580,8 @@ async def test_a_worker_that_is_told_to_free_a_key_drops_its_run(c, s, a, b):
     await until(lambda: "k" in a.state.tasks and a.state.tasks["k"].state == "executing")
     ts = s.tasks["k"]
     run = ts.run_id
-    message = s._task_to_msg(ts)
-    message["run_id"] = ts.run_id = run
-    s.worker_send(b.address, message)
+    s.send_task_to_worker(b.address, ts)
+    ts.run_id = run
     await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "executing")
     s.worker_send(b.address, {"op": "free-keys", "keys": ["k"], "stimulus_id": "test"})
     await until(lambda: b.state.tasks["k"].state == "cancelled")
@@ -552,37 +592,43 @@ async def test_a_worker_that_is_told_to_free_a_key_drops_its_run(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=ONE)
-async def test_processing_tasks_are_counted_by_prefix_but_for_long_running_ones(c, s, a):
-    """What is put back by hand is taken away when the task ends: 0 is dropped."""
+async def test_a_long_running_task_that_is_added_again_counts_as_any_other(c, s, a):
     future = c.submit(wait_for, "go", 1, key="k")
     await state_of(s, future, "processing")
     ws, ts = s.workers[a.address], s.tasks["k"]
     prefix = ts.prefix.name
-    assert ws.task_prefix_count[prefix] == s._task_prefix_count_global[prefix] == 1
+    assert ws.task_prefix_count[prefix] == 1
     ws.add_to_long_running(ts)
-    assert ts in ws.long_running
-    assert not ws.task_prefix_count.get(prefix) and not s._task_prefix_count_global.get(prefix)
-    ws.long_running.discard(ts)
-    for counts in (ws.task_prefix_count, s._task_prefix_count_global):
-        counts[prefix] = counts.get(prefix, 0) + 1
+    assert ts in ws.long_running and ts in ws.processing
+    assert not ws.task_prefix_count.get(prefix) and ws.occupancy == s.total_occupancy == 0
+    ws.remove_from_processing(ts)
+    ws.add_to_processing(ts)
+    assert ts not in ws.long_running and ts in ws.processing
+    assert ws.task_prefix_count[prefix] == 1 and ws.occupancy == s.total_occupancy > 0
     s.check_idle_saturated(ws)
     await Event("go").set()
     assert await future == 1
-    assert not ws.task_prefix_count.get(prefix) and not s._task_prefix_count_global.get(prefix)
+    assert not ws.task_prefix_count.get(prefix) and s.total_occupancy == 0
 
 
 @gen_cluster(client=True, nthreads=ONE)
-async def test_periodic_checks_have_names_and_a_callback_that_may_be_replaced(c, s, a):
-    called = []
+async def test_periodic_checks_are_made_four_times_a_second_and_not_all_at_once(c, s, a):
+    """So whoever does something five times a second comes between any two of them."""
     for name in ("no-workers-timeout", "idle-timeout"):
-        periodic = s.periodic_callbacks[name]
-        plain = periodic.callback
-        periodic.stop()
-        periodic.callback = lambda name=name, plain=plain: (called.append(name), plain())
-        periodic.callback_time = 1
-        periodic.start()
-    await until(lambda: {"no-workers-timeout", "idle-timeout"} <= set(called))
+        assert s.periodic_callbacks[name].callback_time == 250
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_cluster_is_idle_since_a_time_that_may_be_forgotten(c, s, a):
+    s.periodic_callbacks["idle-timeout"].stop()
+    await until(s.check_idle)  # once it has seen that no task moves any more
+    s.idle_timeout = 1e-9
+    s.idle_since = None
+    since = s.check_idle()
+    assert since is not None and s.idle_since == since  # it begins to count, and closes later
+    await asyncio.sleep(0)
     assert s.status == Status.running
+    s.idle_timeout = None
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -612,28 +658,61 @@ async def test_a_worker_knows_the_tasks_of_its_threads(c, s, a):
     assert threading.get_ident() not in a.active_threads
 
 
+def pool_of_thread():
+    return thread_state.executor
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_thread_that_has_left_its_pool_takes_the_place_of_the_next_that_is_free(c, s, a):
+    def leave():
+        pool, thread, event = pool_of_thread(), threading.current_thread(), threading.Event()
+        there = [thread in pool._threads]
+        secede()
+        there.append(thread in pool._threads)
+        with pool._rejoin_lock:
+            pool._rejoin_list.append((thread, event))
+        pool.submit(lambda: None)
+        event.wait()
+        return [*there, thread in pool._threads], pool._shutdown
+
+    assert await c.submit(leave) == ([True, False, True], False)
+
+
 @gen_cluster(client=True, nthreads=TWO)
-async def test_a_stolen_task_is_sent_with_the_priority_that_it_has_then(c, s, a, b):
-    """The answer of the victim is one message, in whose handler the thief is sent the task."""
-    busy = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
-    for future in busy:
-        await state_of(s, future, "processing")
-    moved = c.submit(inc, 1, key="moved", workers=[a.address], allow_other_workers=True)
-    await until(lambda: "moved" in a.state.tasks)
-    ts, handler = s.tasks["moved"], s.stream_handlers["steal-response"]
+async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s, a, b):
+    """By events, while it asks for a task, and once the thief is sent it. It keeps its priority."""
+    stealing, told = s.extensions["stealing"], []
 
-    def first(**message):
-        given, ts.priority = ts.priority, (-9, *ts.priority)
-        handler(**message)
-        ts.priority = given
+    class Hears(SchedulerPlugin):
+        def log_event(self, topic, msg):
+            if topic == "stealing":
+                told.append((msg[0], set(stealing.in_flight)))
+                if msg[0] == "request":
+                    for ts in stealing.in_flight:
+                        ts.priority = (-9, *ts.priority)
+                elif msg[0] == "confirm":
+                    at[msg[1]] = s.tasks[msg[1]].processing_on.address
 
-    s.stream_handlers["steal-response"] = first
-    s.extensions["stealing"].move_task_request(ts, s.workers[a.address], s.workers[b.address])
-    await until(lambda: "moved" in b.state.tasks)
-    assert b.state.tasks["moved"].priority[:-1] == (-9, *ts.priority)
+    at = {}
+    s.add_plugin(Hears(), name="hears")
+    s.periodic_callbacks["stealing"].stop()
+    some = c.map(wait_for, ["go"] * 9, pure=False, workers=[a.address], allow_other_workers=True)
+    await until(lambda: len(s.workers[a.address].processing) == 9)
+    for future in some:
+        s.tasks[future.key].worker_restrictions = None
+    s.task_prefixes["wait_for"].duration_average = 5
+    stealing.balance()
+    assert [what for what, _ in told] == ["request"]
+    asked = told[0][1]
+    assert asked
+    await until(lambda: not stealing.in_flight)
+    await until(lambda: at and at.keys() <= b.state.tasks.keys())
+    assert {what for what, _ in told} <= {"request", "confirm", "already-computing"}
+    assert at.keys() <= {ts.key for ts in asked} and set(at.values()) == {b.address}
+    for key in at:
+        assert b.state.tasks[key].priority[0] == -9
     await Event("go").set()
-    assert await moved == 2
-    await c.gather(busy)
+    await c.gather(some)
 
 
 @gen_cluster(client=True, nthreads=ONE, config={"distributed.scheduler.allowed-failures": 1})

@@ -18,7 +18,7 @@ from driving import PATIENCE, gen_cluster, start_plugin, tasks_of, until
 
 import dask_slaq as slaq
 from dask_slaq.core.settings import ALERT_TOPIC
-from dask_slaq.scheduler.plugin import HOOKS, SlaqPlugin
+from dask_slaq.scheduler.plugin import AT_FIRST_USE, HOOKS, SlaqPlugin
 from dask_slaq.scheduler.pools.seam import OVERRIDDEN, QUESTIONS, Seam
 
 #: Hooks of the plugin, of the seam, and of the plugin's own timers.
@@ -58,10 +58,8 @@ async def whatever_dask_calls(c, s, futures):
             change = s.stream_handlers["worker-status-change"]
             for status in ("paused", "running"):
                 change(status=status, worker=ws.address, stimulus_id="test")
-        handlers = s.stream_handlers
-        handlers["steal-response"](key="x", state="ready", worker=a.address, stimulus_id="x")
-        for name in ("no-workers-timeout", "idle-timeout"):
-            s.periodic_callbacks[name].callback()
+        s.log_event("stealing", ("confirm", "x", "ready", a.address, b.address, "x"))
+        s.plugins["slaq"]._keep()  # which a timer calls
         s.log_event("test", 1)
         c.log_event("test", 1)
         await asyncio.sleep(0.01)
@@ -119,7 +117,6 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
         "run_once",
         "reallocate",
         "changed",
-        "_task_moved",
         *QUESTIONS,
     }  # where there is no job
     assert called or (what == "no job" and name in without)
@@ -133,14 +130,28 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
     s.validate_state()
 
 
+def callbacks(s):
+    """Dask's own periodic callbacks."""
+    return {n: p for n, p in s.periodic_callbacks.items() if not n.startswith("slaq")}
+
+
+def taken_over(s, before):
+    """Names of Dask's stream handlers that are not as they were."""
+    changed = {op for op, handler in s.stream_handlers.items() if before.get(op) != handler}
+    return {op for op in changed if not op.startswith("slaq-")}
+
+
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
-    before = dict(s.stream_handlers), {n: p.callback for n, p in s.periodic_callbacks.items()}
+    before, periodic = dict(s.stream_handlers), {n: p.callback for n, p in callbacks(s).items()}
     plugin = await start_plugin(c, s)
-    around = {what for put in HOOKS.values() if put is not None for what in [put[1]]}
-    handlers = {op for op, handler in s.stream_handlers.items() if before[0].get(op) != handler}
-    periodic = {n for n, p in s.periodic_callbacks.items() if before[1].get(n) != p.callback}
-    assert {op for op in handlers if not op.startswith("slaq-")} | periodic == around
+    around = {name: put[1] for name, put in HOOKS.items() if put is not None}
+    later = {around[name] for name in AT_FIRST_USE}
+    assert taken_over(s, before) == set(around.values()) - later
+    with dask.annotate(slaq_spare=True):
+        await c.submit(inc, 1)
+    assert taken_over(s, before) == set(around.values())
+    assert periodic == {n: p.callback for n, p in callbacks(s).items()}
     mine = {name for name, _ in inspect.getmembers(SlaqPlugin, inspect.isfunction)}
     hooks = {name for name, _ in inspect.getmembers(SchedulerPlugin, inspect.isfunction)}
     own = {name for name in mine & hooks if name in vars(SlaqPlugin) and name[0] != "_"}

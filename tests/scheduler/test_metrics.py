@@ -110,6 +110,13 @@ async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for
     assert not json.loads(await get(s, "/json/slaq.json"))["jobs"]
 
 
+@gen_cluster(client=True, nthreads=ONE, **SERVED)
+async def test_a_plugin_that_comes_after_the_first_scrape_is_scraped(c, s, a):
+    await get(s, "/metrics")  # from now on Dask adds no collectors
+    await start_plugin(c, s)
+    assert not (await scrape(s))["jobs"][0].value
+
+
 @with_plugin(ONE, **SERVED)
 async def test_an_error_in_a_metric_leaves_the_others(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(STATUS, "values_of_jobs", lambda *_: 1 / 0)

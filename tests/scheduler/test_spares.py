@@ -148,10 +148,11 @@ async def test_the_first_run_goes_on_if_the_copy_fails(
     client, scheduler, plugin, future, workers, ends
 ):
     ends["copy"].set()
-    await until(lambda: future.key not in workers["copy"].state.tasks)
+    await until(lambda: workers["copy"].state.tasks[future.key].state == "error")
     assert future.status == "pending"
     ends["first"].set()
     assert await future == "first"
+    await until(lambda: future.key not in workers["copy"].state.tasks)
 
 
 @with_copy

@@ -8,10 +8,21 @@ import functools
 
 import dask
 import pytest
-from distributed import Client, get_client, worker_client
+from distributed import Client, Event, get_client, worker_client
 from distributed.comm import connect
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, alerts_of, gen_cluster, on_virtual_clock, start_plugin, until, with_plugin
+from driving import (
+    ONE,
+    TWO,
+    alerts_of,
+    gen_cluster,
+    on_virtual_clock,
+    start_plugin,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +55,7 @@ REQUESTS = {
     "slaq_models": {"search": "a"},
     "slaq_events": {"run": "x", "after": 0},
     "slaq_whatif": {"workers": 4},
+    "slaq_follow": {},
 }
 MESSAGES = {
     "slaq-report": {"job": "a", "loss": -1e6},
@@ -358,7 +370,7 @@ async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
 
 
 @with_plugin(ONE)
-async def test_a_client_publishes_under_no_topic_of_the_plugin(c, s, plugin, a):
+async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
     def train(report):
         report(0.5)
 
@@ -372,20 +384,47 @@ async def test_a_client_publishes_under_no_topic_of_the_plugin(c, s, plugin, a):
         seen = await eve.get_events()
         ((topic, ((_, message),)),) = [e for e in seen.items() if e[0].startswith("slaq-loss")]
         lie = {"event": "done", "job": "a", "message": "a lie"}
-        with captured_logger("dask_slaq", propagate=False) as log:
-            for where, what in ((topic, {**message, "loss": -1e6}), (ALERT_TOPIC, lie)):
-                await eve.log_event(where, what)
-                await eve.log_event(["else", where], what)
-                event = {"op": "log-event", "topic": where, "msg": what, "worker": a.address}
-                eve._send_to_scheduler(event)
-            await eve.log_event("of eve", 1)
-            await c.submit(train, job.reporter(), pure=False)
-            await until(lambda: plugin.jobs.reports == {"a": 2})
+        lies = [{**message, "loss": -1e6}, {**message, "number": 9}, message]
+        lies += [{**message, "proof": proof} for proof in (None, 1, "", "\xe9", "0" * 64)]
+        lies += [{**message, "inbox": inbox} for inbox in (None, ["x"], "x")]
+        told = len(alerts)
+        for where, what in [(topic, each) for each in lies] + [(ALERT_TOPIC, lie)]:
+            await eve.log_event(where, what)
+        await c.submit(train, job.reporter(), pure=False)
+        await until(lambda: plugin.jobs.reports == {"a": 2})
         assert plugin.engine.jobs["a"].loss == 0.5
-        assert "clients may not publish under 'slaq-loss-" in log.getvalue()
-        assert len(await eve.get_events("of eve")) == 1
+        assert len(alerts) == told
     await until(lambda: [alert["event"] for alert in alerts] == ["done"])
     assert alerts[0]["message"] != "a lie"
+
+
+@with_plugin(TWO, ahead="1h")
+async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, a, b):
+    """Dask tells by events of work stealing and of workers that pause: they say where to look."""
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as eve,
+        slaq.job("a", client=c),
+        slaq.job("b", client=c),
+    ):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 6, range(6), pure=False)
+            await until(lambda: plugin.pools.pools["a"].running)
+        keys = [future.key for future in futures]
+        paused = {"action": "worker-status-change", "status": "paused"}
+        odd = (None, 1, "request", [], ["confirm"], ["confirm", [1]], ["confirm", {}], [[], []])
+        for event in (*odd, ["request", keys], ["request", 3], *(["confirm", k] for k in keys)):
+            for topic in ("stealing", a.address):
+                await eve.log_event(topic, event)
+        await eve.log_event(a.address, paused)
+        stealing = s.extensions.pop("stealing")
+        await eve.log_event("stealing", ["request", keys])
+        s.extensions["stealing"] = stealing
+        await asyncio.sleep(0.05)
+        plugin.pools.check()
+        assert plugin.failed is None
+        await Event("go").set()
+        assert await c.gather(futures) == list(range(6))
+    assert not {ts.priority[0] for ts in s.tasks.values()} - {0}
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -398,13 +437,3 @@ async def test_a_client_sets_off_no_notice(c, s, a):
         job.report(1.0)
     await until(lambda: told)
     assert [notice["event"] for _, _, notice in told] == ["done"]
-
-
-@with_plugin(ONE)
-async def test_alerts_that_are_none_are_left_out(c, s, plugin, a):
-    alerts = await alerts_of(c, s)
-    await c.log_event(ALERT_TOPIC, 1)
-    await c.log_event(ALERT_TOPIC, {"what": "else"})
-    async with slaq.job("a", client=c) as job:
-        job.report(1.0)
-    await until(lambda: [alert["event"] for alert in alerts] == ["done"])

@@ -1,13 +1,19 @@
 """Reports from tasks on workers to the block in which the fit was called.
 
-They travel as Dask's events, without a plugin, and arrive before the result of their task.
+They travel as Dask's events, without a plugin, and arrive before the result of their task. Anybody
+may publish under a topic, so each is signed with a secret that the tasks of the fit alone have.
 """
 
 from __future__ import annotations
 
 import contextvars
+import hmac
+import itertools
+import secrets
+import threading
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
@@ -16,6 +22,7 @@ from dask_slaq.adapters.observing.worker_stops import end, end_on_workers, hold,
 from dask_slaq.core.settings import LOSS_TOPIC
 
 _inboxes: WeakValueDictionary[str, Mailbox] = WeakValueDictionary()
+_thread = threading.local()
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,13 @@ class Address:
     inbox: str
     #: Event topic that the mailbox's client has subscribed to; None without a client.
     topic: str | None
+    #: With which losses are signed.
+    secret: bytes = field(repr=False)
+
+    @property
+    def fields(self) -> tuple[str, str | None, bytes]:
+        """What `Address` is called with, for functions that are pickled by value."""
+        return self.inbox, self.topic, self.secret
 
     def report(self, loss: float, *, step: int | None = None, with_result: bool = False) -> None:
         """Send a loss from inside a task. Takes microseconds and never raises.
@@ -42,12 +56,26 @@ class Address:
             worker = worker_here()
             if worker is None:  # a local scheduler runs tasks in threads of this process
                 _deliver(message)
-            elif self.topic is not None and with_result:
+                return
+            message |= self._signed(message)
+            if self.topic is not None and with_result:
                 worker.loop.add_callback(_send_with_next, worker, self.topic, message)
             elif self.topic is not None:
                 worker.log_event(self.topic, message)
         except Exception:  # not a number, or a closing worker: must not fail the task
             pass
+
+    def _signed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return from which thread a message is, its number there, and a proof of all of it."""
+        if not hasattr(_thread, "name"):
+            _thread.name, _thread.count = uuid.uuid4().hex, itertools.count()
+        origin = {"thread": _thread.name, "number": next(_thread.count)}
+        return {**origin, "proof": self.prove({**message, **origin})}
+
+    def prove(self, message: dict[str, Any]) -> str:
+        """Return the proof of what a message says."""
+        said = (message.get(key) for key in ("inbox", "loss", "step", "thread", "number"))
+        return blake2b(repr(tuple(said)).encode(), key=self.secret, digest_size=16).hexdigest()
 
 
 class Mailbox:
@@ -67,8 +95,22 @@ class Mailbox:
         self._context = contextvars.copy_context()
         self._client = _client()
         self._stopped = False
-        self.route = Address(uuid.uuid4().hex, _subscribe(self._client and self._client()))
+        topic = _subscribe(self._client and self._client())
+        self.route = Address(uuid.uuid4().hex, topic, secrets.token_bytes(16))
+        self._latest: dict[str, int] = {}  # number of the last message, by thread
         _inboxes[self.route.inbox] = self
+
+    def is_of_a_task(self, message: dict[str, Any]) -> bool:
+        """Return whether a task of the fit sent a message, and not somebody who has read others."""
+        thread, number, proof = (message.get(key) for key in ("thread", "number", "proof"))
+        if not (isinstance(proof, str) and proof.isascii()):
+            return False
+        if not hmac.compare_digest(self.route.prove(message), proof):
+            return False
+        if number <= self._latest.get(thread, -1):
+            return False  # it is repeated
+        self._latest[thread] = number
+        return True
 
     def take(self, loss: float, step: int | None = None) -> None:
         """Report a loss to the block if it is still open."""
@@ -110,7 +152,9 @@ def _subscribe(client: Any) -> str | None:
 def _hear(event: tuple[float, Any]) -> None:
     _, message = event
     if isinstance(message, dict) and message.get("action") == LOSS_TOPIC:
-        _deliver(message)
+        inbox = _inboxes.get(str(message.get("inbox")))
+        if inbox is not None and inbox.is_of_a_task(message):
+            _deliver(message)
 
 
 def _deliver(message: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ from dask_slaq.scheduler.pools.entries import input_bytes
 from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.pools import Pools
-from dask_slaq.scheduler.pools.seam import drop_stale_counts
 from dask_slaq.scheduler.pools.slots import blocked, load
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import TaskTracker
@@ -30,7 +29,6 @@ __all__ = [
     "TaskOwners",
     "TaskTracker",
     "blocked",
-    "drop_stale_counts",
     "group_of",
     "input_bytes",
     "load",

@@ -158,17 +158,3 @@ def is_pinned(ts: TaskState) -> bool:
 
 def _is_barrier(key: Any) -> bool:
     return isinstance(key, str) and key.startswith("shuffle-barrier-")
-
-
-def drop_stale_counts(scheduler: Scheduler) -> list[str]:
-    """Drop counts of tasks by prefix that outlived their prefix, and return those prefixes.
-
-    ``client.restart()`` forgets all prefixes, but not the number of processing tasks of each. These
-    counts are 0 after a restart, except for a prefix with a task whose secession was announced
-    twice. From then on, Dask raises a `KeyError` whenever it adds up the occupancy of the cluster.
-    """
-    counts = getattr(scheduler, "_task_prefix_count_global", {})
-    stale = [name for name in counts if name not in scheduler.task_prefixes]
-    for name in stale:
-        del counts[name]
-    return stale

@@ -5,14 +5,13 @@ No other module changes tasks or calls transitions.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_slaq.scheduler.pools.seam import Seam, drop_stale_counts
+from dask_slaq.scheduler.pools.seam import Seam
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
@@ -50,6 +49,8 @@ class TaskControl:
         # priority with which they were sent.
         self._sent: dict[TaskState, tuple[Any, Any, bool]] = {}
         self._turn: dict[TaskState, tuple[Any, ...]] = {}
+        # Those that have this priority now, and the one that Dask gave them.
+        self._in_turn: dict[TaskState, Any] = {}
         # Deaths of workers that counted against the tasks that are excused, when this began.
         self._excused: dict[TaskState, int] = {}
 
@@ -86,18 +87,18 @@ class TaskControl:
                 if ts.processing_on is None:
                     self.restore(ts)
 
-    @contextlib.contextmanager
-    def in_turn(self, ts: TaskState) -> Iterator[None]:
-        """Give a task that was sent the priority with which it was sent, for what is sent now.
+    def give_turn(self, ts: TaskState) -> None:
+        """Give a task that was sent the priority with which it was sent, until `take_turn`.
 
-        Not for longer: Dask derives the priority of the tasks that it submits from its own.
+        Not for longer than needed: Dask derives the priority of what it submits from its own.
         """
-        given = ts.priority
-        ts.priority = self._turn.get(ts, given)
-        try:
-            yield
-        finally:
-            ts.priority = given
+        if ts in self._turn and ts not in self._in_turn:
+            self._in_turn[ts], ts.priority = ts.priority, self._turn[ts]
+
+    def take_turn(self, ts: TaskState) -> None:
+        """Restore the priority of a task."""
+        if ts in self._in_turn:
+            ts.priority = self._in_turn.pop(ts)
 
     def cancel(self, tasks: Iterable[TaskState]) -> None:
         """Cancel tasks, and what waits for them, for all clients that want any of these."""
@@ -126,6 +127,7 @@ class TaskControl:
 
     def restore(self, ts: TaskState) -> None:
         """Restore the user's restrictions of a task that was sent."""
+        self.take_turn(ts)
         self._turn.pop(ts, None)
         ours = self._sent.pop(ts, None)
         if ours is not None and ts.worker_restrictions is ours[0]:
@@ -171,9 +173,8 @@ class TaskControl:
         ws = ts.processing_on
         if ws is None or ts not in ws.long_running:
             return False
-        ws.long_running.discard(ts)
-        for counts in (ws.task_prefix_count, self.scheduler._task_prefix_count_global):
-            counts[ts.prefix.name] = counts.get(ts.prefix.name, 0) + 1
+        ws.remove_from_processing(ts)
+        ws.add_to_processing(ts)
         self.scheduler.check_idle_saturated(ws)
         return True
 
@@ -187,16 +188,23 @@ class TaskControl:
         finally:
             ts.worker_restrictions, ts.loose_restrictions = mine
 
-    def send_copy(self, ts: TaskState, ws: WorkerState) -> None:
-        """Have another worker compute a task that runs, in the same run."""
-        run = ts.run_id
-        with self.in_turn(ts):
-            message = self.scheduler._task_to_msg(ts)  # a new run, unknown to the first worker
-        message["run_id"] = ts.run_id = run
-        self.scheduler.worker_send(ws.address, message)
+    def send_copy(self, ts: TaskState, ws: WorkerState) -> int:
+        """Have another worker compute a task that runs. Returns the number of that run.
 
-    def move(self, ts: TaskState, ws: WorkerState) -> None:
-        """Move a task that runs to the worker of its copy; its first worker drops it."""
+        Dask drops what comes of it, since it is not the run that the scheduler expects.
+        """
+        run = ts.run_id
+        self.give_turn(ts)
+        try:
+            self.scheduler.send_task_to_worker(ws.address, ts)
+        finally:
+            self.take_turn(ts)
+            copy, ts.run_id = ts.run_id, run
+        assert copy is not None
+        return copy
+
+    def move(self, ts: TaskState, ws: WorkerState, run: int) -> None:
+        """Move a task to the worker of its copy, which is this `run`; its first worker drops it."""
         before = ts.processing_on
         assert before is not None
         stealing = self.scheduler.extensions.get("stealing")
@@ -204,7 +212,7 @@ class TaskControl:
             stealing.remove_key_from_stealable(ts)
         self.scheduler.release_resources(ts, before)
         before.remove_from_processing(ts)
-        ts.processing_on = ws
+        ts.processing_on, ts.run_id = ws, run
         ws.add_to_processing(ts)
         self.scheduler.acquire_resources(ts, ws)
         for each in (before, ws):
@@ -239,7 +247,6 @@ class TaskControl:
         The error lost messages to workers, so tasks that have become ``processing`` would never
         run. They are released, which sends them again. The other transitions are repeated.
         """
-        drop_stale_counts(self.scheduler)
         again: dict[Any, TaskStateState] = {}
         for key, finish in recommendations.items():
             ts = self.scheduler.tasks.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -667,28 +667,37 @@ class TaskTracker:
             self._lend(ts)
             self._passed(ts)
 
-    @contextlib.contextmanager
-    def moving(self, key: Any) -> Iterator[None]:
-        """Wrap the answer of a worker to a request of work stealing to give up a task.
+    def stealing(self, event: Any) -> None:
+        """Follow an event of work stealing: which tasks it asks for, or what came of one of them.
 
-        Where it goes, it comes before other tasks as it did where it was sent.
+        Where a task goes, it comes before other tasks as it did where it was sent.
         """
+        match event:
+            case ("request", *_):
+                stealing = self.scheduler.extensions.get("stealing")
+                for ts in () if stealing is None else stealing.in_flight:
+                    self.control.give_turn(ts)
+            case (_, key, *_):
+                with contextlib.suppress(TypeError):  # of a client, whose key is none
+                    hash(key)
+                    self.moved(key)
+
+    def moved(self, key: Any) -> None:
+        """Follow a task that has another worker now, if it has."""
         ts, pool = self.scheduler.tasks.get(key), self.owner.get(key)
-        if ts is None:
-            yield
+        if ts is None or pool is None:
             return
-        before = ts.processing_on
-        with self.control.in_turn(ts):
-            yield
-        after = ts.processing_on
-        if pool is None or after is None or before is None or after is before:
+        self.control.take_turn(ts)
+        sent, after = pool.running.get(ts), ts.processing_on
+        if sent is None or after is None or sent.worker == after.address:
             return
-        if (sent := self._leave(ts)) is not None:
-            if sent.start is not None:  # a copy of it has ended: here it takes at least until now
-                seconds = monotonic() - sent.start
-                self._order.speeds.observe(sent.like, ts.prefix.name, before.address, seconds)
-            self._enter(pool, ts, sent)
+        before = sent.worker
+        self._leave(ts)
+        if sent.start is not None:  # a copy of it has ended: here it takes at least until now
+            seconds = monotonic() - sent.start
+            self._order.speeds.observe(sent.like, ts.prefix.name, before, seconds)
+        self._enter(pool, ts, sent)
         reason = "granted" if after.address in pool.workers else "lent"
         self._bound(Binding(time(), key, pool.name, after.address, reason, "by work stealing"))
-        self.wakeups.look_at |= {before.address, after.address}
+        self.wakeups.look_at |= {before, after.address}
         self.wakeups.soon()

@@ -18,19 +18,8 @@ from distributed.core import error_message
 
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.settings import (
-    ALERT_TOPIC,
-    ASTRAY_TOPIC,
-    AUDIT_TOPIC,
-    LOSS_TOPIC,
-    check_owner,
-    is_number,
-    is_whole,
-    shown,
-)
-from dask_slaq.memory import MEMORY_TOPIC
+from dask_slaq.core.settings import check_owner, is_number, is_whole, shown
 from dask_slaq.scheduler import views
-from dask_slaq.scheduler.hooks import replace
 from dask_slaq.scheduler.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.requests.waiting import WaitingRequests
@@ -52,16 +41,14 @@ REQUESTS = (
     *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
     *("history", "bindings", "curve"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
-    *("reserve", "unreserve", "reservations", "models", "events", "whatif"),
+    *("reserve", "unreserve", "reservations", "models", "events", "whatif", "follow"),
 )
 #: Those that change something, and those that need no registered plugin.
 AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
 ALWAYS = ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
-OF_CLIENT = ("introduce", "open", "close", "keep", "kept")
+OF_CLIENT = ("introduce", "open", "close", "keep", "kept", "follow")
 PEOPLES = (*OF_CLIENT, "steer")
-#: Topics under which the plugin publishes.
-OURS = frozenset({ALERT_TOPIC, ASTRAY_TOPIC, AUDIT_TOPIC, MEMORY_TOPIC})
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
@@ -73,11 +60,6 @@ MESSAGES = {
     "leave": "end of a block",
     "mark": "mark",
 }
-
-
-def _is_ours(topic: object) -> bool:
-    """Return whether the plugin or its workers publish under a topic."""
-    return isinstance(topic, str) and (topic in OURS or topic.startswith(LOSS_TOPIC))
 
 
 class Messages:
@@ -98,31 +80,6 @@ class Messages:
         scheduler.handlers.update(self._requests)
         for name, what in MESSAGES.items():
             scheduler.stream_handlers[f"slaq-{name}"] = self._follow(name, what)
-        scheduler.handlers["log_event"] = replace(scheduler.handlers["log_event"], self._screened)
-
-    def _screened(self, log_event: Callable[..., None]) -> Callable[..., None]:
-        """Return Dask's handler of events by clients, without those under topics of the plugin."""
-
-        def screened(topic: Any, msg: Any) -> None:
-            if not self.plugin.event_is_forged(topic=topic):
-                log_event(topic=topic, msg=msg)
-
-        return screened
-
-    def is_forged(self, topic: Any) -> bool:
-        """Return whether the event of a message is not to go to those who follow its topic.
-
-        Clients follow topics of the plugin for alerts, and for losses that tasks report on workers.
-        """
-        topics = [topic] if isinstance(topic, str) else topic
-        if not isinstance(topics, list | tuple | set) or not any(map(_is_ours, topics)):
-            return False
-        sender = sender_of_message()
-        if sender is not None and sender.worker:
-            return False
-        error = NotAllowed(f"clients may not publish under {shown(topic)}")
-        self._dropped.add("event", "" if sender is None else sender.name, error)
-        return True
 
     def handler(self, name: str) -> Callable[..., Any]:
         """Return what answers a request, with the arguments of its message."""
@@ -201,6 +158,10 @@ class Messages:
     def introduce(self, sender: Sender, /, owner: str) -> None:
         """Record the owner of a client's tasks outside jobs."""
         self.plugin.jobs.introduce(sender.client, check_owner(owner))
+
+    def follow(self, sender: Sender, /) -> None:
+        """Tell a client all alerts from now on."""
+        self.plugin.followers.add(sender.client)
 
     async def open(self, sender: Sender, /, name: str, **given: Any) -> dict[str, Any]:
         """Begin a job of a client; see `check_opening` for its settings.

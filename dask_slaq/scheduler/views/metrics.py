@@ -18,17 +18,28 @@ __all__ = ["add_metrics"]
 logger = logging.getLogger(__name__)
 
 
+#: Collector of this process, which the registry of `prometheus_client` keeps.
+_collector: Any = None
+
+
 def add_metrics(scheduler: Scheduler) -> None:
-    """Add the metrics of this package to the scheduler's ``/metrics``, once per process."""
+    """Add the metrics of a scheduler to ``/metrics``, instead of those of an earlier one.
+
+    All schedulers of a process serve the same registry, so they show those of the newest.
+    """
+    global _collector
+    if _collector is not None:
+        _collector.server = scheduler
+        return
     try:
         import prometheus_client
-        from distributed.http.scheduler.prometheus import core
+        from distributed.http.prometheus import PrometheusCollector
     except ImportError:
         logger.info("no metrics of jobs on /metrics: pip install prometheus-client")
         return
 
-    class SlaqMetrics(core.PrometheusCollector):  # type: ignore[misc]
-        """Collector of the scheduler that is scraped, which Dask sets as `server`."""
+    class SlaqMetrics(PrometheusCollector):  # type: ignore[misc]
+        """Collector of a scheduler."""
 
         def __init__(self, server: Scheduler) -> None:
             super().__init__(server)
@@ -51,13 +62,5 @@ def add_metrics(scheduler: Scheduler) -> None:
                 found = []
             yield from found
 
-    collectors = core.PrometheusHandler._collectors
-    known = core.COLLECTORS if collectors is None else [type(each) for each in collectors]
-    if any(kind.__name__ == SlaqMetrics.__name__ for kind in known):
-        return
-    if collectors is None:  # Dask makes them at the first scrape
-        core.COLLECTORS.append(SlaqMetrics)
-    else:
-        collector = SlaqMetrics(scheduler)
-        prometheus_client.REGISTRY.register(collector)
-        core.PrometheusHandler._collectors = (*collectors, collector)
+    _collector = SlaqMetrics(scheduler)
+    prometheus_client.REGISTRY.register(_collector)

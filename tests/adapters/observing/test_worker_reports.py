@@ -125,7 +125,7 @@ def test_what_is_no_number_ends_no_task(client, loss):
 
 
 def test_a_route_to_nowhere_is_harmless():
-    route = pickle.loads(pickle.dumps(Address("nobody", None)))
+    route = pickle.loads(pickle.dumps(Address("nobody", None, b"")))
     route.report(1.0)
 
 

@@ -21,6 +21,7 @@ from driving import (
     running,
     start_plugin,
     state_of,
+    steal,
     tasks_of,
     until,
     wait_for,
@@ -291,9 +292,7 @@ async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a
         await until(lambda: "moved" in victim.state.tasks)
         sent = victim.state.tasks["moved"].priority[:-1]  # the last one is the worker's own
         assert sent < given
-        s.extensions["stealing"].move_task_request(
-            ts, s.workers[victim.address], s.workers[thief.address]
-        )
+        steal(s, ts, thief)
         await until(lambda: "moved" in thief.state.tasks)
         assert thief.state.tasks["moved"].priority[:-1] == sent
         assert ts.priority == given  # the user's own, for what Dask derives from it

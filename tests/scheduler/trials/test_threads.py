@@ -14,7 +14,17 @@ import pytest
 from distributed import Client, Event, worker_client
 from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.utils_test import inc, slowinc
-from driving import ONE, TWO, Fixed, assert_nothing_left, tasks_of, until, wait_for, with_plugin
+from driving import (
+    ONE,
+    TWO,
+    Fixed,
+    assert_nothing_left,
+    steal,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
@@ -76,7 +86,7 @@ async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, plugi
         moved = c.submit(wait_for, "go", workers=[a.address], key="moved", allow_other_workers=True)
         await until(lambda: "moved" in running.begun)
         ts = s.tasks["moved"]
-        s.extensions["stealing"].move_task_request(ts, ts.processing_on, s.workers[b.address])
+        steal(s, ts, b)
         await until(lambda: ts.processing_on.address == b.address)
         before = running.trials.alive["first"].reports
         await until(lambda: running.trials.alive["first"].reports > before + 20, STUCK)
