@@ -80,7 +80,9 @@ logger = logging.getLogger(__name__)
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 #: Answers of `Spares` before a task may get a copy, and of `HostSpeeds` without a file.
-NO_SPARES: Any = Absent(transition=None, seceded=None, forget_worker=None, stop=None)
+NO_SPARES: Any = Absent(
+    {"running": ()}, transition=None, seceded=None, forget_worker=None, stop=None
+)
 NO_HOST_SPEEDS: Any = Absent(joined=None, left=None, write=None)
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
 LIGHTGBM_TASK = "train_part"

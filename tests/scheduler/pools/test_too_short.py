@@ -42,7 +42,7 @@ def submit(client, job, seconds, count):
 
 
 def reason(plugin, job):
-    return plugin.messages.explain(job)["reason"]
+    return plugin.messages.handler("explain")(job)["reason"]
 
 
 def test_they_pass_until_the_scheduler_has_time(busy, caplog):
