@@ -17,11 +17,11 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.errors import BROKEN, InvalidSetting, UnknownPolicy
 from dask_slaq.core.forecast import GuardedPredictor, LossPredictor
 from dask_slaq.core.policies import POLICIES, GuardedPolicy, Policy, add_policy
 from dask_slaq.core.policies import policy as own_policy
-from dask_slaq.core.search_goals import GOALS, Goal, GuardedGoal, add_goal
+from dask_slaq.core.search_goals import GOALS, OWN_GOALS, Goal, GuardedGoal, add_goal
 
 if TYPE_CHECKING:
     from dask_slaq.core.forecast import Predictor
@@ -103,7 +103,7 @@ def load(kind: str, text: str) -> Any:
         if inspect.isclass(found):
             return found(**arguments)
         return partial(found, **arguments) if arguments else found
-    except Exception as error:
+    except BROKEN as error:
         raise InvalidSetting(
             f"{text} cannot be used: {type(error).__name__}: {str(error) or 'no reason given'}"
         ) from error
@@ -121,20 +121,25 @@ def add_policies(names: Iterable[str] = ()) -> None:
         add_policy(name, partial(policy_of, name))
 
 
-def add_goals(paths: Mapping[str, str] | None = None) -> None:
-    """Let searches have the goals that installed packages add, or those of `paths` by name.
+def add_goals(paths: Iterable[str] = ()) -> None:
+    """Let searches have the goals that installed packages add, and those at class `paths`."""
+    for name in (*added_names("goal"), *paths):
+        if name not in GOALS:
+            add_goal(name, partial(_goal_of, name))
 
-    Raises `InvalidSetting` for a name of ours.
+
+def goal_names() -> list[str]:
+    """Return the names of goals that a client may ask for: class paths are not among them."""
+    return [name for name in GOALS if name in OWN_GOALS or not is_class_path("goal", name)]
+
+
+def _goal_of(text: str) -> Goal:
+    """Return a new goal by its name or class path. One that is broken is told, and orders as best.
+
+    It gives nothing up.
     """
-    for name in added_names("goal") if paths is None else paths:
-        if paths is not None or name not in GOALS:
-            add_goal(name, partial(_goal_of, name if paths is None else paths[name]))
-
-
-def _goal_of(text: str) -> Goal | None:
-    """Return a new goal by its name or class path. One that is broken is told, and is none."""
     made = _made("goal", text, "models", "goal of a search", "best")
-    return None if made is None else GuardedGoal(made, partial(_tell_broken, "goals", text, "best"))
+    return GuardedGoal(made, partial(_tell_broken, "goals", text, "best"))
 
 
 def scaling_rule_of(text: str) -> ScalingRule | None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, Predictor, Status
+from dask_slaq.core.forecast import Forecast, Predictor
+from dask_slaq.core.forecast.guarded import broken_rule as broken_forecast
 from dask_slaq.core.policies import (
     ARRAYS,
     Allocation,
@@ -339,22 +340,11 @@ def _follow(predictor: Predictor, rng: np.random.Generator, reports: int) -> Non
 
 
 def _checked(predictor: Predictor, names: list[str], count: int) -> Forecast:
-    """Return the forecasts of jobs with `count` reports each, after all checks."""
+    """Return the forecasts of jobs with `count` reports each, which are as `Forecast` says."""
     predictor.fit()
-    found, n_jobs = predictor.forecast(names), len(names)
-    horizons, fall = np.asarray(found.horizons), np.asarray(found.reduction)
-    assert horizons[0] == 0 and (np.diff(horizons) > 0).all(), "horizons increase from 0"
-    assert fall.shape == (n_jobs, len(horizons)), "reduction has a row per job"
-    for name in ("start", "level", "remaining", "largest_change", "noise", "n_reports", "status"):
-        assert np.shape(getattr(found, name)) == (n_jobs,), f"{name} has one value per job"
-    assert np.isfinite(fall).all() and (fall[:, 0] == 0).all(), "reductions are finite, from 0"
-    scale = 1e-9 * np.maximum(np.abs(fall).max(axis=1, initial=0.0), 1e-12)[:, None]
-    assert (np.diff(fall) >= -scale).all(), "reductions do not decrease"
-    slope = np.diff(fall) / np.diff(horizons)
-    assert (np.diff(slope) <= scale).all(), "reductions are concave"
-    assert (found.remaining >= fall[:, -1] - scale[:, 0]).all(), "no less remains than falls"
-    assert (np.asarray(found.noise) >= 0).all() or count == 0, "noise is not negative"
-    assert set(np.asarray(found.status).tolist()) <= set(map(int, Status)), "a status is one"
+    found = predictor.forecast(names)
+    wrong = broken_forecast(found, len(names))
+    assert wrong is None, wrong
     assert (np.isnan(found.start) == (count == 0)).all(), "start is nan before the first report"
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 __all__ = [
+    "BROKEN",
     "DuplicateJob",
     "InvalidSetting",
     "NoPlugin",
@@ -20,6 +21,10 @@ __all__ = [
     "UnknownJob",
     "UnknownPolicy",
 ]
+
+
+#: What code of others may raise that is called in the scheduler. `SystemExit` would end that.
+BROKEN = (Exception, SystemExit)
 
 
 class SlaqError(Exception):

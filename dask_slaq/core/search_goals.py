@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.errors import BROKEN, InvalidSetting
 
 __all__ = [
     "GOALS",
+    "OWN_GOALS",
     "Goal",
     "GuardedGoal",
     "Judgement",
@@ -68,8 +70,10 @@ class Goal(Protocol):
         ...
 
 
+#: Goals that are built in.
+OWN_GOALS = ("best", "all")
 #: What makes a goal, by name; None for those that are built in.
-GOALS: dict[str, Callable[[], Goal | None] | None] = {"best": None, "all": None}
+GOALS: dict[str, Callable[[], Goal | None] | None] = dict.fromkeys(OWN_GOALS)
 
 
 def add_goal(name: str, make: Callable[[], Goal | None]) -> None:
@@ -96,19 +100,19 @@ def goal_of(name: str) -> Goal | None:
 class GuardedGoal:
     """Goal of somebody else, which orders models as ``"best"`` does once it breaks.
 
-    `tell` is called with the reason, once.
+    `tell` is called with the reason, once. Without a goal it was broken from the beginning.
     """
 
-    def __init__(self, goal: Goal, tell: Callable[[str], object]) -> None:
+    def __init__(self, goal: Goal | None, tell: Callable[[str], object]) -> None:
         self._goal, self._tell = goal, tell
         self.broken: str | None = None
 
     def __call__(self, models: Sequence[Model]) -> Judgement:
         """Return what the goal says if that keeps the rules, or the predicted final losses."""
-        if self.broken is None:
+        if self.broken is None and self._goal is not None:
             try:
                 return _checked(self._goal(models), len(models))
-            except Exception as error:
+            except BROKEN as error:
                 self.broken = f"{type(error).__name__}: {error}"
                 self._tell(self.broken)
         return Judgement([model.predicted for model in models])
@@ -116,7 +120,7 @@ class GuardedGoal:
 
 def _checked(found: Any, n: int) -> Judgement:
     scores, hopeless = found
-    scores, hopeless = [float(score) for score in scores], {int(at) for at in hopeless}
+    scores, hopeless = [float(score) for score in scores], set(map(_position, hopeless))
     if len(scores) != n:
         raise ValueError(f"{len(scores)} scores for {n} models")
     if any(math.isnan(score) for score in scores):
@@ -124,3 +128,10 @@ def _checked(found: Any, n: int) -> Judgement:
     if not hopeless <= set(range(n)):
         raise ValueError(f"hopeless are positions from 0 to {n - 1}, not {sorted(hopeless)}")
     return Judgement(scores, hopeless)
+
+
+def _position(at: Any) -> int:
+    """Return a position as an int. A mask is none: its values count as 0 and 1."""
+    if isinstance(at, bool) or not hasattr(at, "__index__"):
+        raise TypeError(f"hopeless are positions, not {at!r}")
+    return operator.index(at)

@@ -74,7 +74,7 @@ class SearchSettings:
     keep: float | None = None  # seconds for which it goes on without its driver
 
     def __post_init__(self) -> None:
-        if self.goal not in GOALS:
+        if not isinstance(self.goal, str) or self.goal not in GOALS:
             allowed = ", ".join(GOALS)
             raise InvalidSetting(f"goal must be one of {allowed}, not {shown(self.goal)}")
         if self.steps is not None and not is_whole(self.steps, 1):

@@ -87,9 +87,10 @@ def check_owner(owner: object) -> str:
     if owner is None:
         return ""
     found = owner.rstrip("/") if isinstance(owner, str) else ""
-    if not 0 < len(found) <= LONGEST_NAME:
+    if not (0 < len(found) <= LONGEST_NAME and found.isprintable()):
         raise InvalidSetting(
-            f"owner must be a string of 1 to {LONGEST_NAME} characters, not {shown(owner)}"
+            f"owner must be a string of 1 to {LONGEST_NAME} characters that can be printed, "
+            f"not {shown(owner)}"
         )
     return found
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import LONGEST_NAME
+from dask_slaq.core.errors import BROKEN, InvalidSetting
+from dask_slaq.core.settings import check_owner
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -28,8 +28,10 @@ def name_in_certificate(comm: Comm | None) -> str | None:
         if key == "commonName"
     )
     name: str | None = next(names, None)
-    name = (name or "").rstrip("/")  # which stands for a team
-    return name if 0 < len(name) <= LONGEST_NAME else None
+    try:
+        return check_owner(name) or None
+    except InvalidSetting:
+        return None
 
 
 def asked_of(path: str) -> Callable[[Comm | None], str | None]:
@@ -53,10 +55,15 @@ def asked_of(path: str) -> Callable[[Comm | None], str | None]:
         certificate = getattr(comm, "extra_info", {}).get("peercert") or {}
         try:
             name = ask({"address": comm.peer_address, "certificate": certificate})
-        except Exception:
+        except BROKEN:
             logger.exception("%s failed; its client is nobody", path)
             return None
-        if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME):
+        try:
+            name = check_owner(name) or None
+        except InvalidSetting as error:
+            logger.error("%s: %s; its client is nobody", path, error)
+            return None
+        if name is None:
             return None
         known[comm] = name  # asked for each task outside of jobs
         return name

@@ -271,10 +271,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
-        if chosen.goals:
-            from dask_slaq.plug_ins import add_goals
-
-            add_goals(chosen.goals)
         self._hook_into(HOOKS.keys() - AT_FIRST_USE)
         self._announce()
         forget_failure(scheduler)

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.forecast.types import Forecast, Predictor
+from dask_slaq.core.errors import BROKEN
+from dask_slaq.core.forecast.types import Forecast, Predictor, Status
 
-__all__ = ["GuardedPredictor"]
+__all__ = ["GuardedPredictor", "broken_rule"]
 
 #: Losses kept of each job, for the predictor that may have to take over.
 KEPT = 1000
+#: Part of the largest reduction by which one may be off, by rounding.
+CLOSE = 1e-9
 
 
 class GuardedPredictor:
-    """A predictor: `made`, until it raises or its forecast has wrong shapes, and then `instead`.
+    """A predictor: `made`, until it raises or a forecast breaks a rule, and then `instead`.
 
     `instead` is then told of all jobs and their last `KEPT` losses. `tell` gets the reason, once.
     """
@@ -52,17 +55,22 @@ class GuardedPredictor:
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the forecasts of some jobs as of the last fit."""
-        found: Forecast = self._call("forecast", jobs)
-        if self._used is not self._instead and (wrong := _broken_rule(found, len(jobs))):
+        if self._used is not self._instead:
+            try:
+                found = self._used.forecast(jobs)
+                wrong = broken_rule(found, len(jobs))
+            except BROKEN as error:
+                wrong = f"{type(error).__name__}: {error}"
+            if wrong is None:
+                return found
             self._replace(wrong)
-            return self._instead.forecast(jobs)
-        return found
+        return self._instead.forecast(jobs)
 
     def _call(self, method: str, *given: Any, **known: Any) -> Any:
         if self._used is not self._instead:
             try:
                 return getattr(self._used, method)(*given, **known)
-            except Exception as error:
+            except BROKEN as error:
                 self._replace(f"{type(error).__name__}: {error}", but=given[:1] * (method == "add"))
         return getattr(self._instead, method)(*given, **known)
 
@@ -85,14 +93,36 @@ class GuardedPredictor:
         return {name: value for name, value in known.items() if name in parameters}
 
 
-def _broken_rule(forecast: Forecast, n_jobs: int) -> str | None:
-    """Return which rule a forecast breaks, in words; None if it keeps all that are checked."""
-    shape = (n_jobs, len(forecast.horizons))
-    if np.shape(forecast.reduction) != shape:
-        return f"reduction has shape {np.shape(forecast.reduction)}, not {shape}"
-    if not np.isfinite(forecast.reduction).all():
-        return "a reduction is not finite"
-    for name in ("start", "level", "remaining", "largest_change", "noise", "n_reports", "status"):
-        if np.shape(getattr(forecast, name)) != (n_jobs,):
+def broken_rule(forecast: Forecast, n_jobs: int) -> str | None:
+    """Return which rule of `Forecast` one for some jobs breaks, in words; None if it keeps all."""
+    per_job = ("start", "level", "remaining", "largest_change", "noise", "n_reports", "status")
+    for name in ("horizons", "reduction", *per_job):
+        if not isinstance(array := getattr(forecast, name), np.ndarray):
+            return f"{name} is an array, not {type(array).__name__}"
+    horizons, fall = forecast.horizons, forecast.reduction
+    if (
+        horizons.ndim != 1
+        or not len(horizons)
+        or horizons[0] != 0
+        or (np.diff(horizons) <= 0).any()
+    ):
+        return "horizons increase from 0"
+    if fall.shape != (n_jobs, len(horizons)):
+        return f"reduction has shape {fall.shape}, not {(n_jobs, len(horizons))}"
+    for name in per_job:
+        if getattr(forecast, name).shape != (n_jobs,):
             return f"{name} does not have one value per job"
+    if not np.isfinite(fall).all() or (fall[:, 0] != 0).any():
+        return "a reduction is not finite, or not 0 at horizon 0"
+    scale = CLOSE * np.maximum(np.abs(fall).max(axis=1, initial=0.0), CLOSE)[:, None]
+    if (np.diff(fall) < -scale).any():
+        return "a reduction decreases"
+    if (np.diff(np.diff(fall) / np.diff(horizons)) > scale).any():
+        return "a reduction is not concave"
+    if not (forecast.remaining >= fall[:, -1] - scale[:, 0]).all():
+        return "remaining is less than the last reduction"
+    if not (forecast.noise >= 0).all():
+        return "a noise is negative, or nan"
+    if not set(forecast.status.tolist()) <= set(map(int, Status)):
+        return "a status is none of Status"
     return None

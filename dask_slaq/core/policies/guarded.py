@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.policies.quality_driven import Policy
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fit_floors
@@ -44,7 +45,7 @@ class GuardedPolicy:
         try:
             found = self._policy(snapshot)
             wrong = broken_rule(snapshot, found)
-        except Exception as error:
+        except BROKEN as error:
             wrong = f"{type(error).__name__}: {error}"
         if wrong is None:
             return found
@@ -55,7 +56,11 @@ class GuardedPolicy:
 
 def broken_rule(snapshot: Snapshot, allocation: Allocation) -> str | None:
     """Return which rule an allocation of any policy breaks, in words; None if it keeps all."""
-    share, index = np.asarray(allocation.share), np.asarray(allocation.index)
+    share, index = allocation.share, allocation.index
+    array: Any
+    for array in (share, index):
+        if not isinstance(array, np.ndarray):
+            return f"share and index are arrays, not {type(array).__name__}"
     shape = (len(snapshot.jobs),)
     if share.shape != shape or index.shape != shape:
         return f"share and index have shapes {share.shape} and {index.shape} for {shape[0]} jobs"

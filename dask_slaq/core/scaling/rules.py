@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.scaling.worth import Worth
 
 __all__ = ["GuardedRule", "ScalingRule"]
@@ -55,7 +56,7 @@ class GuardedRule:
                 if isinstance(found, bool) or int(found) != found or found < 0:
                     raise ValueError(f"{found!r} is not a number of workers")
                 return int(found)
-            except Exception as error:
+            except BROKEN as error:
                 self.broken = f"{type(error).__name__}: {error}"
                 self._tell(self.broken)
         return None

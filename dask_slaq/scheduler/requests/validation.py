@@ -15,7 +15,7 @@ from dask_slaq.core.settings import check_name, shown
 if TYPE_CHECKING:
     from dask_slaq.core.search_settings import SearchSettings
 
-__all__ = ["Dropped", "check_opening", "know_goal"]
+__all__ = ["Dropped", "check_opening", "with_goal"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,9 @@ PAUSE = 10.0
 MOST_SENDERS = 1000
 
 
-def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
+def check_opening(
+    name: object, given: Mapping[str, Any], goals: Mapping[str, str]
+) -> dict[str, Any]:
     """Check a request to open a job, and return its settings as plain Python values.
 
     ``within`` is the job in whose block it was opened, ``reattach`` is whether it may take over a
@@ -48,7 +50,7 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
         **settings,
         "kind": read_kind(settings["kind"]),
         "run": run,
-        "search": _read_search(given.get("search")),
+        "search": _read_search(given.get("search"), goals),
         "within": within,
         "reattach": bool(given.get("reattach")),
         "events": bool(given.get("events")),
@@ -56,24 +58,36 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def know_goal(settings: object) -> None:
-    """Have installed packages add their goals, if settings of a search name one of these."""
-    from dask_slaq.core.search_goals import is_unknown
+def with_goal(settings: Mapping[str, Any], goals: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return settings of a search with its goal as it is known in this process.
 
-    if isinstance(settings, Mapping) and is_unknown(settings.get("goal")):
-        from dask_slaq.plug_ins import add_goals
+    `goals` are the class paths that the scheduler's settings give names to: two schedulers of one
+    process may have different ones. Raises `InvalidSetting` for a goal that nobody has named.
+    """
+    from dask_slaq.core.search_goals import OWN_GOALS
 
-        add_goals()
+    goal = settings.get("goal")
+    if not isinstance(goal, str) or goal in OWN_GOALS:
+        return settings
+    from dask_slaq.plug_ins import add_goals, goal_names
+
+    if goal in goals:
+        add_goals([goals[goal]])
+        return {**settings, "goal": goals[goal]}
+    add_goals()
+    if goal not in (names := goal_names()):
+        allowed = ", ".join(dict.fromkeys([*names, *goals]))
+        raise InvalidSetting(f"goal must be one of {allowed}, not {shown(goal)}")
+    return settings
 
 
-def _read_search(given: object) -> SearchSettings | None:
+def _read_search(given: object, goals: Mapping[str, str]) -> SearchSettings | None:
     if given is None:
         return None
     from dask_slaq.core.search_settings import SearchSettings
 
     try:
-        know_goal(given)
-        return SearchSettings(**given)  # type: ignore[arg-type]
+        return SearchSettings(**with_goal({**given}, goals))  # type: ignore[dict-item]
     except TypeError as error:
         raise InvalidSetting(f"search must be settings of a search, not {shown(given)}") from error
 
