@@ -16,6 +16,9 @@ from dask_slaq.core.dispatch import decide, undo
 
 #: Virtual seconds between two looks, and of a scenario.
 EVERY, LONG = 0.0137, 4.0
+#: Virtual seconds after which a task may go that is moved, as its home is busy for hardly longer
+#: than moving takes: the next event tells, as the expected end of what computes there has changed.
+HAIR = 0.05
 
 
 def missed(plugin):
@@ -104,6 +107,8 @@ def free_threads_that_are_missed(seed):
             all_of_them = asyncio.gather(*parts)
             while not all_of_them.done():
                 await asyncio.sleep(EVERY)
+                if missed(plugin):
+                    await asyncio.sleep(HAIR)
                 if found := missed(plugin):
                     all_of_them.cancel()
                     return found
