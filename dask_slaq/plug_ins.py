@@ -11,17 +11,18 @@ import ast
 import inspect
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.core.errors import BROKEN, InvalidSetting, UnknownPolicy
 from dask_slaq.core.forecast import GuardedPredictor, LossPredictor
 from dask_slaq.core.policies import POLICIES, GuardedPolicy, Policy, add_policy
 from dask_slaq.core.policies import policy as own_policy
-from dask_slaq.core.search_goals import GOALS, OWN_GOALS, Goal, GuardedGoal, add_goal
+from dask_slaq.core.search_goals import GOALS, Goal, GuardedGoal, add_goal
 
 if TYPE_CHECKING:
     from dask_slaq.core.forecast import Predictor
@@ -55,6 +56,8 @@ GROUPS = {
 }
 #: Policy in the place of one that cannot be loaded, or breaks a rule.
 INSTEAD = "first-to-target"
+#: Seconds that a call may take, and how many calls one after the other may take longer.
+SLOW, TIMES = 0.5, 3
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*[:.][^\W\d]\w*")
 
 
@@ -130,7 +133,7 @@ def add_goals(paths: Iterable[str] = ()) -> None:
 
 def goal_names() -> list[str]:
     """Return the names of goals that a client may ask for: class paths are not among them."""
-    return [name for name in GOALS if name in OWN_GOALS or not is_class_path("goal", name)]
+    return [name for name in GOALS if not any(c in name for c in ".:(")]
 
 
 def _goal_of(text: str) -> Goal:
@@ -162,7 +165,38 @@ def _made(kind: str, text: str, what: str, setting: str, instead: str) -> Any:
     except InvalidSetting as error:
         logger.error("%s: %s; %s is used instead", setting, error, instead)
         return None
-    return made
+    return Timely(made)
+
+
+class Timely:
+    """Code of somebody else that is broken if it keeps the scheduler waiting again and again.
+
+    `made` is called, or its `methods` are: the scheduler does nothing else meanwhile.
+    """
+
+    def __init__(self, made: Any, methods: Collection[str] = ()) -> None:
+        self._made, self._methods = made, methods
+        self._slow = 0  # calls one after the other
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.__dict__["_made"], name)
+        return partial(self._timed, found) if name in self.__dict__["_methods"] else found
+
+    def __call__(self, *args: Any) -> Any:
+        """Return what `made` returns. Raises TimeoutError if it was slow `TIMES` times."""
+        return self._timed(self._made, *args)
+
+    def _timed(self, call: Callable[..., Any], *args: Any) -> Any:
+        begin = monotonic()
+        found = call(*args)
+        seconds = monotonic() - begin
+        self._slow = self._slow + 1 if seconds > SLOW else 0
+        if self._slow >= TIMES:
+            raise TimeoutError(
+                f"it took {seconds:.2g} s, and more than {SLOW:g} s {TIMES} times: the scheduler "
+                "does nothing else meanwhile"
+            )
+        return found
 
 
 def check_policy_name(value: object) -> str:
@@ -185,10 +219,10 @@ def check_policy_name(value: object) -> str:
         ) from None
 
 
-def policy_of(text: str) -> Policy:
+def policy_of(text: str, *, timely: bool = False) -> Policy:
     """Return a new policy by its name or class path. One that is broken is told, and replaced.
 
-    Raises `UnknownPolicy` for what is neither.
+    On a scheduler it must be `timely`. Raises `UnknownPolicy` for what is neither name nor path.
     """
     text = check_policy_name(text)
     instead = own_policy(INSTEAD)
@@ -201,6 +235,7 @@ def policy_of(text: str) -> Policy:
     except InvalidSetting as error:
         logger.error("slaq.policy: %s; %s is used instead", error, INSTEAD)
         return instead
+    made = Timely(made) if timely else made
     return GuardedPolicy(text, made, instead, partial(_tell_broken, "policy", text, INSTEAD))
 
 
@@ -218,6 +253,7 @@ def predictor_of(text: str, memory: PastRuns | None) -> Predictor:
     except InvalidSetting as error:
         logger.error("slaq.predictor: %s; %s is used instead", error, default)
         return instead
+    made = Timely(made, ("fit", "forecast"))
     return GuardedPredictor(made, instead, partial(_tell_broken, "predictor", text, default))
 
 

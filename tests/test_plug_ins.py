@@ -76,6 +76,46 @@ class Half:
     def __call__(self, worth, here):
         return 2.5
 
+class Lists(Greedy):
+    def __call__(self, snapshot):
+        from dask_slaq.core.policies import Allocation, policy
+        found = policy("fair")(snapshot)
+        return Allocation(list(found.share), list(found.index))
+
+class Exits(Greedy):
+    def __call__(self, snapshot):
+        raise SystemExit("the licence has expired")
+
+class Slow(Greedy):
+    def __call__(self, snapshot):
+        from dask_slaq.core.policies import policy
+        import time
+        time.sleep(0.02)
+        return policy("fair")(snapshot)
+
+class Nothing(Forgetful):
+    def report(self, job, loss): pass
+    def forecast(self, jobs): return None
+
+class Rising(Nothing):
+    def forecast(self, jobs):
+        import dataclasses
+        from dask_slaq.core.forecast import LossPredictor
+        like = LossPredictor()
+        for job in jobs:
+            like.add(job)
+        like.fit()
+        found = like.forecast(jobs)
+        return dataclasses.replace(found, reduction=-1 - found.reduction)
+
+class Mask:
+    def __call__(self, models):
+        return [model.loss for model in models], [model.loss > 5 for model in models]
+
+class ExitGoal:
+    def __call__(self, models):
+        raise SystemExit("the licence has expired")
+
 class NoScores:
     def __call__(self, models):
         return [0.0] * (len(models) + 1), ()
@@ -102,19 +142,20 @@ def test_the_check_lists_pass_what_keeps_the_rules_and_no_other():
     check_predictor(slaq_plug_in.Halving)
     check_goal(slaq_plug_in.Asha)
     check_goal(lambda: slaq_plug_in.Asha(first=1, factor=2))
-    for broken in (broken_plug_in.Greedy, broken_plug_in.Raises, broken_plug_in.NoPolicy):
+    for name in ("Greedy", "Raises", "NoPolicy", "Lists"):
         with pytest.raises(AssertionError):
-            check_policy(broken)
-    with pytest.raises(AssertionError):
-        check_predictor(broken_plug_in.Forgetful)
+            check_policy(getattr(broken_plug_in, name))
+    for name in ("Forgetful", "Nothing", "Rising"):
+        with pytest.raises(AssertionError):
+            check_predictor(getattr(broken_plug_in, name))
     check_scaling_rule(slaq_plug_in.PerJob)
     check_scaling_rule(lambda: slaq_plug_in.PerJob(workers=3))
     for broken in (broken_plug_in.Half, broken_plug_in.Raises, broken_plug_in.NoPolicy):
         with pytest.raises(AssertionError):
             check_scaling_rule(broken)
-    for broken in (broken_plug_in.NoScores, broken_plug_in.NanScores, broken_plug_in.NoPolicy):
+    for name in ("NoScores", "NanScores", "NoPolicy", "Mask", "ExitGoal"):
         with pytest.raises(AssertionError):
-            check_goal(broken)
+            check_goal(getattr(broken_plug_in, name))
 
 
 @pytest.mark.usefixtures("installed")
@@ -246,8 +287,8 @@ async def test_a_predictor_of_somebody_else(c, s, a, b):
 
 @pytest.mark.usefixtures("installed")
 @gen_cluster(client=True)
-async def test_a_predictor_that_raises_is_replaced_by_the_default(c, s, a, b):
-    plugin = await start_plugin(c, s, predictor="broken_plug_in:Forgetful")
+async def replaces_predictor(c, s, a, b, name):
+    plugin = await start_plugin(c, s, predictor=f"broken_plug_in:{name}")
     with captured_logger("dask_slaq.plug_ins") as log:
         async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
             for loss in (4.0, 2.0, 1.0):
@@ -255,8 +296,34 @@ async def test_a_predictor_that_raises_is_replaced_by_the_default(c, s, a, b):
             await until(lambda: plugin.jobs.reports.get("first") == 3)
             plugin.run_once()
             assert plugin.engine._predictor.forecast(["first"]).n_reports.tolist() == [3]
-    assert "broken_plug_in:Forgetful broke: " in log.getvalue()
+    assert f"broken_plug_in:{name} broke: " in log.getvalue()
     assert log.getvalue().count("\n") == 1 and plugin.failed is None
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["Forgetful", "Nothing", "Rising"])
+def test_a_predictor_that_breaks_is_replaced_by_the_default(name):
+    replaces_predictor(name=name)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["Lists", "Exits", "Slow"])
+def test_a_policy_that_breaks_is_replaced_and_the_plugin_goes_on(name, monkeypatch):
+    monkeypatch.setattr(plug_ins, "SLOW", 0.01)
+
+    @gen_cluster(client=True)
+    async def run(c, s, a, b):
+        plugin = await start_plugin(c, s, policy=f"broken_plug_in:{name}")
+        async with slaq.job("first", client=c), slaq.job("second", client=c):
+            for _ in range(plug_ins.TIMES):
+                plugin.run_once()
+            assert await c.submit(abs, -1) == 1
+            assert plugin.failed is None
+            assert plugin.engine.policy.name.startswith("first-to-target (instead of")
+
+    with captured_logger("dask_slaq.plug_ins") as log:
+        run()
+    assert log.getvalue().count("\n") == 1 and "first-to-target is used instead" in log.getvalue()
 
 
 def train(number):
@@ -286,12 +353,13 @@ def test_a_goal_of_somebody_else_orders_and_prunes_models():
 
 @pytest.mark.usefixtures("installed")
 def test_a_goal_that_breaks_is_told_once_and_models_train_on(monkeypatch):
-    for name, where in (("nan", "NanScores"), ("none", "NoPolicy"), ("gone", "Missing")):
+    broken = ("nan", "NanScores"), ("none", "NoPolicy"), ("gone", "Missing"), ("exit", "ExitGoal")
+    for name, where in (*broken, ("mask", "Mask")):
         entry = plug_ins.EntryPoint(name, f"broken_plug_in:{where}", plug_ins.GROUPS["goal"])
         monkeypatch.setitem(plug_ins._entries("goal"), name, entry)
         with captured_logger("dask_slaq.plug_ins") as log:
             states, plugin = in_search(goal=name, prune=True)
-        assert states[0] == "done" and plugin.failed is None
+        assert set(states.values()) == {"done"} and plugin.failed is None  # nothing is given up
         assert len(log.getvalue().splitlines()) == 1, log.getvalue()
         assert "best is used instead" in log.getvalue()
 
@@ -318,8 +386,24 @@ async def test_settings_of_the_scheduler_add_goals(c, s, a):
         async with slaq.search("grid", client=c, goal=goal, steps=12, prune=True):
             (search,) = s.plugins["slaq"].searches.running.values()
             assert search.trials._goal._goal.first == first
+            with pytest.raises(InvalidSetting, match="best, all, asha, quick, asha-2, not 'slaq_"):
+                async with slaq.search("path", goal="slaq_plug_in:Asha(first=2)", client=c):
+                    pass
             rows = await c.gather(c.map(train, range(9), pure=False), errors="skip")
         assert 0 in rows and len(rows) < 9
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True)
+async def test_goals_are_those_of_the_scheduler_at_hand(c, s, a, b):
+    """Another one of the process, or the plugin before it, may have had others."""
+    await start_plugin(c, s, goals={"quick": "slaq_plug_in:Asha(first=2)"})
+    async with slaq.search("first", goal="quick", client=c):
+        pass
+    await start_plugin(c, s, goals={"slow": "slaq_plug_in:Asha(first=9)"})
+    with pytest.raises(InvalidSetting, match="goal must be one of best, all, asha, slow, not"):
+        async with slaq.search("second", goal="quick", client=c):
+            pass
 
 
 @pytest.mark.parametrize("given", [{"best": "a:b"}, {"": "a:b"}, {"x": "no path"}, ["a"], "a:b"])

@@ -110,7 +110,7 @@ def _policy_of(text: str) -> str | Policy:
         return text
     from dask_slaq.plug_ins import policy_of
 
-    return policy_of(text)
+    return policy_of(text, timely=True)
 
 
 class SlaqPlugin(SchedulerPlugin):
