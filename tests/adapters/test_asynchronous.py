@@ -44,7 +44,7 @@ async def test_tasks_report(c, s, a, b):
 @gen_cluster(client=True)
 async def test_tasks_in_lockstep_end_with_the_same_round(c, s, a, b):
     """Also if one of them is a round ahead when the stop arrives."""
-    address = Address("lockstep", None)
+    address = Address("lockstep", None, b"")
     here, there = ([w.address] for w in (a, b))
     assert not await c.submit(worker_stops.ends_with, address, 4, workers=here, pure=False)
     assert not await c.submit(worker_stops.ends_with, address, 5, workers=there, pure=False)
@@ -64,7 +64,7 @@ def hold_on_the_first(inbox, dask_worker):
 
 @gen_cluster(client=True)
 async def test_unless_all_workers_can_stop_none_does(c, s, a, b, caplog, monkeypatch):
-    address = Address("mixed", None)
+    address = Address("mixed", None, b"")
     monkeypatch.setattr(worker_stops, "hold", hold_on_the_first)
     with caplog.at_level(logging.WARNING):
         await worker_stops.end_on_workers(c, "mixed")
