@@ -46,7 +46,12 @@ from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, 
 
 #: Tests that may be run once more when they fail, by file and name, each with the reason: what they
 #: assert depends on the machine. All others pass the first time, or fail.
-MAY_BE_RERUN: dict[str, str] = {}
+MAY_BE_RERUN: dict[str, str] = {
+    "tests/scheduler/trials/test_large_states.py"
+    "::test_models_that_do_not_fit_together_leave_and_nobody_is_killed_or_paused": (
+        "Dask pauses a process of 360 MB by what it holds at one sample: a busy machine frees late"
+    ),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
