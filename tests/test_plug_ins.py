@@ -127,6 +127,9 @@ class NanScores(NoScores):
 def fails():
     raise ValueError("on purpose")
 
+def forger(connection):
+    return "ann\\nERROR forged line"
+
 def nobody(connection):
     raise OSError("the directory of people does not answer")
 """
@@ -498,6 +501,19 @@ async def test_of_whom_nothing_is_known_may_do_nothing(c, s, a, b):
         async with slaq.job("first", client=c):
             pass
     assert await c.submit(abs, -1) == 1
+
+
+@pytest.mark.usefixtures("installed")
+@gen_cluster(client=True)
+async def test_owners_have_names_that_fit_a_line_of_the_log(c, s, a, b):
+    await start_plugin(c, s, identity="broken_plug_in:forger")
+    with captured_logger("dask_slaq.scheduler.peers") as log:
+        with pytest.raises(NotAllowed, match="nobody"):
+            async with slaq.job("first", client=c):
+                pass
+        assert not any(line.startswith("ERROR forged") for line in log.getvalue().splitlines())
+    with pytest.raises(InvalidSetting, match="that can be printed"):
+        slaq.job("first", owner="ann\nERROR", client=c)
 
 
 @gen_cluster(client=True)
