@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, Predictor
-from dask_slaq.core.forecast.guarded import broken_rule as broken_forecast
+from dask_slaq.core.forecast import Forecast, Predictor, broken_forecast
 from dask_slaq.core.policies import (
     ARRAYS,
     Allocation,

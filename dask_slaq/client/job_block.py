@@ -18,6 +18,7 @@ from dataclasses import replace
 from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import dask
 from dask.utils import parse_timedelta
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     from dask_slaq.client.submit import TrainingFuture
 
 logger = logging.getLogger(__name__)
+
+#: Clients that were warned that the end of a job reached no plugin.
+_without_plugin: WeakSet[Client] = WeakSet()
 
 # Dask warns that DataFrames built in a job block ignore annotations. The warning does not apply:
 # the annotations take effect when the tasks are submitted.
@@ -453,7 +457,7 @@ class Job:
         try:
             client.sync(self._close, client, self._outcome(error), callback_timeout=10)
         except Exception as why:
-            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, why)
+            self._warn_of_end(client, why)
 
     async def __aenter__(self) -> Job:
         client = current_client(self._given_client)
@@ -469,7 +473,15 @@ class Job:
         try:
             await asyncio.wait_for(self._close(client, self._outcome(error)), 10)
         except Exception as why:
-            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, why)
+            self._warn_of_end(client, why)
+
+    def _warn_of_end(self, client: Client, why: Exception) -> None:
+        """Warn that the end of the job was not told; of a plugin that is gone once per client."""
+        if isinstance(why, NoPlugin):
+            if client in _without_plugin:
+                return
+            _without_plugin.add(client)
+        logger.warning("could not tell the scheduler that job %s ended: %s", self.name, why)
 
     async def _open(self, client: Client) -> None:
         if self._client is not None:

@@ -87,10 +87,9 @@ def check_owner(owner: object) -> str:
     if owner is None:
         return ""
     found = owner.rstrip("/") if isinstance(owner, str) else ""
-    if not (0 < len(found) <= LONGEST_NAME and found.isprintable()):
+    if not 0 < len(found) <= LONGEST_NAME:
         raise InvalidSetting(
-            f"owner must be a string of 1 to {LONGEST_NAME} characters that can be printed, "
-            f"not {shown(owner)}"
+            f"owner must be a string of 1 to {LONGEST_NAME} characters, not {shown(owner)}"
         )
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import BROKEN, InvalidSetting
-from dask_slaq.core.settings import check_owner
+from dask_slaq.core.settings import LONGEST_NAME, shown
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -28,10 +28,8 @@ def name_in_certificate(comm: Comm | None) -> str | None:
         if key == "commonName"
     )
     name: str | None = next(names, None)
-    try:
-        return check_owner(name) or None
-    except InvalidSetting:
-        return None
+    name = (name or "").rstrip("/")  # which stands for a team
+    return name if 0 < len(name) <= LONGEST_NAME and name.isprintable() else None
 
 
 def asked_of(path: str) -> Callable[[Comm | None], str | None]:
@@ -58,12 +56,10 @@ def asked_of(path: str) -> Callable[[Comm | None], str | None]:
         except BROKEN:
             logger.exception("%s failed; its client is nobody", path)
             return None
-        try:
-            name = check_owner(name) or None
-        except InvalidSetting as error:
-            logger.error("%s: %s; its client is nobody", path, error)
-            return None
         if name is None:
+            return None
+        if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()):
+            logger.error("%s: %s is no name of an owner; its client is nobody", path, shown(name))
             return None
         known[comm] = name  # asked for each task outside of jobs
         return name

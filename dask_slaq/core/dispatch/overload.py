@@ -9,9 +9,12 @@ from dask_slaq.core.dispatch.constants import (
     CALM,
     CHOOSING,
     DEARER,
+    IDLE,
     LINGER,
     LOOKS,
     OVERLOADED,
+    PATIENT,
+    SHARES,
 )
 
 
@@ -22,6 +25,7 @@ class Look(NamedTuple):
     computed: float  # seconds for which its thread computed
     choosing: float  # of these, for dispatches
     ended: int  # tasks of jobs
+    idle: float = 0.0  # share of all threads that had nothing to run while tasks were ready
 
 
 class Overload:
@@ -44,21 +48,27 @@ class Overload:
         self.lasts = False
         self.cost = 0.0  # seconds of the scheduler per task that it chooses
         self._busy: list[Look] = []  # one after the other
-        self._calm = 0.0  # seconds
+        self._idle: list[Look] = []  # the same
+        self._calm, self._least = 0.0, CALM  # seconds, and the share of them that is calm
 
     def look(self, look: Look) -> None:
         """Take note of what the scheduler did since the last look."""
         if self.lasts:
             if look.ended:  # a graph that came at the beginning made them look expensive
                 self.cost = min(self.cost, DEARER * look.computed / look.ended)
-            self._calm = self._calm + look.seconds if self._is_calm(look) else 0.0
+            calm = look.computed < self._least * look.seconds
+            self._calm = self._calm + look.seconds if calm else 0.0
             self.lasts = self._calm < LINGER
             return
         busy = look.computed > OVERLOADED * look.seconds and look.ended > 0
         self._busy = [*self._busy, look] if busy and self._chooses(look) else []
-        if len(self._busy) >= LOOKS:
-            self.cost = sum(e.computed for e in self._busy) / sum(e.ended for e in self._busy)
-            self.lasts, self._busy, self._calm = True, [], 0.0
+        idle = look.idle > IDLE and look.computed > SHARES * look.seconds and look.ended > 0
+        self._idle = [*self._idle, look] if idle else []
+        if len(self._busy) >= LOOKS or len(self._idle) >= PATIENT:
+            some = self._busy or self._idle
+            self.cost = sum(e.computed for e in some) / sum(e.ended for e in some)
+            self._least = CALM if self._busy else SHARES
+            self.lasts, self._busy, self._idle, self._calm = True, [], [], 0.0
 
     def is_short(self, seconds: float, threads: int) -> bool:
         """Return whether tasks of some mean `seconds` are too short; if unknown (nan), they are.
@@ -70,7 +80,3 @@ class Overload:
     @staticmethod
     def _chooses(look: Look) -> bool:
         return look.choosing > CHOOSING * look.computed
-
-    @staticmethod
-    def _is_calm(look: Look) -> bool:
-        return look.computed < CALM * look.seconds

@@ -18,6 +18,7 @@ from dask_slaq.core.later import later
 
 if TYPE_CHECKING:
     from dask_slaq.core.forecast.guarded import GuardedPredictor as GuardedPredictor
+    from dask_slaq.core.forecast.guarded import broken_forecast as broken_forecast
 
 __all__ = [
     "NOISE_FLOOR",
@@ -37,4 +38,4 @@ __all__ = [
 ]
 
 # What guards predictors of others.
-__getattr__ = later(__name__, {"guarded": ("GuardedPredictor",)})
+__getattr__ = later(__name__, {"guarded": ("GuardedPredictor", "broken_forecast")})

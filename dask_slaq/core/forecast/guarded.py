@@ -12,7 +12,7 @@ import numpy as np
 from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
 
-__all__ = ["GuardedPredictor", "broken_rule"]
+__all__ = ["GuardedPredictor", "broken_forecast"]
 
 #: Losses kept of each job, for the predictor that may have to take over.
 KEPT = 1000
@@ -58,7 +58,7 @@ class GuardedPredictor:
         if self._used is not self._instead:
             try:
                 found = self._used.forecast(jobs)
-                wrong = broken_rule(found, len(jobs))
+                wrong = broken_forecast(found, len(jobs))
             except BROKEN as error:
                 wrong = f"{type(error).__name__}: {error}"
             if wrong is None:
@@ -93,7 +93,7 @@ class GuardedPredictor:
         return {name: value for name, value in known.items() if name in parameters}
 
 
-def broken_rule(forecast: Forecast, n_jobs: int) -> str | None:
+def broken_forecast(forecast: Forecast, n_jobs: int) -> str | None:
     """Return which rule of `Forecast` one for some jobs breaks, in words; None if it keeps all."""
     per_job = ("start", "level", "remaining", "largest_change", "noise", "n_reports", "status")
     for name in ("horizons", "reduction", *per_job):

@@ -127,7 +127,9 @@ class Pools:
         self._held_since = self._hold_until = 0.0
         self.overload = Overload()
         self._passing = 0  # pools that pass
-        self._looked = (monotonic(), thread_time(), 0)  # with the tasks that had ended
+        self._told = False  # whether that was logged since it began
+        # With the tasks that had ended, and the core-seconds that these took.
+        self._looked = (monotonic(), thread_time(), 0, 0.0)
         self._choosing = 0.0  # seconds for which dispatches have computed since
         self._seen: dict[Pool, tuple[int, float]] = {}  # tasks of pools, and their core-seconds
         self._held: HeldMemory | None = None  # that of the tracker, also while no job runs
@@ -276,12 +278,15 @@ class Pools:
 
     def _look(self) -> None:
         """Find out whether the scheduler is what tasks wait for, and let jobs pass if it is."""
-        looked, before = (monotonic(), thread_time(), self.tracker.ended), self._looked
-        seconds, computed, ended = (new - old for new, old in zip(looked, before, strict=True))
-        if seconds < LOOK:
+        if (now := monotonic()) - self._looked[0] < LOOK:
             return
-        lasted, passed = self.overload.lasts, self._passing
-        self.overload.look(Look(seconds, computed, self._choosing, int(ended)))
+        looked, before = (now, thread_time(), self.tracker.ended, self.tracker.took), self._looked
+        seconds, computed, ended, took = (
+            new - old for new, old in zip(looked, before, strict=True)
+        )
+        lasted = self.overload.lasts
+        idle = self._idle_share(now, seconds, took)
+        self.overload.look(Look(seconds, computed, self._choosing, int(ended), idle))
         self._looked, self._choosing = looked, 0.0
         if not (lasted or self.overload.lasts):
             return
@@ -294,7 +299,10 @@ class Pools:
         self.tracker.passing = self.overload.lasts and not self.tracker.holding
         for pool in changed if self.tracker.holding else ():
             self._decide_anew(pool)
-        if self._passing and not passed:
+        if not self.overload.lasts:
+            self._told = False
+        elif self._passing and not self._told:
+            self._told = True
             logger.warning(
                 "the scheduler has no time to choose tasks: plain Dask sends those of %d of %d "
                 "jobs, which take less than %.2g s, until it has",
@@ -302,6 +310,18 @@ class Pools:
                 len(self.pools),
                 self.overload.cost * self.scheduler.total_nthreads,
             )
+
+    def _idle_share(self, now: float, seconds: float, took: float) -> float:
+        """Return the share of all threads that had nothing to run in the last `seconds`.
+
+        It is 0 if no task is ready. Tasks that have ended `took` core-seconds.
+        """
+        threads = sum(ws.nthreads for ws in self.scheduler.running)
+        if not threads or not any(pool.ready for pool in self.pools.values()):
+            return 0.0
+        sent = (sent for pool in self.pools.values() for sent in pool.running.values())
+        long = sum(s.threads for s in sent if s.start is not None and now - s.start > seconds)
+        return 1.0 - (took / seconds + long) / threads
 
     @property
     def follows_tasks(self) -> bool:

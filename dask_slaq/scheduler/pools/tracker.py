@@ -87,7 +87,7 @@ class TaskTracker:
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.
         self.served = 0.0
-        self.ended = 0  # tasks of pools
+        self.ended, self.took = 0, 0.0  # tasks of pools, and their core-seconds
         # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
@@ -347,6 +347,7 @@ class TaskTracker:
         pool.used += seconds
         pool.ended += 1
         self.ended += 1
+        self.took += seconds
         pool.unfinished.discard(ts)
         return True
 
@@ -547,6 +548,7 @@ class TaskTracker:
             like.observe(seconds / speeds.factor(worker, name))  # on a median worker
             seconds *= sent.threads if sent is not None else 1.0
         self.ended += 1
+        self.took += seconds
         self._left(pool, ts, seconds - charged)
         self._inner.pop(ts, None)
         pool.holds.pop(ts, None)

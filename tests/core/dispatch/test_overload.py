@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.dispatch import LINGER, Look, Overload
-from dask_slaq.core.dispatch.constants import CALM, CHOOSING, LOOKS, OVERLOADED
+from dask_slaq.core.dispatch.constants import CALM, CHOOSING, IDLE, LOOKS, OVERLOADED, PATIENT
 
 BUSY = Look(seconds=0.1, computed=0.095, choosing=0.03, ended=200)
 share = st.floats(0, 1)
@@ -57,6 +58,22 @@ def test_it_ends_only_after_it_was_calm_for_long(some):
 
 def test_a_graph_that_takes_the_scheduler_long_is_no_overload():
     assert not of(*[BUSY._replace(choosing=0.001)] * 50).lasts
+
+
+@pytest.mark.parametrize(
+    ("change", "begins"),
+    [({}, True), ({"idle": IDLE}, False), ({"computed": 0.009}, False), ({"ended": 0}, False)],
+)
+def test_it_begins_where_threads_idle_while_the_scheduler_waits_for_a_core(change, begins):
+    slow = Look(seconds=0.1, computed=0.02, choosing=0.005, ended=30, idle=0.9)
+    assert not of(*[slow] * (PATIENT - 1)).lasts
+    assert not of(*[slow] * (PATIENT - 1), slow._replace(idle=0.0), slow).lasts
+    overload = of(*[slow] * (PATIENT - 1), slow._replace(**change))
+    assert overload.lasts == begins
+    if begins:  # it computes no more while it waits for a core, and so it is not calm
+        for _ in range(200):
+            overload.look(slow)
+        assert overload.lasts
 
 
 def test_tasks_are_short_that_all_threads_end_faster_than_the_scheduler_chooses():
