@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
 import sys
 import time
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Status", "alerts", "progress"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds in which a scheduler answers.
+PATIENCE = 10.0
 
 #: Columns of tables in notebooks, and of the progress in a terminal.
 COLUMNS = tuple(column for column in JOB_COLUMNS if column.notebook)
@@ -310,9 +317,11 @@ def alerts(
 async def _follow(client: Client) -> None:
     """Have the scheduler tell a client all alerts, on its stream, where nobody else tells any."""
     try:
-        await request(client, "slaq_follow")
+        await asyncio.wait_for(request(client, "slaq_follow"), PATIENCE)
     except NoPlugin as error:
         go_without(client, error)
+    except asyncio.TimeoutError:  # Dask answers no request that it does not know
+        logger.warning("no alerts will come: the scheduler has an older dask_slaq, or no time")
 
 
 def _printer() -> Callable[[dict[str, Any]], object]:
