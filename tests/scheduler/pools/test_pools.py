@@ -468,3 +468,23 @@ def test_a_job_that_submits_again_has_submitted_at_least_what_it_usually_does(ta
     assert pool.submitted == tasks
     pool.is_open = True
     assert pool.submitted == seconds
+
+
+@with_plugin(TWO, epoch="50 ms")
+async def test_tasks_that_dask_refuses_are_chosen_again(c, s, plugin, a, b):
+    send, left = plugin.pools.control.send, 3
+
+    def refuses(sendings, why):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            send(sendings, why)
+
+    plugin.pools.control.send = refuses
+    async with jobs(c, "a", "b"):
+        futures = []
+        for name in ("a", "b"):
+            with tasks_of(name):
+                futures += c.map(inc, range(10), pure=False)
+        assert await c.gather(futures) == [*range(1, 11)] * 2
+    assert left < 0 and plugin.failed is None
