@@ -306,4 +306,6 @@ class Recorder(SchedulerPlugin):
                 assert run.sent_to in run.held_then | run.held_now, run
             if not lend:
                 assert run.reason != "lent", run
-                assert run.ran_on in run.held_then | run.held_now, run
+                # A job that was granted no worker yet has its floor wherever a thread is free.
+                unset = run.reason == "floor" and not run.held_then
+                assert unset or run.ran_on in run.held_then | run.held_now, run

@@ -44,7 +44,8 @@ async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
         futures = search.map(train, grid)
         held = c.submit(train, {"rate": 5.0, "kind": "held"}, "go")
         await until(lambda: all(future.done() for future in futures))
-        await until(lambda: any(t.reports >= 4 for t in plugin.searches.running["grid"].trials))
+        alive = plugin.searches.running["grid"].trials.alive
+        await until(lambda: held.key in alive and alive[held.key].params)
         data = newest(s, "grid")
         assert plugin.searches.names() == ["grid"]
         assert "2 done" in data.head and "1 failed" in data.head
