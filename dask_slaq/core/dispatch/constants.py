@@ -37,7 +37,7 @@ OVERLOADED, CHOOSING, LOOKS, LOOK, CALM = 0.8, 0.04, 2, 0.1, 0.3
 #: ready, and its thread computed for more than the second share of the time, in so many looks in a
 #: row: where it shares its cores with workers, it waits for a core itself. Then it is no longer
 #: once its thread computes for less than that share.
-IDLE, SHARES, PATIENT = 0.5, 0.1, 5
+IDLE, SHARES, PATIENT = 0.5, 0.1, 10
 #: Times as much of the scheduler that a task takes if it is chosen.
 DEARER = 3.0
 #: Seconds after which tasks outside of pools take the slots of a label that pools could have taken.

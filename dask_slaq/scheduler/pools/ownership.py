@@ -110,9 +110,7 @@ class TaskOwners:
         """Return the running job of the client that a task's annotations name, or None.
 
         A task that was built in the block of a job that has ended belongs to the job in whose block
-        it is computed; of several nested ones, to the newest. Dask does not tell in whose block a
-        client asks again for a task of another client's job, as two fits on the same data do for
-        its means: that counts as the newest block that the client has open.
+        it is computed; of several nested ones, to the newest.
         """
         job = annotations.get(ANNOTATION)
         if not isinstance(job, str):
@@ -123,8 +121,6 @@ class TaskOwners:
             return None
         keys = (key for key in annotations if isinstance(key, str) and key.startswith(BLOCK))
         around = {name for key in keys if self._has(client, name := key.removeprefix(BLOCK))}
-        if not around and job in self._running:
-            around = {name for name in self._running if self._has(client, name)}
         return next((name for name in reversed(list(self._running)) if name in around), None)
 
     def _has(self, client: str, job: str) -> bool:

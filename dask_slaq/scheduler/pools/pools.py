@@ -314,10 +314,11 @@ class Pools:
     def _idle_share(self, now: float, seconds: float, took: float) -> float:
         """Return the share of all threads that had nothing to run in the last `seconds`.
 
-        It is 0 if no task is ready. Tasks that have ended `took` core-seconds.
+        It is 0 if no more tasks are ready than there are threads. Tasks that ended `took`
+        core-seconds.
         """
         threads = sum(ws.nthreads for ws in self.scheduler.running)
-        if not threads or not any(pool.ready for pool in self.pools.values()):
+        if not threads or sum(len(pool.ready) for pool in self.pools.values()) <= threads:
             return 0.0
         sent = (sent for pool in self.pools.values() for sent in pool.running.values())
         long = sum(s.threads for s in sent if s.start is not None and now - s.start > seconds)
