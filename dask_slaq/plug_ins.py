@@ -36,6 +36,7 @@ __all__ = [
     "added_names",
     "canonical",
     "check_policy_name",
+    "goal_names",
     "is_class_path",
     "load",
     "policy_of",

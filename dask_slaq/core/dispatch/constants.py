@@ -33,10 +33,10 @@ TOGETHER = 0.005
 #: time, and choosing takes more than the second share of that, in so many looks in a row of at
 #: least so many seconds; and no longer, once it computes for less than the last share for `LINGER`.
 OVERLOADED, CHOOSING, LOOKS, LOOK, CALM = 0.8, 0.04, 2, 0.1, 0.3
-#: It is, too, if more than the first share of all threads had nothing to run while tasks were
-#: ready, and its thread computed for more than the second share of the time, in so many looks in a
-#: row: where it shares its cores with workers, it waits for a core itself. Then it is no longer
-#: once its thread computes for less than that share.
+#: It is, too, if more than the first share of all threads had nothing to run while more tasks were
+#: ready than there are threads, and its thread computed for more than the second share of the time,
+#: in `PATIENT` looks in a row: where it shares its cores with workers, it waits for a core itself.
+#: Then it is no longer once its thread computes for less than that share.
 IDLE, SHARES, PATIENT = 0.5, 0.1, 10
 #: Times as much of the scheduler that a task takes if it is chosen.
 DEARER = 3.0

@@ -25,7 +25,7 @@ class Look(NamedTuple):
     computed: float  # seconds for which its thread computed
     choosing: float  # of these, for dispatches
     ended: int  # tasks of jobs
-    idle: float = 0.0  # share of all threads that had nothing to run while tasks were ready
+    idle: float = 0.0  # share of all threads that had nothing to run, if enough tasks were ready
 
 
 class Overload:
