@@ -247,7 +247,7 @@ class Settings:
     )
     owners: dict[str, OwnerTerms] | None = _setting(
         _or_null(_owners),
-        "a mapping of owner to weight, max-threads, max-jobs, max-resources, max-memory, latest, "
+        "a mapping of owner to weight, max-threads, max-jobs, max-resources, latest, "
         "worth-per-hour and budget, or null",
         of_machine=True,
     )

@@ -132,11 +132,6 @@ def _amounts(context: click.Context, parameter: click.Parameter, text: str | Non
     callback=_amounts,
     help="Most of each resource in use at once, in place of all earlier ones; none for no limit.",
 )
-@click.option(
-    "--max-memory",
-    metavar="SIZE",
-    help="Memory of results above which tasks that add more wait, such as 40GB; inf for no limit.",
-)
 @click.option("--latest", type=float, help="Factor of their fair time at which later jobs end.")
 @click.option("--worth-per-hour", type=float, help="What an hour of its jobs' time is worth.")
 @click.option(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dask_slaq.cli.text import aligned, duration, number, printable, size
+from dask_slaq.cli.text import aligned, duration, number, printable
 from dask_slaq.core.job_columns import JOB_COLUMNS, Column, Row, rows
 from dask_slaq.core.usage import DAY
 
@@ -38,7 +38,6 @@ _OWNER_COLUMNS = (
     ("factor", "factor", 2),
     ("core-s", "core_seconds", 4),
     ("core-h left", "core_hours_left", 4),
-    ("memory", "memory", 0),
     ("finished", "finished_jobs", 9),
     ("reduction", "loss_reduction", 3),
 )
@@ -114,28 +113,24 @@ def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:
     if not owners:
         return "no owner has had a job, and slaq.owners sets no limits: jobs share by weight"
     budgets = any(each.get("core_hours") is not None for each in owners.values())
-    sizes = any(each.get("max_memory") is not None for each in owners.values())
-    without = [*(() if budgets else ("core_hours_left",)), *(() if sizes else ("memory",))]
-    columns = [each for each in _OWNER_COLUMNS if each[1] not in without]
+    columns = [each for each in _OWNER_COLUMNS if budgets or each[1] != "core_hours_left"]
     cells = [["owner", *(heading for heading, _, _ in columns)]]
     for owner in sorted(owners):
-        of = {**owners[owner], "memory": size(owners[owner].get("memory"))}
-        numbers = [of[k] if k == "memory" else number(of.get(k), n) for _, k, n in columns]
+        numbers = [number(owners[owner].get(key), digits) for _, key, digits in columns]
         cells.append([printable(owner) or "(none)", *numbers])
     return "\n".join(aligned(cells))
 
 
 def owner_limits_table(owners: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the limits of owners and teams as a readable table; empty if nobody has one."""
-    cells = [["owner", "threads", "jobs", "resources", "memory", "in use"]]
+    cells = [["owner", "threads", "jobs", "resources"]]
     for owner, now in sorted(owners.items()):
         resources = now.get("max_resources") or {}
-        most = [now.get(key) for key in ("max_threads", "max_jobs", "max_memory")]
+        most = [now.get(key) for key in ("max_threads", "max_jobs")]
         if resources or any(each is not None for each in most):
             amounts = ", ".join(f"{printable(n)} {number(v, 4)}" for n, v in resources.items())
             counts = [number(most[0], 4), number(most[1], 9), amounts or "-"]
-            sizes = [size(most[2]), size(now.get("memory"))]
-            cells.append([printable(owner) or "(none)", *counts, *sizes])
+            cells.append([printable(owner) or "(none)", *counts])
     return "\n".join(aligned(cells)) if cells[1:] else ""
 
 

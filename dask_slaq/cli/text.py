@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from dask_slaq.core.text import duration, number, printable, size, without_nan
+from dask_slaq.core.text import duration, number, printable, without_nan
 
-__all__ = ["aligned", "as_json", "duration", "number", "printable", "size"]
+__all__ = ["aligned", "as_json", "duration", "number", "printable"]
 
 
 def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

@@ -167,7 +167,6 @@ def set_owner(
     period: str | float | None = None,
     over: str | None = None,
     max_resources: Mapping[str, float] | None = None,
-    max_memory: str | float | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of an owner, until the scheduler ends. Settings that are None stay.
@@ -190,9 +189,6 @@ def set_owner(
     max_resources : mapping of str to float, optional
         Most of each resource that tasks of its jobs use at once, such as ``{"GPU": 4}``, in place
         of all earlier ones.
-    max_memory : str or float, optional
-        Memory of the owner's results on the cluster above which its tasks that add more wait, such
-        as ``"40 GB"``, or in bytes; inf for no limit.
     weight, latest, worth_per_hour, client : optional
         As of `set_job`: the weight is relative to other owners, later jobs end at the latest, and
         the worth is of jobs that say none themselves.
@@ -203,10 +199,9 @@ def set_owner(
         Nothing was changed.
     """
     limits = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
-    limits |= _given(worth_per_hour=worth_per_hour)
+    limits |= _given(worth_per_hour=worth_per_hour, max_resources=max_resources)
     budget = _given(core_hours=core_hours, period=period, over=over)
-    room = _given(max_resources=max_resources, max_memory=max_memory)
-    return _ask(client, "slaq_owner", owner=owner, **limits, **budget, **room)
+    return _ask(client, "slaq_owner", owner=owner, **limits, **budget)
 
 
 def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:

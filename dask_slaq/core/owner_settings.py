@@ -43,10 +43,16 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
             )
         terms = flat_terms(owner, given or {})
         for key, number in terms.items():
+            if key == "max_memory":
+                raise InvalidSetting(
+                    f"max-memory of owner {shown(owner)} is no longer a setting: limit the memory "
+                    "of each worker instead (dask worker --memory-limit), or the owner's "
+                    "max-threads"
+                )
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
                     f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
-                    "max-jobs, max-resources, max-memory, latest, worth-per-hour, and budget with "
+                    "max-jobs, max-resources, latest, worth-per-hour, and budget with "
                     "core-hours, period and over"
                 )
             if key == "over":
@@ -59,8 +65,6 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                 terms[key] = _period(owner, number)
             elif key == "max_resources":
                 terms[key] = check_resources(number)
-            elif key == "max_memory":
-                terms[key] = _bytes(owner, number)
             elif key == "latest":
                 check_latest(number)
             elif key == "worth_per_hour":
@@ -77,7 +81,7 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                     f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
                     f"most {_MOST.get(key, 1e6):g}, not {shown(number)}"
                 )
-            if key not in ("over", "period", "max_resources", "max_memory"):
+            if key not in ("over", "period", "max_resources"):
                 terms[key] = float(number)
         found[owner] = OwnerTerms(**terms)
     return found
@@ -97,26 +101,6 @@ def flat_terms(owner: str, given: Mapping[Any, Any]) -> dict[str, Any]:
 
 #: Maximum values other than 1e6.
 _MOST = {"core_hours": 1e9}
-
-
-#: Powers of 1000 or, with an i, of 1024, by the letter of the unit of a size.
-_POWERS = {letter: power for power, letter in enumerate(" kmgtp")}
-
-
-def _bytes(owner: str, value: Any) -> float:
-    """Return a size in bytes, or raise `InvalidSetting`."""
-    number = value
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgtp]?)(i?)b?\s*", value.lower())
-        number = float(value) if value.strip() == "inf" else None
-        if found:
-            number = float(found[1]) * (1024 if found[3] else 1000) ** _POWERS[found[2] or " "]
-    if number != math.inf and not (is_number(number) and 0 < number <= 1e18):
-        raise InvalidSetting(
-            f"max-memory of owner {shown(owner)} must be a size such as 40 GB, or inf for no "
-            f"limit, not {shown(value)}"
-        )
-    return float(number)
 
 
 def _period(owner: str, value: Any) -> float:

@@ -27,7 +27,6 @@ class OwnerTerms(NamedTuple):
     period: float = 30 * DAY  # seconds of these, whole days
     over: str = ON_SPARE  # what happens above it: `WAIT` or `ON_SPARE`
     max_resources: Mapping[str, float] | None = None  # most of each resource in use by its jobs
-    max_memory: float = math.inf  # bytes of results above which tasks that add more wait
     worth_per_hour: float | None = None  # of an hour of its jobs' time, in the unit of a price
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["duration", "number", "printable", "shortened", "size", "without_nan"]
+__all__ = ["duration", "number", "printable", "shortened", "without_nan"]
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -31,16 +31,6 @@ def duration(seconds: float | None) -> str:
             value = seconds / size
             return f"{value:.1f} {unit}" if value < 10 and unit != "s" else f"{value:.0f} {unit}"
     return f"{max(seconds, 0.0):.1f} s"
-
-
-def size(nbytes: float | None) -> str:
-    """Return bytes in the largest unit that fits, such as ``1.2 GB``; ``-`` for None."""
-    if nbytes is None:
-        return "-"
-    for unit, power in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
-        if nbytes >= 10**power:
-            return f"{number(nbytes / 10**power, 3)} {unit}"
-    return f"{nbytes:.0f} B"
 
 
 def printable(text: object) -> str:

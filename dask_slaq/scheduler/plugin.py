@@ -670,9 +670,7 @@ class SlaqPlugin(SchedulerPlugin):
             or self.searches.states
         ):
             return
-        elif (start, finish) == ("memory", "released") and not (
-            self.searches.running or self.pools.tracker.held is not None
-        ):
+        elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
         self._follow(key, start, finish, kwargs)
 

@@ -141,7 +141,7 @@ class Scaling:
         runnable = len(tasks)
         if runnable <= MANY:  # of more, few have to wait for others
             runnable = sum(ts.state in RUNNABLE for ts in tasks)
-        impossible = len(pool.ready) - self._possible(pool) + self._pools.count_blocked(pool)
+        impossible = len(pool.ready) - self._possible(pool) + self._pools.limits.blocked(pool)
         return max(runnable - impossible, 0)
 
     def _possible(self, pool: Pool) -> int:

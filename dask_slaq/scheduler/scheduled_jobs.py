@@ -182,7 +182,6 @@ class ScheduledJobs:
         if settings["worth_per_hour"] is not None:
             self.worth[name] = settings["worth_per_hour"]
         self.reports[name] = 0
-        self.pools.limit_memory(self.engine.owners, self.owner_of)
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         group = self._group_of(owner)
         pool = self.pools.add(
@@ -307,7 +306,6 @@ class ScheduledJobs:
         """Return the group of an owner until the next decision; None without owners."""
         if self.engine.owners is None:
             return None
-        held = self.pools.tracker.held
         found: Group | None = None
         for name in reversed(self.line(owner)):
             terms, group = self.terms_of(name), self.pools.groups.get(name)
@@ -317,7 +315,6 @@ class ScheduledJobs:
                 resources=terms.max_resources or {},
                 name=name,
                 team=found,
-                stored=None if held is None else held.of(name),
             )
         return found
 
@@ -588,7 +585,7 @@ class ScheduledJobs:
             if not pool.reports and not pool.unfinished:
                 over.append(name)
             else:
-                self.engine.observe_demand(name, pool.demand - self.pools.count_blocked(pool))
+                self.engine.observe_demand(name, pool.demand - self.pools.limits.blocked(pool))
                 if pool.stages is None:
                     left = math.nan if self.reports.get(name) else pool.submitted
                     self.engine.observe_left(name, left, more=pool.is_open)
@@ -608,7 +605,6 @@ class ScheduledJobs:
         if self.accounts.half_life is not None:
             engine.observe_use(self.accounts.lately(self.owner.values()))
         engine.set_reserved({} if self._reservations is None else self._reservations.now())
-        pools.limit_memory(engine.owners, self.owner_of)
         if engine.owners is not None:
             engine.set_spare(set(filter(self.is_spare, self.owner.values())))
         eligible = {

@@ -1,7 +1,5 @@
 """Dispatch: which ready task takes which slot. Pure: `decide` sends nothing."""
 
-from typing import TYPE_CHECKING
-
 from dask_slaq.core.dispatch.constants import (
     AFTER_JOBS,
     BACK_WITHIN,
@@ -24,12 +22,8 @@ from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.overload import Look, Overload
 from dask_slaq.core.dispatch.places import Place, Sent
-from dask_slaq.core.dispatch.ready import ANY, FEW, GROWS, Entry, Ready, TaskKind, supplies
+from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies
 from dask_slaq.core.dispatch.waiting import Waiting
-from dask_slaq.core.later import later
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.stored import Stored as Stored
 
 __all__ = [
     "AFTER_JOBS",
@@ -37,7 +31,6 @@ __all__ = [
     "BACK_WITHIN",
     "BETWEEN_MESSAGES",
     "FEW",
-    "GROWS",
     "LINGER",
     "LOOK",
     "LOOKED_AT",
@@ -72,6 +65,3 @@ __all__ = [
     "supplies",
     "undo",
 ]
-
-# Memory of owners that is limited.
-__getattr__ = later(__name__, {"stored": ("Stored",)})

@@ -14,7 +14,6 @@ from dask_slaq.core.dispatch.waiting import Waiting
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.order import Key
     from dask_slaq.core.dispatch.places import Sent
-    from dask_slaq.core.dispatch.stored import Stored
     from dask_slaq.core.grants import Terms
 
 
@@ -31,7 +30,6 @@ class Group:
     resources: Mapping[str, float] = field(default_factory=dict)  # maximum amounts in use
     name: str = ""  # of the owner, or of the team with a slash
     team: Group | None = None  # that it is in
-    stored: Stored | None = None  # if its memory is limited
 
     def line(self) -> Iterator[Group]:
         """Yield this group and the teams that it is in, nearest first."""
@@ -43,7 +41,7 @@ class Group:
     @property
     def is_limited(self) -> bool:
         """Whether this group, whatever its teams, has a limit of what its tasks use."""
-        return self.most < math.inf or bool(self.resources) or self.stored is not None
+        return self.most < math.inf or bool(self.resources)
 
     def full(self, threads: float = 1.0) -> Iterator[Group]:
         """Yield the groups in `line` where no tasks that use so many `threads` may start."""
@@ -79,15 +77,6 @@ class Group:
                 if (most := group.resources.get(name)) is not None and amount > 0:
                     room = min(room, (most - group.used(name) + 1e-9) // amount)
         return max(room, 0.0)
-
-    def stores(self) -> Iterator[Stored]:
-        """Yield the memory of this group and its teams, of each that has a limit."""
-        yield from (group.stored for group in self.line() if group.stored is not None)
-
-    def full_memory(self, name: str) -> Group | None:
-        """Return the group whose memory has no room for a result of a task of this name."""
-        full = (g for g in self.line() if g.stored is not None and not g.stored.has_room(name))
-        return next(full, None)
 
     def used(self, name: str) -> float:
         """Return what the tasks on workers hold of a resource."""

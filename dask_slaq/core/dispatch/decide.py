@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, TRIVIAL, WORTH
 from dask_slaq.core.dispatch.order import owner_has_room
 from dask_slaq.core.dispatch.places import Place, Sent
-from dask_slaq.core.dispatch.ready import ANY, GROWS, is_plain
+from dask_slaq.core.dispatch.ready import ANY, is_plain
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender, Group
     from dask_slaq.core.dispatch.order import Key, Order
     from dask_slaq.core.dispatch.ready import Entry, Ready, Supply, TaskKind
-    from dask_slaq.core.dispatch.stored import Stored
 
 # Stages of a turn: tasks that need a resource or certain workers, as long as their job stays within
 # its share; tasks at home; all tasks.
@@ -86,8 +85,6 @@ class Turn:
     kept: bool = False  # whether slots were kept for a job that is about to come back
     later: float = math.inf  # seconds until a home is late enough for tasks to move
     labels: Counter[str] = field(default_factory=Counter)  # of what was chosen
-    # Bytes that what was chosen will add.
-    makes: defaultdict[Stored, float] = field(default_factory=lambda: defaultdict(float))
     coming: Collection[Contender] = ()
     at_limit: Collection[Group] = ()
     seconds_before: dict[Contender, float] = field(default_factory=dict)  # that jobs wait for
@@ -102,12 +99,6 @@ class Turn:
     def has_room(self, label: str | None) -> bool:
         """Return whether another task of a label may be chosen."""
         return label is None or self.room(label) > self.labels[label]
-
-    def has_memory(self, pool: Contender, entry: Entry) -> bool:
-        """Return whether a task may be chosen, or must wait for memory of its job's owner."""
-        if not entry.kind.grows or pool.group is None:
-            return True
-        return all(s.has_room(entry.name, self.makes[s]) for s in pool.group.stores())
 
     def choose(
         self, order: Order, pool: Contender, entry: Entry, place: Place, key: Key, why: str,
@@ -134,8 +125,6 @@ class Turn:
             pool.made_at[address] = pool.made_at.get(address, 0.0) + 1
         if entry.kind.label is not None:
             self.labels[entry.kind.label] += 1
-        for stored in pool.group.stores() if pool.group is not None else ():
-            self.makes[stored] += stored.expected(entry.name)
         if address in self.open and not (
             place.has_thread if self.only_threads else place.has_slot()
         ):
@@ -360,8 +349,7 @@ def _choose(
             if (best is None or rank < least) and _may(order, turn, pool, entry, place):
                 best, least = (entry, place, "home of its input"), rank
         entry = ready.at()
-        loaded = pool.kinds.get(ANY, ready) if kind is GROWS else ready
-        if entry is not None and entry.rootish and _yields(order, loaded, stage):
+        if entry is not None and entry.rootish and _yields(order, ready, stage):
             entry = None
         if entry is not None and (best is None or entry[:3] < least):
             found = _least_loaded(order, turn, pool, key, entry, stage)
@@ -425,8 +413,6 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
     if pool.group is not None and not owner_has_room(pool.group, turn.open.values(), [place]):
         return False
     if pool.group is not None and not pool.group.supplies(kind.resources or ()):
-        return False
-    if not turn.has_memory(pool, entry):
         return False
     ahead = turn.at_limit and not place.has_thread and entry.like.mean > BACK_WITHIN
     if ahead and any(map(place.mixes, turn.at_limit)):

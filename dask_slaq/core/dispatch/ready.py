@@ -47,7 +47,6 @@ class TaskKind(NamedTuple):
     allowed: frozenset[str] | None  # addresses, from the user's ``workers=``
     resources: tuple[tuple[str, float], ...] | None
     label: str | None = None  # that has a limit, see `Limits`
-    grows: bool = False  # whether it must wait while its owner holds too much memory
 
     def allows(self, ws: Supply) -> bool:
         """Return whether the task may ever run on a worker."""
@@ -60,13 +59,13 @@ class TaskKind(NamedTuple):
         return self.allows(ws) and supplies(ws, self.resources or ())
 
 
-#: Kinds of tasks that any worker may run.
-ANY, GROWS = TaskKind(None, None), TaskKind(None, None, None, True)
+#: Kind of tasks that any worker may run.
+ANY = TaskKind(None, None)
 
 
 def is_plain(kind: TaskKind) -> bool:
     """Return whether any worker may run a task, whatever else runs there."""
-    return kind is ANY or kind is GROWS
+    return kind is ANY
 
 
 class Entry(NamedTuple):
@@ -144,10 +143,6 @@ class Ready:
             heapq.heappop(heap)
         self._heaps.pop(home, None)
         return None
-
-    def first(self) -> Entry | None:
-        """Return one that is first at its home; None without tasks."""
-        return next((e for home in list(self._heaps) if (e := self.at(home))), None)
 
     @property
     def homes(self) -> Collection[str]:

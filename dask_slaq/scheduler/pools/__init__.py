@@ -15,7 +15,6 @@ from dask_slaq.scheduler.pools.tracker import TaskTracker
 if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.blocking import Blocked as Blocked
     from dask_slaq.scheduler.pools.blocking import find_blocked as find_blocked
-    from dask_slaq.scheduler.pools.blocking import in_use as in_use
     from dask_slaq.scheduler.pools.blocking import name_of as name_of
     from dask_slaq.scheduler.pools.gangs import LooseRuns as LooseRuns
     from dask_slaq.scheduler.pools.label_limits import Limits as Limits
@@ -38,7 +37,7 @@ __all__ = [
 __getattr__ = later(
     __name__,
     {
-        "blocking": ("find_blocked", "in_use", "name_of"),
+        "blocking": ("find_blocked", "name_of"),
         "gangs": ("LooseRuns",),
         "label_limits": ("Limits",),
     },

@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from dask_slaq.core.text import size
-
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.pool import Pool
     from dask_slaq.scheduler.pools.pools import Pools
 
-__all__ = ["Blocked", "find_blocked", "in_use", "name_of"]
+__all__ = ["Blocked", "find_blocked", "name_of"]
 
 
 class Blocked(NamedTuple):
@@ -40,7 +38,7 @@ def find_blocked(pools: Pools, pool: Pool) -> Blocked | None:
             threads = pools.dispatcher.threads_of(gang)
             if found := _above_limits(pools, pool, gang.members, sum(threads.values())):
                 return found
-    return _needs_too_much(pool) or _in_parts(pools, pool) or _without_memory(pools, pool)
+    return _needs_too_much(pool) or _in_parts(pools, pool)
 
 
 def _above_limits(
@@ -109,24 +107,3 @@ def _in_parts(pools: Pools, pool: Pool) -> Blocked | None:
         return None
     why = f"{found.why}: they start in parts, and hang if they wait for each other"
     return found._replace(why=why, tasks=list(pool.unfinished), together=True)
-
-
-def _without_memory(pools: Pools, pool: Pool) -> Blocked | None:
-    """Return the tasks that wait for memory of their owner, if nothing frees any."""
-    held = pools.tracker.held
-    stored = None if held is None else held.full(pool)
-    if stored is None or not stored.stuck or pool.group is None:
-        return None
-    group = next(each for each in pool.group.line() if each.stored is stored)
-    who = name_of(group, pool)
-    why = f"{who} has {in_use(group)}, and runs nothing that would free some"
-    return Blocked(why, f"max-memory of {who}", list(pool.ready))
-
-
-def in_use(group: Group) -> str:
-    """Return the memory of an owner or team in words."""
-    stored = group.stored
-    assert stored is not None
-    made = f", and its tasks make {size(stored.making)}" if stored.making else ""
-    held, most = size(stored.held), size(stored.most)
-    return f"results of {held}{made}, of a max-memory of {most}"

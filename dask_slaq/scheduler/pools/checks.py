@@ -53,8 +53,6 @@ def check(pools: Any) -> None:
         threads = sum(pool.threads - pool.lent for pool in group.pools)
         assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
     pools.order.check(pools.pools.values(), monotonic())
-    if pools.tracker.held is not None:
-        pools.tracker.held.verify()
     pools.sent.check()
     for records in (pools.tracker.seceded_at, pools.tracker.charged_until):
         assert records.keys() <= owner.keys(), "a record of an unknown task"

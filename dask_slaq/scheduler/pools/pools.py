@@ -45,9 +45,7 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owner_terms import OwnerGrant
-    from dask_slaq.core.owners import Owners
     from dask_slaq.core.runtime import WorkerSpeeds
-    from dask_slaq.scheduler.pools.held import HeldMemory
     from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -132,7 +130,6 @@ class Pools:
         self._looked = (monotonic(), thread_time(), 0, 0.0)
         self._choosing = 0.0  # seconds for which dispatches have computed since
         self._seen: dict[Pool, tuple[int, float]] = {}  # tasks of pools, and their core-seconds
-        self._held: HeldMemory | None = None  # that of the tracker, also while no job runs
 
     def open_limits(self) -> Limits:
         """Return the limits of labels, from the first label on."""
@@ -210,7 +207,7 @@ class Pools:
         if not self.pools:
             self.wakeups.cancel()
             self.overload, self.tracker.passing = Overload(), False
-            self.groups, self.tracker.held = {}, None  # limits of owners hold nothing without jobs
+            self.groups = {}  # limits of owners hold nothing without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
         self.waiting.forget(pool)
@@ -397,28 +394,6 @@ class Pools:
     def _give_up(self, pool: Pool) -> None:
         self.tracker.disown(pool, None)
 
-    def limit_memory(self, owners: Owners | None, owner_of: Callable[[str], str]) -> None:
-        """Apply the limits of memory of `owners`, while jobs run; `owner_of` is of a client."""
-        limited = owners is not None and any(
-            terms.max_memory < math.inf for terms in owners.terms.values()
-        )
-        tracker = self.tracker
-        if owners is None or not limited:
-            tracker.held = self._held = None
-            return
-        if self._held is None:
-            from dask_slaq.scheduler.pools.held import HeldMemory
-
-            self._held = HeldMemory(self.scheduler, tracker.owner, owner_of)
-        if tracker.held is None or not tracker.held.is_of(owners):
-            self._held.follow(owners)
-            tracker.held = self._held
-
-    def count_blocked(self, pool: Pool) -> int:
-        """Return the number of ready tasks of a pool that wait for labels or memory."""
-        held = self.tracker.held
-        return self.limits.blocked(pool) + (0 if held is None else held.blocked(pool))
-
     def set_limits(self, most: Mapping[str, int]) -> None:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
         if not (most or self.limits.most):
@@ -464,7 +439,7 @@ class Pools:
 
         `by_service` means that guarantees do not count, except for floors that were set.
         """
-        now, held = monotonic(), self.tracker.held
+        now = monotonic()
         for each in terms:
             pool = self.pools[each.job]
             pool.put_into_force(each, now, guaranteed=pool.floor or not by_service)
@@ -476,7 +451,6 @@ class Pools:
                 grant.spare,
                 resources=grant.max_resources or {},
                 name=name,
-                stored=None if held is None else held.of(name),
             )
             for name, grant in owners.items()
         }
@@ -550,8 +524,6 @@ class Pools:
         Other than 0, it shows a bug.
         """
         self.tracker.charge_gangs()
-        if self.tracker.held is not None:
-            self.tracker.held.check(self.pools.values())
         for pool in self.pools.values():
             pool.fade(factor)
         self._look()
@@ -580,10 +552,7 @@ class Pools:
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
                 continue
-            if (group := pool.group) is not None and not (
-                group.supplies(entry.kind.resources or ())
-                and not (entry.kind.grows and group.full_memory(entry.name))
-            ):
+            if pool.group is not None and not pool.group.supplies(entry.kind.resources or ()):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
             if self.limits.room_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):

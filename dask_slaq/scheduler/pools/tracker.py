@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.dispatch import Choice, Entry, Order
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
-    from dask_slaq.scheduler.pools.held import HeldMemory
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.seam import Seam
     from dask_slaq.scheduler.pools.slots import SentTasks
@@ -93,7 +92,6 @@ class TaskTracker:
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
         # None while they wait in a report.
         self.charged_until: dict[Any, float | None] = {}
-        self.held: HeldMemory | None = None  # while the memory of an owner is limited
 
     def job_of(self, key: Any) -> str | None:
         """Return the name of the job that owns a task, or None."""
@@ -172,8 +170,6 @@ class TaskTracker:
         if pool is None:
             return
         lends, sent = ts in self._inner, pool.running.get(ts)
-        if self.held is not None:
-            self.held.lend(ts, lends)
         if sent is not None:
             pool.lend(sent, lends)
         if sent is None and ts.processing_on is not None and not lends and ts.resource_restrictions:
@@ -279,11 +275,6 @@ class TaskTracker:
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task; the last arguments are those of the plugin's hook."""
         pool = self.owner.get(key)
-        if self.held is not None:
-            freed = self.held.transition(self.scheduler.tasks[key], start, finish)
-            if freed and self.holding:
-                self.wakeups.look_at.update(self.scheduler.workers)
-                self.wakeups.soon()
         if finish == "forgotten" and self.away:
             self.away.pop(key, None)
         if pool is None:
@@ -325,7 +316,7 @@ class TaskTracker:
         held again, and what was used is charged by `settle`.
         """
         pool = self.owner.get(key)
-        if pool is None or not pool.passes or pool.stages is not None or self.held is not None:
+        if pool is None or not pool.passes or pool.stages is not None:
             return False
         if finish in ("queued", "processing"):
             return start in ("waiting", "queued")
@@ -370,8 +361,6 @@ class TaskTracker:
         rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
         count, label = next(self._count), self.limits.label_of(ts)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
-        if self.held is not None:
-            entry = entry._replace(kind=self.held.kind(ts, pool.owner, entry.kind))
         for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
             if not (each.ready or each.running):
                 self._is_back(each)

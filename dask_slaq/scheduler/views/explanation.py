@@ -15,7 +15,6 @@ from dask_slaq.scheduler.pools import name_of
 from dask_slaq.scheduler.views.reasons import (
     budget_of,
     full_group,
-    full_memory,
     full_resource,
     positions,
     reason,
@@ -87,8 +86,6 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
     if (needed := full_resource(pool)) is not None:
         group, name = needed
         return [f"a higher max-resources of {name_of(group, pool)} for {name}, or fewer jobs there"]
-    if (group := full_memory(jobs.pools, pool)) is not None:
-        return [f"a higher max-memory of {name_of(group, pool)}, or results that are released"]
     hints = [_MORE] if pool.ready and jobs.is_spare(found["owner"]) else []
     if len(pool.running) >= pool.most and jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")

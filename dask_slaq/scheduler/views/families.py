@@ -26,8 +26,6 @@ BY_OWNER = {
     "core_seconds": "Core-seconds used",
     "loss_reduction": "Normalized loss reduction of jobs that ended",
 }
-#: Metrics of owners with a limit of memory: key, help text.
-OF_MEMORY = {"memory": "Bytes of results", "max_memory": "Bytes of results above which tasks wait"}
 #: States of jobs, see `state_of_job`. Each has a sample, also where no job is in it.
 STATES = ("running", "waiting", "idle", "paused", "stopping")
 #: Metrics by label with a limit: key, help text.
@@ -40,7 +38,6 @@ BY_LABEL = {
 FAMILIES = (
     *("jobs", "holding", "failed", "owner_deserved_threads", "owner_got_threads"),
     *("jobs_in_state", "worker_factor", "notices_dropped_total"),
-    *(f"owner_{key}_bytes" for key in OF_MEMORY),
     *(f"job_{key}" for key in BY_JOB),
     *(f"label_{key}" for key in BY_LABEL),
     *(f"owner_{key}_total" for key in (*BY_OWNER, "finished_jobs")),
@@ -85,10 +82,6 @@ def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[A
     for key in ("deserved", "got"):
         known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
         name, text = f"owner_{key}_threads", f"Threads {key}"
-        yield series(GaugeMetricFamily, name, text, ("owner",), known)
-    for key, text in OF_MEMORY.items():
-        known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
-        name = f"owner_{key}_bytes"
         yield series(GaugeMetricFamily, name, text, ("owner",), known)
     limits = plugin.pools.limits.as_dict()
     for key, text in BY_LABEL.items():

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Limits, Pool, Pools
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
-__all__ = ["budget_of", "full_group", "full_memory", "full_resource", "positions", "reason"]
+__all__ = ["budget_of", "full_group", "full_resource", "positions", "reason"]
 
 
 def reason(
@@ -118,7 +118,7 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         needs = jobs.resources.get(pool.name)
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
-    if pool.group is not None and (limit := _limit(pools, pool)) is not None:
+    if pool.group is not None and (limit := _limit(pool)) is not None:
         return f"{_doing(pool)}{limit}"
     last = ahead or len(pool.running) >= pool.most
     if last and jobs.goals.is_good_enough(pool.name):
@@ -138,9 +138,9 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     return f"{_doing(pool)}: its next task gets the next free thread that it may use"
 
 
-def _limit(pools: Pools, pool: Pool) -> str | None:
+def _limit(pool: Pool) -> str | None:
     """Return what limit of its owner or a team keeps a pool waiting, as a clause; None if none."""
-    from dask_slaq.scheduler.pools import in_use, name_of
+    from dask_slaq.scheduler.pools import name_of
 
     if (group := full_group(pool)) is not None:
         return f": {name_of(group, pool)} is at its limit of max-threads ({group.most:g})"
@@ -148,8 +148,6 @@ def _limit(pools: Pools, pool: Pool) -> str | None:
         group, resource = full
         who, most = name_of(group, pool), group.resources[resource]
         return f": {who} is at its limit of {resource} ({most:g})"
-    if (group := full_memory(pools, pool)) is not None:
-        return f", and waits for memory: {name_of(group, pool)} has {in_use(group)}"
     return None
 
 
@@ -180,15 +178,6 @@ def full_resource(pool: Pool) -> tuple[Group, str] | None:
         return None
     full = [pool.group.full_resource(kind.resources or ()) for kind in pool.kinds]
     return None if None in full else full[0]
-
-
-def full_memory(pools: Pools, pool: Pool) -> Group | None:
-    """Return whose memory keeps all ready tasks of a pool waiting; None if nobody's does."""
-    held = pools.tracker.held
-    stored = None if held is None else held.full(pool)
-    if stored is None or pool.group is None:
-        return None
-    return next(group for group in pool.group.line() if group.stored is stored)
 
 
 def budget_of(jobs: ScheduledJobs, owner: str) -> str:

@@ -82,7 +82,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     by what its weight counts because of what it used lately, and ``lately`` that over its share
     (None unless ``slaq.half-life`` is configured); ``core_hours`` is its budget and
     ``core_hours_left`` what is left of that (None without a budget or any use), ``spare`` whether
-    nothing is; ``memory`` are the bytes of its results (None without ``max_memory`` or any job).
+    nothing is.
     """
     engine, usage = jobs.engine, jobs.usage
     running = Counter(jobs.owner[name] for name in jobs.reports)
@@ -115,7 +115,6 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             **_terms(own),
             "core_hours_left": None if spending is None else spending.left,
             "spare": jobs.is_spare(owner),
-            "memory": _memory(jobs, owner),
             "jobs": running[owner],
             **standing,
             **in_short(usage.get(owner, Usage())),
@@ -141,7 +140,6 @@ def teams_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             **_terms(jobs.terms_of(team)),
             "core_hours_left": None if spending is None else spending.left,
             "spare": jobs.is_spare(team),
-            "memory": _memory(jobs, team),
             "factor": None,
             "lately": None,
         }
@@ -160,16 +158,8 @@ def _terms(own: OwnerTerms) -> dict[str, Any]:
         "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
         "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
         "max_resources": dict(own.max_resources or {}),
-        "max_memory": own.max_memory if math.isfinite(own.max_memory) else None,
         "core_hours": own.core_hours if own.has_budget else None,
     }
-
-
-def _memory(jobs: ScheduledJobs, name: str) -> float | None:
-    """Return the bytes of the results of an owner or team; None unless that is counted."""
-    held = jobs.pools.tracker.held
-    stored = None if held is None else held.of(name)
-    return None if stored is None else stored.held
 
 
 def in_short(usage: Usage) -> dict[str, float]:

@@ -44,6 +44,3 @@ def test_the_first_at_each_home_is_that_of_a_plain_list(steps):
         assert len(ready) == len(kept) and all(entry in ready for entry in kept)
         for home, some in at.items():
             assert ready.at(home) is (min(some) if some else None)
-        first = ready.first()
-        assert (first is None) == (not kept)
-        assert first is None or first in [min(some) for some in at.values() if some]
