@@ -30,7 +30,7 @@ from dask_slaq.versions import versions
 shown = versions()
 assert {*shown["adapters"].values()} == {"library not imported"}
 assert {*shown["repairs"].values()} == {"not before the first block"}
-assert "xgboost" in dir(dask_slaq) and callable(dask_slaq.xgboost.train)
+assert "xgboost" in dir(dask_slaq) and dask_slaq.xgboost.LOOPS
 assert {"dask_glm", "dask_ml", "sklearn", "torch", "xgboost"}.isdisjoint(sys.modules)
 """
 

@@ -1,4 +1,4 @@
-"""xgboost: reports of xgboost.dask, of models trained in one task, and elastic training.
+"""xgboost: reports of xgboost.dask, and of models trained in one task.
 
 xgboost.dask trains in one long task per worker. A callback reports the loss of each round from the
 worker of rank 0, after xgboost has summed the metric over all workers.
@@ -25,7 +25,7 @@ from dask_slaq.adapters.observing import (
 from dask_slaq.adapters.optional import made_on_access, optional
 from dask_slaq.adapters.rounds import RoundReport, first_loss
 
-__all__ = ["LOOPS", "SlaqReport", "train"]  # noqa: F822  (by `__getattr__`)
+__all__ = ["LOOPS", "SlaqReport"]  # noqa: F822  (by `__getattr__`)
 
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
@@ -150,13 +150,6 @@ def higher_is_better(metric: str) -> bool:
     return metric.partition("@")[0].rstrip("-") in HIGHER_IS_BETTER
 
 
-def _train() -> Callable[..., Any]:
-    # Imported on first access: the workers that import this module do not need it.
-    from dask_slaq.adapters.elastic_xgboost import train
-
-    return train
-
-
 class Boosted(NamedTuple):
     """State of a booster after some rounds, and what it was configured with at first."""
 
@@ -264,7 +257,7 @@ def _made() -> type:
     return SlaqReport
 
 
-__getattr__ = made_on_access(__name__, SlaqReport=_made, train=_train)
+__getattr__ = made_on_access(__name__, SlaqReport=_made)
 
 
 LOOPS = (Loop("xgboost.dask", "_train_async", Training, fit="xgboost.dask"),)

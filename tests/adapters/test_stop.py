@@ -135,14 +135,6 @@ def test_xgboost_ends_on_all_workers(cluster, rows):
     assert xgboost_dask.predict(cluster, found, x).compute().shape == (400,)
 
 
-def test_elastic_xgboost_ends_between_two_steps(cluster, rows):
-    pytest.importorskip("xgboost")
-    with stopped_after(cluster):
-        data = rows.chunked("x"), rows.chunked("normal")
-        model = slaq.xgboost.train({}, *data, 500, rounds_per_step=4, client=cluster)
-    assert AFTER <= model.num_boosted_rounds() <= 16
-
-
 def test_lightgbm_ends_on_all_workers(cluster, rows):
     lightgbm = pytest.importorskip("lightgbm")
     data = rows.chunked("x"), rows.chunked("normal")
