@@ -11,7 +11,9 @@ import functools
 import inspect
 import itertools
 import math
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -125,6 +127,22 @@ def on_virtual_clock(
             return result
 
     return virtual.run(run)
+
+
+@contextlib.contextmanager
+def counted_calls(*parts: str) -> Iterator[Counter[str]]:
+    """Count the calls of functions of this thread in files with these ends, by function."""
+    found: Counter[str] = Counter()
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith(parts):
+            found[frame.f_code.co_name] += 1
+
+    sys.setprofile(count)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
 
 
 async def work(seconds: float, *inputs: Any) -> None:

@@ -81,7 +81,7 @@ logger = logging.getLogger(__name__)
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 #: Answers of `Spares` before a task may get a copy, and of `HostSpeeds` without a file.
 NO_SPARES: Any = Absent(
-    {"running": ()}, transition=None, seceded=None, forget_worker=None, stop=None
+    {"running": ()}, transition=None, seceded=None, forget_worker=None, look=None, stop=None
 )
 NO_HOST_SPEEDS: Any = Absent(joined=None, left=None, write=None)
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
@@ -838,6 +838,7 @@ class SlaqPlugin(SchedulerPlugin):
     def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()
         self.searches.look()
+        self.spares.look(worker)
         if self.jobs.reports:
             self.pools.slots_changed(worker)
             self.changed()

@@ -7,9 +7,10 @@ from collections import defaultdict
 from threading import Event
 
 import dask
+import pytest
 from distributed import Worker, get_worker, secede
 from distributed.utils_test import captured_logger, gen_cluster
-from driving import start_plugin, until
+from driving import counted_calls, on_virtual_clock, start_plugin, until, work
 
 from benchmarks.spares import measure
 
@@ -19,6 +20,38 @@ def test_one_slow_worker_of_eight_delays_less():
         without, spare = ways["without"], ways["spare"]
         assert spare["p99_s"] < 0.5 * without["p99_s"]
         assert spare["core_seconds"] < 1.05 * without["core_seconds"]
+
+
+@pytest.mark.parametrize("event", ["ends", "joins"])
+def test_late_tasks_wait_for_an_idle_thread_and_look_for_none(event):
+    """The work is that of n looks for n late tasks, and nothing while no thread gets free."""
+
+    def calls(n):
+        async def scenario(client, cluster, plugin):
+            first, other = (worker.address for worker in cluster.workers)
+            with dask.annotate(slaq_spare=True):
+                known = [client.submit(work, 0.1, key=f"late-{k}") for k in range(8)]
+                await client.gather(known)
+                busy = client.submit(work, 60, key="busy", workers=[other])
+                keys = [f"late-{k}" for k in range(8, 8 + n)]
+                on = {"workers": [first], "allow_other_workers": True}
+                late = [client.submit(work, 900, key=key, **on) for key in keys]
+            await asyncio.sleep(50)  # from now on all are late
+            with counted_calls("scheduler/spares.py") as idle:
+                await asyncio.sleep(5)
+            assert not idle and not plugin.spares.made
+            with counted_calls("scheduler/spares.py") as found:
+                await (cluster.add_worker(1) if event == "joins" else busy)
+                await asyncio.sleep(1)
+            assert plugin.spares.made == 1
+            await client.cancel([busy, *late])
+            return found.total()
+
+        return on_virtual_clock(scenario, [1, 1])
+
+    with dask.config.set({"distributed.scheduler.work-stealing": False}):
+        few, many = calls(8), calls(32)
+    assert many <= 4 * few
 
 
 #: Events that runs wait for, by name of the task and of the worker.
