@@ -10,8 +10,10 @@ from typing import Any
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
 from dask_slaq.core.reports import as_loss, next_iteration
 
-__all__ = ["MOST_METRICS", "Iterations", "as_metrics", "as_step"]
+__all__ = ["MOST_LOSSES", "MOST_METRICS", "Iterations", "as_metrics", "as_step"]
 
+#: Maximum number of losses in a message of a task.
+MOST_LOSSES = 1000
 #: Maximum number of metrics besides the loss, and of characters of their names.
 MOST_METRICS, LONGEST_METRIC = 8, 100
 

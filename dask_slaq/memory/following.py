@@ -14,12 +14,14 @@ import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tornado.ioloop import PeriodicCallback
 
+from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.memory import Kind, PastRun, PastRuns, kind_of_name
 from dask_slaq.core.reports import is_usable
 from dask_slaq.core.safely import safely
@@ -295,7 +297,7 @@ class Memory:
         if newest or at not in self._unfinished:
             self._unfinished[at] = one
         if len(self._unfinished) > MOST_UNFINISHED:
-            self._lose(self._unfinished.popitem(last=False)[1])
+            self._lose(self._unfinished.pop(oldest_of_most(self._unfinished, itemgetter(1))))
 
     def _drop_lapsed(self) -> None:
         """Count unfinished runs that nobody took up in time as failed."""

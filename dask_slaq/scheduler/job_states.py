@@ -5,11 +5,12 @@ They are keys in Dask's memory that the scheduler wants, so they outlive the cli
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from operator import itemgetter
 from time import time
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.settings import shown
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ __all__ = ["JobStates"]
 
 #: Client that wants the keys, and how their names begin.
 CLIENT, PREFIX = "slaq-job-states", "slaq-job-state"
-#: Jobs whose states are kept, the last ones.
+#: Jobs whose states are kept, the last ones; first those go of the owner that has most.
 MOST = 100
 
 
@@ -28,7 +29,7 @@ class JobStates:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._names: OrderedDict[tuple[str, str], list[str]] = OrderedDict()
+        self._names: dict[tuple[str, str], list[str]] = {}
 
     def __len__(self) -> int:
         return len(self._names)
@@ -47,7 +48,7 @@ class JobStates:
         self._scheduler.client_desires_keys(list(names), CLIENT)
         self._release(before)
         while len(self._names) > MOST:
-            self._release(self._names.popitem(last=False)[1])
+            self._release(self._names.pop(oldest_of_most(self._names, itemgetter(0))))
 
     def of(self, owner: str, job: str) -> list[str]:
         """Return the keys of a job's state that workers have."""

@@ -22,7 +22,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.worker import thread_state
 
-from dask_slaq.core.task_reports import Iterations
+from dask_slaq.core.task_reports import MOST_LOSSES, Iterations
 from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.folds import Folds
 from dask_slaq.worker.states import (
@@ -179,6 +179,8 @@ class Desk:
             seat.grown.append(self._growth(seat, memory))
             seat.computed += now - seat.since
             self._hold(seat)
+            if len(seat.losses) >= MOST_LOSSES:
+                self._post_soon(self._message(seat, "left" if seat.away else "reports"))
             return seat
 
     def resume(self, key: Hashable, kept: Kept | None, took: float) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from unittest import mock
+
 import pytest
 from distributed import Client
 from driving import TWO, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import UnknownJob
+from dask_slaq.scheduler import job_states
 
 STEPS = 6
 
@@ -61,3 +65,18 @@ async def test_what_cannot_be_pickled_is_not_kept(c, s, plugin, a, b):
         assert await job.keep([open, (x for x in ())]) is False
         assert await slaq.resume() is None
     assert plugin.failed is None
+
+
+@with_plugin(TWO)
+async def test_an_owner_with_many_states_drops_its_own(c, s, plugin, a, b):
+    async def keep(name, owner):
+        async with slaq.job(name, client=c, owner=owner) as job:
+            assert await job.keep(0)
+            raise RuntimeError("dies")
+
+    with mock.patch.object(job_states, "MOST", 4):
+        for name in ("bob-0", *(f"ann-{k}" for k in range(8)), "eve-0"):
+            with contextlib.suppress(RuntimeError):
+                await keep(name, name[:3])
+        kept = {name for _, name in plugin.job_states._names}
+    assert kept == {"bob-0", "ann-6", "ann-7", "eve-0"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect, insort
+from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -41,6 +42,8 @@ FALLS_ON = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
 LOWEST, LOWEST_PART = 8, 0.07
+#: Steps of which the lowest losses are kept: trials may name any.
+MOST_STEPS = 10_000
 #: How a trial ended for those who follow it that begins again, is not wanted, or is left alone.
 DROPPED = "dropped"
 #: Characters of the error of a trial that are kept.
@@ -150,15 +153,17 @@ class Trials:
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self._ended: dict[Hashable, list[Trial]] = {}  # by task
         # Trials that had ended and whose task runs again, by task and number.
-        self._lost: dict[tuple[Hashable, Hashable], Trial] = {}
-        self.best = math.inf  # lowest loss reported so far
+        self._lost: dict[Hashable, dict[Hashable, Trial]] = {}
+        self._best = math.inf
         self._finals: list[float] = []  # lowest losses with which trials ended, sorted
-        self.longest = 0  # most steps of a trial that ended
+        self._longest = 0
+        self._dropped = False  # whether these three count trials that were dropped since
         self._predictor = LossPredictor()
         self._reported: dict[str, Trial] = {}
         self._count = 0
         self._turns: dict[str, int] = {}
-        self._lowest: dict[int, list[float]] = {}  # lowest losses at each step, sorted
+        # Lowest losses at each of the steps that were reported last, sorted.
+        self._lowest: OrderedDict[int, list[float]] = OrderedDict()
         self._events: Events | None = None  # for those who follow the search
 
     def __len__(self) -> int:
@@ -186,9 +191,32 @@ class Trials:
         return [trial for some in self._ended.values() for trial in some]
 
     @property
+    def best(self) -> float:
+        """Lowest loss reported so far."""
+        self._compare_anew()
+        return self._best
+
+    @property
+    def longest(self) -> int:
+        """Most steps of a trial that ended."""
+        self._compare_anew()
+        return self._longest
+
+    @property
     def best_final(self) -> float:
         """Lowest loss with which a trial ended; inf if none has."""
+        self._compare_anew()
         return self._finals[0] if self._finals else math.inf
+
+    def _compare_anew(self) -> None:
+        """Forget what trials were compared with that were dropped: once for all of a cell."""
+        if self._dropped:
+            self._dropped = False
+            left = [trial for trial in self if trial.usable]
+            done = [trial for trial in left if trial.outcome == "done" and not trial.diverges]
+            self._best = min((trial.loss for trial in left), default=math.inf)
+            self._finals = sorted(trial.loss for trial in done)[:BETTER]
+            self._longest = max((trial.step for trial in done), default=0)
 
     @property
     def tasks_ended(self) -> int:
@@ -228,7 +256,7 @@ class Trials:
         self._forget_ended(key, number)
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
         trial.began = self._clock()
-        trial.lost = self._lost.pop((key, number), None)
+        trial.lost = self._lost.get(key, {}).pop(number, None)
         known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
@@ -297,11 +325,14 @@ class Trials:
         trial.loss = loss
         trial.curve.add(trial.step, loss, self._most_points)
         self._predictor.report(trial.name, loss)
-        self.best = min(self.best, loss)
+        self._best = min(self._best, loss)
         if self.settings.prunes:
             lowest = self._lowest.setdefault(trial.step, [])
             insort(lowest, loss)
             del lowest[LOWEST + 1 :]
+            self._lowest.move_to_end(trial.step)
+            if len(self._lowest) > MOST_STEPS:
+                self._lowest.popitem(last=False)
 
     @property
     def _most_points(self) -> int:
@@ -409,13 +440,13 @@ class Trials:
                 trial.error = error[:LONGEST_ERROR]
             self._add_ended(trial)
         elif trial.lost is not None:
-            self._lost[key, trial.number] = trial.lost
+            self._lost.setdefault(key, {})[trial.number] = trial.lost
         self._tell_end(trial)
 
     def _add_ended(self, trial: Trial) -> None:
         self._ended.setdefault(trial.key, []).append(trial)
-        if trial.outcome == "done":
-            self.longest = max(self.longest, trial.step)
+        if trial.outcome == "done" and not self._dropped:
+            self._longest = max(self._longest, trial.step)
             if not trial.diverges:
                 insort(self._finals, trial.loss)
                 del self._finals[BETTER:]
@@ -484,7 +515,7 @@ class Trials:
         trial.outcome = row["state"]
         if trial.usable:
             trial.first = trial.curve.losses[0]
-            self.best = min(self.best, *trial.curve.losses)
+            self._best = min(self._best, *trial.curve.losses)
         self._add_ended(trial)
         self._tell_begin(trial)
         if trial.outcome == "pruned":
@@ -499,20 +530,14 @@ class Trials:
         """Forget the trials of a task, and what others are compared with because of them."""
         trial = self.alive.get(key)
         self.end(key, "")
-        for known in [known for known in self._lost if known[0] == key]:
-            del self._lost[known]
-        dropped = [*self._ended.pop(key, ()), *([trial] if trial is not None else ())]
-        if dropped:
-            left = [trial for trial in self if trial.usable]
-            done = [trial for trial in left if trial.outcome == "done" and not trial.diverges]
-            self.best = min((trial.loss for trial in left), default=math.inf)
-            self._finals = sorted(trial.loss for trial in done)[:BETTER]
-            self.longest = max((trial.step for trial in done), default=0)
+        self._lost.pop(key, None)
+        if self._ended.pop(key, None) or trial is not None:
+            self._dropped = True
 
     def again(self, key: Hashable) -> None:
         """Record that a task that had ended runs again: its result was lost, or it is retried."""
         for trial in self._ended.pop(key, ()):
-            self._lost[key, trial.number] = trial
+            self._lost.setdefault(key, {})[trial.number] = trial
 
     def change(self, **settings: Any) -> None:
         """Change some of the `SearchSettings`; all trials are judged by them from now on."""
@@ -635,6 +660,7 @@ class Trials:
         pruning, enough = self.settings.pruning, min(BETTER, math.ceil(BETTER_PART * self._count))
         # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
         moving = trial.usable - (trial.same - 1 if trial.same < trial.usable else 0)
+        self._compare_anew()
         if moving < pruning.patience or len(self._finals) < enough:
             return False
         half = UNCHANGED * (self.settings.steps or math.inf)

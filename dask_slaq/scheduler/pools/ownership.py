@@ -10,8 +10,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.scheduler.event_loop import Steps
 
 if TYPE_CHECKING:
@@ -153,7 +155,7 @@ class TaskOwners:
         if pool.unfinished or (failed and pool.tasks):
             self._left[pool.client, name] = None
             while len(self._left) > REMEMBERED:
-                self._left.popitem(last=False)
+                del self._left[oldest_of_most(self._left, itemgetter(0))]
 
     def cancel(self) -> None:
         """Adopt no more tasks."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number, shown
-from dask_slaq.core.task_reports import as_metrics, as_step
+from dask_slaq.core.task_reports import MOST_LOSSES, as_metrics, as_step
 from dask_slaq.core.trials import as_parameters, bounded
 
 __all__ = ["check_trial", "read_params"]
@@ -26,9 +26,13 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the message of a trial says; see `Searches.message`. Raises `InvalidSetting`."""
     found = {name: message.get(name) for name in TRIAL}
     losses = found["losses"]
+    if isinstance(losses, list | tuple) and len(losses) > MOST_LOSSES:
+        for name in ("losses", "steps", "grown", "others"):  # the newest count
+            listed: Any = found[name]
+            found[name] = listed[-MOST_LOSSES:] if isinstance(listed, list | tuple) else listed
     try:
         hash((found["key"], found["number"]))
-        found["losses"] = [float(loss) for loss in losses]  # type: ignore[union-attr]
+        found["losses"] = [float(loss) for loss in found["losses"]]  # type: ignore[union-attr]
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidSetting(
             f"a trial is known by its key and number, and has losses, not {shown(found)}"

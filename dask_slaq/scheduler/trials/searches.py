@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import itemgetter
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search, search_is_over
 from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, is_whole, shown
 from dask_slaq.core.trials import (
@@ -402,7 +404,7 @@ class Searches:
         if search.outcome == "failed" and search.pool.tasks:
             self._interrupted[search.pool.client, name] = search.trials, search.runs
             while len(self._interrupted) > INTERRUPTED:
-                self._interrupted.popitem(last=False)
+                del self._interrupted[oldest_of_most(self._interrupted, itemgetter(0))]
         search.trials.follow(None)
         folder = search.trials.settings.states
         ends = {trial.outcome for trial in search.trials.ended}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import pytest
+from driving import counted_calls
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -405,6 +407,33 @@ def test_nothing_is_known_any_more_of_a_task_that_was_dropped():
         trials.again(key)
     trials.drop(0)
     assert math.isnan(trials.at(0, "a").known) and trials.at(1, "a").known < 2
+
+
+@pytest.mark.parametrize("are", ["training", "done"])
+def test_models_of_a_cell_are_dropped_one_by_one(are):
+    """What is left is compared anew once, and not for each of them."""
+
+    def calls(n):
+        trials = trials_at(*"a" * n)
+        for key in range(n) if are != "training" else ():
+            trials.end(key, "done")
+        make_ready(trials, 500.0)
+        with counted_calls("trials/trials.py") as found:
+            for key in range(n):
+                trials.drop(key)
+            assert (trials.best, trials.best_final, trials.longest) == (500.0, 500.0, 1)
+        return found.total()
+
+    few, many = calls(20), calls(80)
+    assert many <= 4 * few
+
+
+def test_the_steps_at_which_models_are_compared_are_bounded():
+    with mock.patch("dask_slaq.core.trials.trials.MOST_STEPS", 10):
+        trials = trials_at("a", reports=0, prune=True)
+        for k in range(1, 100):
+            trials.report(trials.alive[0], [1 / k], 0.1, [7**k % 10**12 + k])
+        assert len(trials._lowest) == 10 and trials.alive[0].step in trials._lowest
 
 
 def test_a_model_has_as_many_steps_to_come_as_are_left_and_one_beyond_its_last():

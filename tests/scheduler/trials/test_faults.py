@@ -10,6 +10,7 @@ from distributed.utils_test import captured_logger
 from driving import TWO, assert_nothing_left, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.core.task_reports import MOST_LOSSES
 from dask_slaq.worker.desk import desk_of
 
 STEPS = 40
@@ -151,3 +152,16 @@ async def test_messages_that_make_no_sense_are_dropped(c, s, plugin, a, b):
         stream.send({"op": "slaq-trial", "key": [], "what": "waits", "other": 1})
         assert await c.gather(futures) == list(range(8))
     assert plugin.failed is None
+
+
+@with_plugin(TWO)
+async def test_a_message_with_any_number_of_losses_is_bounded(c, s, plugin, a, b):
+    search, _futures = await begin(c, s, plugin)
+    trial = next(trial for trial in search.trials.alive.values() if trial.waits)
+    ts = s.tasks[trial.key]
+    about = {"key": ts.key, "run_id": ts.run_id, "what": "keeps", "computed": 0.0, "waited": 0.0}
+    many = {"losses": [0.5] * 10_000, "steps": list(range(1, 10_001)), "at": 1.0}
+    worker = a if trial.worker == a.address else b
+    worker.batched_stream.send({"op": "slaq-trial", **about, **many})
+    await until(lambda: trial.step >= 10_000)
+    assert trial.reports <= MOST_LOSSES + STEPS
