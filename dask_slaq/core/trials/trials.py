@@ -42,6 +42,8 @@ FALLS_ON = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
 LOWEST, LOWEST_PART = 8, 0.07
+#: Trials of one task that are kept of those that have ended, the last ones.
+MOST_NUMBERS = 10_000
 #: Steps of which the lowest losses are kept: trials may name any.
 MOST_STEPS = 10_000
 #: How a trial ended for those who follow it that begins again, is not wanted, or is left alone.
@@ -151,7 +153,7 @@ class Trials:
         self._goal: Goal | None = goal_of(settings.goal)
         self._hopeless: set[str] = set()  # names of trials, by the goal
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
-        self._ended: dict[Hashable, list[Trial]] = {}  # by task
+        self._ended: dict[Hashable, dict[Hashable, Trial]] = {}  # by task and number
         # Trials that had ended and whose task runs again, by task and number.
         self._lost: dict[Hashable, dict[Hashable, Trial]] = {}
         self._best = math.inf
@@ -188,7 +190,7 @@ class Trials:
     @property
     def ended(self) -> list[Trial]:
         """Trials that have ended, and whose results are not lost."""
-        return [trial for some in self._ended.values() for trial in some]
+        return [trial for some in self._ended.values() for trial in some.values()]
 
     @property
     def best(self) -> float:
@@ -265,9 +267,10 @@ class Trials:
 
     def _forget_ended(self, key: Hashable, number: Hashable) -> None:
         """Forget how a model ended that is trained again: its task was submitted anew."""
-        some = self._ended.pop(key, [])
-        if others := [trial for trial in some if trial.number != number]:
-            self._ended[key] = others
+        if (some := self._ended.get(key)) is not None:
+            some.pop(number, None)
+            if not some:
+                del self._ended[key]
 
     def report(
         self,
@@ -444,7 +447,10 @@ class Trials:
         self._tell_end(trial)
 
     def _add_ended(self, trial: Trial) -> None:
-        self._ended.setdefault(trial.key, []).append(trial)
+        some = self._ended.setdefault(trial.key, {})
+        some[trial.number] = trial
+        if len(some) > MOST_NUMBERS:
+            del some[next(iter(some))]
         if trial.outcome == "done" and not self._dropped:
             self._longest = max(self._longest, trial.step)
             if not trial.diverges:
@@ -536,7 +542,7 @@ class Trials:
 
     def again(self, key: Hashable) -> None:
         """Record that a task that had ended runs again: its result was lost, or it is retried."""
-        for trial in self._ended.pop(key, ()):
+        for trial in self._ended.pop(key, {}).values():
             self._lost.setdefault(key, {})[trial.number] = trial
 
     def change(self, **settings: Any) -> None:

@@ -428,6 +428,29 @@ def test_models_of_a_cell_are_dropped_one_by_one(are):
     assert many <= 4 * few
 
 
+class Number:
+    """Number of a trial whose comparisons are counted."""
+
+    def __eq__(self, other):
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+def test_a_task_may_train_any_number_of_models_one_after_the_other():
+    def calls(n):
+        trials = Trials(SearchSettings())
+        with counted_calls("trials/trials.py", __file__) as found:
+            for k in range(n):
+                trials.report(trials.at("task", "a", Number()), [1 / (k + 1)], 0.1)
+        assert len(trials.ended) == min(n - 1, 50)
+        return found.total()
+
+    with mock.patch("dask_slaq.core.trials.trials.MOST_NUMBERS", 50):
+        few, many = calls(20), calls(80)
+    assert many <= 4.2 * few
+
+
 def test_the_steps_at_which_models_are_compared_are_bounded():
     with mock.patch("dask_slaq.core.trials.trials.MOST_STEPS", 10):
         trials = trials_at("a", reports=0, prune=True)
