@@ -29,7 +29,7 @@ ON_DEMAND = (
     *("core/notice_terms.py", "core/usage_sums.py", "core/history_views.py", "core/rivals.py"),
     *("core/search_settings.py", "core/search_goals.py", "core/scaling_terms.py"),
     *("core/policies/baselines.py", "core/policies/themis.py", "core/policies/guarded.py"),
-    *("core/dispatch/faster.py", "core/dispatch/stored.py", "core/memory/stages.py"),
+    *("core/dispatch/faster.py", "core/memory/stages.py"),
     *("core/forecast/guarded.py", "core/forecast/hypotheses.py", "memory/filed.py"),
     *("scheduler/spares.py", "scheduler/scaling.py", "scheduler/host_speeds.py"),
     *("scheduler/filed_accounts.py", "scheduler/reserved.py", "scheduler/job_states.py"),
