@@ -181,6 +181,8 @@ class ScheduledJobs:
         self.resources[name] = settings["resources"]
         if settings["worth_per_hour"] is not None:
             self.worth[name] = settings["worth_per_hour"]
+        if within in self.reports:  # so no circle of blocks is made up
+            self._within[name] = within
         self.reports[name] = 0
         self.pools.limit_memory(self.engine.owners, self.owner_of)
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
@@ -193,8 +195,6 @@ class ScheduledJobs:
         pool.most = given["max_share"] or math.inf
         pool.floor = bool(given["min_share"])
         self.pools.review(pool)
-        if within is not None:
-            self._within[name] = within
         if self.engine.owners is not None:
             self.queued.add(name)
             self.admit()
@@ -225,7 +225,8 @@ class ScheduledJobs:
             owners = self.engine.owners
             assert owners is not None, "jobs wait for nobody"
             some = self.reports, self.owner, self._within, self.queued, self.stopping
-            self._admission = Admission(owners, *some, self.waits_for_budget)
+            searches = self.engine.jobs.search
+            self._admission = Admission(owners, *some, searches, self.waits_for_budget)
         return self._admission
 
     def terms_of(self, owner: str) -> OwnerTerms:
@@ -664,6 +665,8 @@ class ScheduledJobs:
         """Alert of jobs whose limits never let them start; of those that are to stop, end that."""
         for name in list(self.reports):
             pool = self.pools.pools[name]
+            if name in self.queued and (owner := self.admission.waits_for_itself(name)):
+                self.goals.tell_once(name, "blocked", f"is blocked: {self._around(name, owner)}")
             if not (pool.ready and self.pools.tracker.holding) or pool.paused:
                 continue
             blocked = self.blocked(pool)
@@ -674,6 +677,10 @@ class ScheduledJobs:
                     self.pools.control.cancel(blocked.tasks)
             elif self.goals.tell_once(name, "blocked", f"is blocked: {blocked.why}"):
                 self.tell_client(name, BLOCKED, why=blocked.why)
+
+    def _around(self, name: str, owner: str) -> str:
+        most = self.terms_of(owner).max_jobs
+        return f"the blocks around it have all {most:g} jobs of {owner}, and may wait for its end"
 
     def blocked(self, pool: Pool) -> Blocked | None:
         """Return what can never start of a pool under the limits as they are; None if all can."""

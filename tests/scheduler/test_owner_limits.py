@@ -109,6 +109,34 @@ async def test_a_job_within_another_one_does_not_wait_for_it(c, s, plugin, a, b)
         assert await c.submit(inc, 2, pure=False) == 3
 
 
+@with_plugin(FOUR, owners=ONE_JOB, epoch="20ms")
+async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, plugin, a, b):
+    alerts = []
+    slaq.alerts(alerts.append, client=c)
+    blocks = [slaq.job, slaq.search, *[slaq.job] * 3]  # those of the first three may be needed
+    for makes, run in (([slaq.job] * 5, 2), ([slaq.search] * 5, 2), (blocks, 3)):
+        async with contextlib.AsyncExitStack() as stack:
+            for k, make in enumerate(makes):
+                await stack.enter_async_context(make(f"{run}-{k}", owner="ann", client=c))
+            assert plugin.jobs.queued == {f"{run}-{k}" for k in range(run, 5)}
+            await until(lambda: sum(alert["event"] == "blocked" for alert in alerts) == 5 - run)
+            assert "have all 1 jobs of ann" in alerts[-1]["message"]
+        alerts.clear()
+
+
+@with_plugin(FOUR, owners=ONE_JOB)
+async def test_blocks_that_are_within_each_other_make_no_circle(c, s, plugin, a, b):
+    async with elsewhere(c, "first"), elsewhere(c, "second") as second:
+        given = {"client": c.id, "owner": "ann", "within": "third"}
+        plugin.jobs.forget("second")
+        plugin.jobs.open("second", **given)
+        plugin.jobs.open("third", **{**given, "within": "second"})
+        assert plugin.jobs._within == {"third": "second"}
+        for name in ("third", "second"):
+            plugin.end_job(name)
+        await second.end()
+
+
 @with_plugin(FOUR, owners=ONE_JOB)
 async def test_a_job_within_one_that_waits_waits_with_it(c, s, plugin, a, b):
     async with (
@@ -442,6 +470,7 @@ def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
     assert sorted(seen["threads"])[5] >= 8  # no thread idles for it
 
 
+ONE_GPU = {"ann": {"max-resources": {"GPU": 1}}, "bob": {}}
 TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}, "max-threads": 3}, "bob": {}}
 
 
@@ -470,6 +499,24 @@ async def test_tasks_above_what_an_owner_may_ever_have_are_told_and_ended(c, s, 
                     assert await c.gather(c.map(inc, range(3), pure=False)) == [1, 2, 3]
     assert [x["event"] for x in alerts if x["event"] != "audit"][:2] == ["blocked", "stopped"]
     assert sum(x["event"] == "blocked" for x in alerts) == 1
+    assert plugin.failed is None
+
+
+@with_plugin([("127.0.0.1", 4, {"resources": {"GPU": 4}})], owners=ONE_GPU, epoch="20ms")
+async def test_a_stop_ends_what_no_client_wants_between_two_tasks(c, s, plugin, a):
+    def one_of(*inputs):
+        return 1
+
+    async with slaq.job("other", client=c, owner="bob"):
+        with pytest.raises(CancelledError):
+            async with slaq.job("large", client=c, owner="ann") as job:
+                f = c.submit(inc, 1, resources={"GPU": 2}, pure=False)
+                h = dask.delayed(one_of)
+                after = c.compute(h(h(f)), optimize_graph=False)
+                await until(lambda: ready(plugin, "large") == 1)
+                await job.stop()
+                await asyncio.wait_for(after, 5)
+        assert await c.submit(inc, 1, pure=False) == 2
     assert plugin.failed is None
 
 

@@ -97,12 +97,13 @@ class Messages:
         async def answer(
             comm: Comm, client: object = None, proof: object = None, **message: Any
         ) -> Any:
-            refused, found = None, None
+            refused, found, known = None, None, ""
             try:
                 sender = None
                 if name in OF_CLIENT or (name == "steer" and proof is not None):
                     sender = await self.plugin.identity.prove(proof, self.waiting.until)
                 message = self.plugin.identity.check(operation, comm, message, sender)
+                known = message.get("by", "") if self.plugin.identity.counts else ""
                 if name not in ALWAYS:
                     self.plugin.check_registered()
                 handle = self.handler(name)
@@ -117,7 +118,8 @@ class Messages:
 
                 asked, scheduler = in_words(operation, message), self.plugin.scheduler
                 by, where, job = message.get("by"), comm.peer_address, message.get("job")
-                audit(scheduler, asked, by=by, where=where, job=job, refused=refused)
+                about = {"job": job, "refused": refused, "known": known}
+                audit(scheduler, asked, by=by, where=where, **about)
             elif refused is not None:
                 logger.info("%s from %s was refused: %s", operation, comm.peer_address, refused)
             return found
