@@ -350,7 +350,7 @@ class ScheduledJobs:
 
     def is_of(self, name: str, comm: object) -> bool:
         """Return whether a running job belongs to the client of a connection."""
-        return comm is not None and self._comms[name] is comm
+        return comm is not None and self._comms.get(name) is comm
 
     def owned(self, name: Any, comm: object, run: object = None) -> str:
         """Return the identifier of the job's block, if the job is of the client of a connection.

@@ -362,7 +362,8 @@ class Pools:
             if not (self.limits or self.tracker.models_move):
                 self.seam.remove()
             self.control.restore_all()
-            self._release(ready)
+            known = self.scheduler.tasks
+            self._release(ready | {known[key] for key in self.tracker.unsure if key in known})
 
     def let_models_move(self, moving: bool) -> None:
         """Hold models that have left their worker, or no longer."""

@@ -83,6 +83,7 @@ class TaskTracker:
         self.passing = False  # whether tasks of pools that pass need little work: nothing is held
         # Models that have left their worker, by key: their search sends them, and no pool.
         self.away: dict[Any, TaskState] = {}
+        self.unsure: set[Any] = set()  # keys of tasks of which it is being found out who submits them
         self.models_move = False  # whether there may be any
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.
@@ -119,7 +120,7 @@ class TaskTracker:
             return True
         pool = self.owner.get(ts.key) if self.holding else None
         if pool is None:
-            return False
+            return self.holding and ts.key in self.unsure
         return not (pool.passes or is_direct(ts)) or self.gangs.is_open(ts)
 
     # Ownership
@@ -140,10 +141,7 @@ class TaskTracker:
                 self.owner[ts.key] = pool
                 pool.add(ts, unfinished=ts.state in UNFINISHED)
                 if submitter is not None:
-                    pool.inner.add(ts)
-                    if ts.state in UNFINISHED:
-                        self._submitter[ts] = submitter
-                        self._inner.setdefault(submitter, set()).add(ts)
+                    self._submit(pool, ts, submitter)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
                     self._record(pool, ts)
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
@@ -155,6 +153,19 @@ class TaskTracker:
                     self._want(pool, each)
         if submitter is not None:
             self._lend(submitter)
+
+    def submitted(self, pool: Pool, tasks: Iterable[TaskState], submitter: TaskState) -> None:
+        """Record which task has submitted tasks of a pool, when that is found out later."""
+        for ts in tasks:
+            if self.owner.get(ts.key) is pool:
+                self._submit(pool, ts, submitter)
+        self._lend(submitter)
+
+    def _submit(self, pool: Pool, ts: TaskState, submitter: TaskState) -> None:
+        pool.inner.add(ts)
+        if ts.state in UNFINISHED:
+            self._submitter[ts] = submitter
+            self._inner.setdefault(submitter, set()).add(ts)
 
     def _open_gangs(self) -> Gangs:
         if self.gangs is NO_GANGS:
