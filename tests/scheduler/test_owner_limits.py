@@ -14,6 +14,7 @@ from distributed import Client, Event
 from distributed.client import CancelledError
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    LATE,
     Spans,
     gen_cluster,
     jobs,
@@ -107,6 +108,46 @@ async def test_a_job_within_another_one_does_not_wait_for_it(c, s, plugin, a, b)
         async with slaq.job("inner", owner="ann", client=c):
             assert await c.submit(inc, 1, pure=False) == 2
         assert await c.submit(inc, 2, pure=False) == 3
+
+
+@pytest.mark.parametrize("limit", ["owner", "job"])
+@pytest.mark.parametrize("how", ["worker", "host", "loosely", "uses"])
+def test_a_limit_holds_for_pinned_tasks(how, limit):
+    of_owner, of_job = ({"ann": {"max-threads": 1}}, {}), (None, {"max_share": 1})
+    owners, settings = of_owner if limit == "owner" else of_job
+
+    @with_plugin(FOUR, owners=owners, lend=limit == "owner", **LATE)
+    async def test(c, s, plugin, a, b):
+        async with slaq.job("a", owner="ann", client=c, **settings):
+            at = {"workers": ["127.0.0.1"] if how == "host" else [a.address]}
+            used = []
+            if how == "uses":
+                used, at = [c.submit(inc, 1, **at)], {}
+                await c.gather(used)
+            at |= {"allow_other_workers": True} if how == "loosely" else {}
+            some = [c.submit(wait_for, "go", k, *used, pure=False, **at) for k in range(4)]
+            await until(lambda: ready(plugin, "a") == 3)
+            plugin.run_once()
+            ran = [ts for ws in s.workers.values() for ts in ws.processing]
+            assert (len(ran), ready(plugin, "a")) == (1, 3)
+            if how == "host":
+                plugin.pools.slots_changed(b.address)  # as if a worker had joined there
+            await Event("go", client=c).set()
+            assert await asyncio.wait_for(c.gather(some), 20) == [0, 1, 2, 3]
+            if how in ("worker", "uses"):
+                assert {w for ts in some for w in s.tasks[ts.key].who_has} == {s.workers[a.address]}
+
+    test()
+
+
+@with_plugin(FOUR, owners={"ann": {"max-threads": 1}})
+async def test_actors_are_not_held_by_a_limit(c, s, plugin, a, b):
+    class Counter:
+        n = 0
+
+    async with slaq.job("a", owner="ann", client=c):
+        some = [c.submit(Counter, actor=True, pure=False) for _ in range(3)]
+        assert len(await asyncio.wait_for(c.gather(some), 20)) == 3
 
 
 @with_plugin(FOUR, owners=ONE_JOB, epoch="20ms")

@@ -502,7 +502,10 @@ class Pools:
     # Workers and slots
 
     def slots_changed(self, worker: str) -> None:
-        """Look at a worker that joined or resumed."""
+        """Look at a worker that joined or resumed, which may be on a host that tasks wait for."""
+        if self.groups:
+            ready = {ts for pool in self.pools.values() for ts in pool.ready}
+            self._release(ts for ts in ready if ts.host_restrictions)
         self.wakeups.look_at.add(worker)
         self.wakeups.soon()
 

@@ -9,18 +9,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import BACK_WITHIN, NARROWER, OWED, SLACK, TOGETHER, Sent, undo
+from dask_slaq.core.dispatch import ANY, BACK_WITHIN, NARROWER, OWED, SLACK, TOGETHER, Sent, undo
 from dask_slaq.core.later import Absent
 from dask_slaq.scheduler.pools.entries import entry_of, input_bytes
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.seam import is_direct
+from dask_slaq.scheduler.pools.seam import bound_to, is_dasks, is_direct
 from dask_slaq.scheduler.pools.slots import has_thread
 from dask_slaq.scheduler.pools.task_control import Sending
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_slaq.core.dispatch import Choice, Entry, Order
+    from dask_slaq.core.dispatch import Choice, Entry, Order, TaskKind
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.held import HeldMemory
     from dask_slaq.scheduler.pools.label_limits import Limits
@@ -121,7 +121,12 @@ class TaskTracker:
         pool = self.owner.get(ts.key) if self.holding else None
         if pool is None:
             return self.holding and ts.key in self.unsure
-        return not (pool.passes or is_direct(ts)) or self.gangs.is_open(ts)
+        if self.gangs.is_open(ts):
+            return True
+        if pool.passes or not is_direct(ts):
+            return not pool.passes
+        strict = not self._order.lend and pool.most < math.inf
+        return (strict or pool.holds_all) and not is_dasks(ts)
 
     # Ownership
 
@@ -381,13 +386,26 @@ class TaskTracker:
         rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
         count, label = next(self._count), self.limits.label_of(ts)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
-        if self.held is not None:
+        if is_direct(ts):
+            entry = entry._replace(kind=self._kind_of_direct(ts, entry.kind))
+        elif self.held is not None:
             entry = entry._replace(kind=self.held.kind(ts, pool.owner, entry.kind))
         for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
             if not (each.ready or each.running):
                 self._is_back(each)
             each.push(entry, filed=filed)
         self._wake_for(entry)
+
+    def _kind_of_direct(self, ts: TaskState, kind: TaskKind) -> TaskKind:
+        """Return the kind of a task that goes to its workers as soon as a limit lets it."""
+        allowed: set[str] | None = bound_to(ts)
+        if not allowed and (ts.host_restrictions or ts.loose_restrictions):
+            valid = self.control.allowed(ts)
+            allowed = None if valid is None else {ws.address for ws in valid}
+        elif not allowed:
+            return kind
+        kind = kind._replace(allowed=None if allowed is None else frozenset(allowed))
+        return ANY if kind == ANY else kind
 
     def _wake_for(self, entry: Entry) -> None:
         """Wake for a task that has become ready, if a worker may have a slot for it."""
@@ -448,7 +466,9 @@ class TaskTracker:
             sent.order = (*choice.key[:-1], next(self._count))
             self._sending[ts] = choice
             ws = self.scheduler.workers[choice.address]
-            sendings.append(Sending(ts, ws, pool.workers if alike else frozenset(), sent.order))
+            bound = choice.entry.kind.allowed is not None and not ts.worker_restrictions
+            theirs = pool.workers if alike and not bound else frozenset()
+            sendings.append(Sending(ts, ws, theirs, sent.order))
         first = choices[0]
         why = f"{first.pool.name}: {first.sent.why}"
         if len(choices) > 1:
