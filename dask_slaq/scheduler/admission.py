@@ -17,8 +17,8 @@ class Admission:
     """Places of owners and teams for jobs, by the terms of `owners`.
 
     Jobs run if they are in `reports` and not `queued`; `owner` has whose they are, `within` the job
-    around a nested one, `searches` the search of each model or search, and `stopping` those that end
-    at their next report.
+    around a nested one, `searches` the search of each model or search, and `stopping` those that
+    end at their next report.
     """
 
     def __init__(

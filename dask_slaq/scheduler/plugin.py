@@ -144,6 +144,7 @@ class SlaqPlugin(SchedulerPlugin):
     identity: Identity
     jobs: ScheduledJobs
     pools: Pools
+    messages: Messages
     audited: deque[dict[str, Any]]
     followers: set[str]  # clients that are told all alerts
     notices: Notices | None

@@ -11,7 +11,7 @@ import pytest
 from distributed import Client, Event
 from distributed.security import Security
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, gen_cluster, start_plugin, until, wait_for
+from driving import ONE, gen_cluster, name_a_task, start_plugin, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
@@ -103,8 +103,7 @@ def test_the_certificate_says_who_a_client_is(security):
                 # Nor is what bob sends hers because it names a task of hers that runs.
                 begun = c.submit(wait_for, "go", key="begun")
                 await until(lambda: "begun" in s.tasks and s.tasks["begun"].processing_on)
-                send, more = bob._send_to_scheduler, {"submitting_task": "begun"}
-                bob._send_to_scheduler = lambda m: send(m | more if m["op"] == "update-graph" else m)
+                name_a_task(bob, "begun")
                 outside = bob.map(inc, range(40), pure=False)
                 await until(lambda: f"other:{bob.id}" in plugin.jobs.owner)
                 assert plugin.jobs.owner[f"other:{bob.id}"] == "bob"

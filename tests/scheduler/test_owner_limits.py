@@ -160,7 +160,7 @@ async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, pl
             for k, make in enumerate(makes):
                 await stack.enter_async_context(make(f"{run}-{k}", owner="ann", client=c))
             assert plugin.jobs.queued == {f"{run}-{k}" for k in range(run, 5)}
-            await until(lambda: sum(alert["event"] == "blocked" for alert in alerts) == 5 - run)
+            await until(lambda n=5 - run: sum(x["event"] == "blocked" for x in alerts) == n)
             assert "have all 1 jobs of ann" in alerts[-1]["message"]
         alerts.clear()
 

@@ -16,6 +16,7 @@ from driving import (
     TWO,
     alerts_of,
     gen_cluster,
+    name_a_task,
     on_virtual_clock,
     start_plugin,
     tasks_of,
@@ -236,12 +237,6 @@ async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
         eve._send_to_scheduler = send
         s.client_releases_keys(["theirs"], c.id, "test")
         del future
-
-
-def name_a_task(client, key):
-    """Have a client's graphs say that a task submits them."""
-    send, more = client._send_to_scheduler, {"submitting_task": key}
-    client._send_to_scheduler = lambda m: send(m | more if m["op"] == "update-graph" else m)
 
 
 @with_plugin([("127.0.0.1", 4)], owners={"ann": {"max-threads": 1}, "eve": {"max-threads": 2}})

@@ -65,9 +65,9 @@ class InsideClients:
         while len(self._asked) > MOST_ASKED:
             self._asked.popitem(last=False)
         try:
-            ask = self._scheduler.rpc(worker).run(
-                function=pickle.dumps(_answer()), args=pickle.dumps((number, INSIDE))
-            )
+            pickled: Any = pickle  # which has no types
+            function, args = pickled.dumps(_answer()), pickled.dumps((number, INSIDE))
+            ask = self._scheduler.rpc(worker).run(function=function, args=args)
             answer = await asyncio.wait_for(ask, PATIENCE)
             if answer["status"] != "OK":
                 raise OSError(answer.get("text", "it failed"))
@@ -89,7 +89,8 @@ def _answer() -> Callable[..., None]:
     def answer(number: str, operation: str, dask_worker: Any) -> None:
         from distributed import Client
 
-        for client in list(Client._instances):
+        clients: list[Any] = list(Client._instances)
+        for client in clients:
             # In its event loop only coroutines run, which name no task; but for its own client.
             inside = client is dask_worker._client or client.loop is not dask_worker.loop
             ours = client.scheduler is not None and client.status == "running"

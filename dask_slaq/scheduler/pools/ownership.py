@@ -41,8 +41,8 @@ class TaskOwners:
     `pool_of_unowned` returns the pool of a client, and `is_contended` whether tasks must be held.
     `claimed` is called with the name of a job and a task of an earlier block of that name, and
     `outside` with a client that submits outside of any block, and the Unix time at which it was
-    heard of: it returns whether a block was open. `is_of` returns whether a job is of the client of a
-    connection, and `until` waits a moment for a condition.
+    heard of: it returns whether a block was open. `is_of` returns whether a job is of the client of
+    a connection, and `until` waits a moment for a condition.
     """
 
     def __init__(
@@ -92,11 +92,12 @@ class TaskOwners:
             ts = self._pools.scheduler.tasks[key]
             job = self._job_of(client, ts.annotations, comm) if ts.annotations else None
             mine.setdefault(job or around or f"other:{client}", []).append(ts)
-        if around in mine and parent is not None and comm is not None:
+        ws = None if parent is None or around not in mine else parent.processing_on
+        if around is not None and parent is not None and ws is not None and comm is not None:
             if around != f"other:{client}" and not self._is_of(around, comm):
-                inside = self.inside.is_in(comm, parent.processing_on.address)
+                inside = self.inside.is_in(comm, ws.address)
                 if inside is None:
-                    self._ask(client, comm, around, parent, mine.pop(around))
+                    self._ask(client, comm, around, parent.key, ws.address, mine.pop(around))
                 elif not inside:
                     mine.setdefault(f"other:{client}", []).extend(mine.pop(around))
         if mine.keys() == {f"other:{client}"} and client not in self._told:
@@ -134,10 +135,16 @@ class TaskOwners:
         return self._inside
 
     def _ask(
-        self, client: str, comm: Comm, around: str, parent: TaskState, tasks: Iterable[TaskState]
+        self,
+        client: str,
+        comm: Comm,
+        around: str,
+        key: Any,
+        worker: str,
+        tasks: Iterable[TaskState],
     ) -> None:
         """Hold tasks until it is known whether a task in the pool `around` has submitted them."""
-        keys, key, worker = {ts.key for ts in tasks}, parent.key, parent.processing_on.address
+        keys = {ts.key for ts in tasks}
         tracker, known = self._pools.tracker, self._pools.scheduler.tasks
         tracker.unsure |= keys
 

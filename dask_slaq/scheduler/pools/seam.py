@@ -146,7 +146,7 @@ def is_direct(ts: TaskState) -> bool:
 
 
 def is_dasks(ts: TaskState) -> bool:
-    """Return whether no limit of an owner keeps a task: an actor, or of the end of a P2P shuffle."""
+    """Return whether no limit of an owner keeps a task: an actor, or the end of a P2P shuffle."""
     return ts.actor or _is_barrier(ts.key) or any(_is_barrier(dep.key) for dep in ts.dependencies)
 
 

@@ -35,7 +35,7 @@ def audit(
     """Record one change, or a refused one: a line in the log and the memory, an alert, an event.
 
     `what` is the object of "asked to". `by` and `job` are as a client gave them, and `refused` is
-    the reason why it was refused. `known` is who asks if a client cannot make that up: whom to tell.
+    the reason why it was refused. `known` is who asks, if nobody can make that up: whom to tell.
     """
     who, of = _clean(by) or "somebody", _clean(job)
     ended = f"refused: {refused}" if refused is not None else "done"
