@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -67,8 +66,8 @@ class Admission:
     def _lender(self, name: str, owner: str) -> str | None:
         """Return the job whose place a job may have; None if it needs one of its own.
 
-        Blocks within each other share a place while they are at most one search and two others: a
-        model's job in a search in a job. Else a chain of blocks would pass any limit.
+        Blocks within each other share a place if these around are of at most one search, and one
+        job of each of two owners. Else a chain of blocks would pass any limit.
         """
         line = [name]
         while (outer := self._outer(line[-1], owner)) is not None:
@@ -76,8 +75,9 @@ class Admission:
         lent: list[str] = []  # the job around, and those whose place that one has
         for outer in reversed(line[1:]):
             lent = [outer, *lent]
-            kinds = Counter(self._searches.get(each) == each for each in lent)
-            lent = lent if max(kinds.values()) < 2 else []
+            jobs = [self._owner[each] for each in lent if self._searches.get(each) != each]
+            is_short = len(set(jobs)) == len(jobs) <= 2 and len(lent) - len(jobs) <= 1
+            lent = lent if is_short else []
         return lent[0] if lent else None
 
     def waits_for_itself(self, name: str) -> str | None:

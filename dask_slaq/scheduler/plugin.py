@@ -259,7 +259,7 @@ class SlaqPlugin(SchedulerPlugin):
             is_contended=lambda: self.jobs.contended,
             claimed=lambda name, ts: self.searches.claim(name, ts),
             outside=self._submits_outside,
-            is_of=self.jobs.is_of,
+            is_of=self.jobs.submits,
             until=lambda holds: self.messages.waiting.until(holds),
             fail=self.fall_back,
         )

@@ -350,7 +350,14 @@ class ScheduledJobs:
 
     def is_of(self, name: str, comm: object) -> bool:
         """Return whether a running job belongs to the client of a connection."""
-        return comm is not None and self._comms.get(name) is comm
+        return comm is not None and self._comms[name] is comm
+
+    def submits(self, name: str, comm: object) -> bool:
+        """Return whether a connection may submit tasks of a running job, which it may be without.
+
+        Not if another one opened the job, whatever the names of their clients are.
+        """
+        return name in self.reports and self._comms[name] in (None, comm)
 
     def owned(self, name: Any, comm: object, run: object = None) -> str:
         """Return the identifier of the job's block, if the job is of the client of a connection.

@@ -93,13 +93,14 @@ class TaskOwners:
             job = self._job_of(client, ts.annotations, comm) if ts.annotations else None
             mine.setdefault(job or around or f"other:{client}", []).append(ts)
         ws = None if parent is None or around not in mine else parent.processing_on
-        if around is not None and parent is not None and ws is not None and comm is not None:
-            if around != f"other:{client}" and not self._is_of(around, comm):
-                inside = self.inside.is_in(comm, ws.address)
-                if inside is None:
-                    self._ask(client, comm, around, parent.key, ws.address, mine.pop(around))
-                elif not inside:
-                    mine.setdefault(f"other:{client}", []).extend(mine.pop(around))
+        if around is None or parent is None or ws is None or comm is None:
+            pass
+        elif around != f"other:{client}" and not self._is_of(around, comm):
+            inside = self.inside.is_in(comm, ws.address)
+            if inside is None:
+                self._ask(client, comm, around, parent.key, ws.address, mine.pop(around))
+            elif not inside:
+                mine.setdefault(f"other:{client}", []).extend(mine.pop(around))
         if mine.keys() == {f"other:{client}"} and client not in self._told:
             # Results that were known before are of another block, or of none on purpose.
             known = self._pools.scheduler.tasks
