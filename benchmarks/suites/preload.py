@@ -53,11 +53,11 @@ class SuitePlugin(SlaqPlugin):
             self.jobs.open(job_of(client), client, resources={})
             self.began(job_of(client))
 
-    def own(self, client: str, tasks: Iterable[Any], *about: Any) -> None:
+    def own(self, client: str, tasks: Iterable[Any], *about: Any, **more: Any) -> None:
         """Give all new tasks of a client to its job."""
         pool = self.pools.pools.get(job_of(client))
         if pool is None:
-            self._own_by_annotation(client, tasks, *about)
+            self._own_by_annotation(client, tasks, *about, **more)
             return
         self.pools.tracker.own(pool, [self.scheduler.tasks[key] for key in tasks])
         self.pools.hold(self.jobs.contended)

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import logging
 import re
+import threading
 import uuid
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -89,6 +90,7 @@ class Job:
         more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.name = name
+        self._lock = threading.RLock()  # around what several threads may call at once
         self._iterations, self._reports = Iterations(), 0
         self._warned: set[str] = set()  # causes that this block has warned about
         self._settings = settings
@@ -151,10 +153,11 @@ class Job:
     def _report_loss(self, loss: float, step: int | None = None) -> None:
         """Report a loss, which is lower for better models; see `report`."""
         loss, step = as_loss(loss), as_step(step)
-        iterations = replace(self._iterations)
-        iteration = iterations.count(step)
-        if self._say("slaq-report", loss=loss, **({} if step is None else {"step": iteration})):
-            self._iterations, self._reports = iterations, self._reports + 1
+        with self._lock:
+            iterations = replace(self._iterations)
+            iteration = iterations.count(step)
+            if self._say("slaq-report", loss=loss, **({} if step is None else {"step": iteration})):
+                self._iterations, self._reports = iterations, self._reports + 1
         if not is_usable(loss):
             self._warn_once(f"a loss of {loss} was dropped: only its iteration counts")
         if iterations.repeated:
@@ -207,8 +210,9 @@ class Job:
         client = self._client
         if client is None:
             raise UnknownJob(f"job {self.name!r} is not running: keep states inside its block")
-        if self._state is None:
-            self._state = DriverState(self.name, self._run)
+        with self._lock:
+            if self._state is None:
+                self._state = DriverState(self.name, self._run)
         if self._plain or self._over(client):
             return client.sync(_give, otherwise)
         return client.sync(what, client, self._state)
@@ -238,11 +242,12 @@ class Job:
         client = self._client
         if client is None:
             raise UnknownJob(f"job {self.name!r} is not running: call reporter in its block")
-        if self._mailbox is None:
-            self._session = ReportSession(self.report, None)
-            with client.as_current():
-                self._mailbox = Mailbox(self._session, "its tasks")
-        return Reporter(self.name, self._mailbox.route)
+        with self._lock:
+            if self._mailbox is None:
+                self._session = ReportSession(self.report, None)
+                with client.as_current():
+                    self._mailbox = Mailbox(self._session, "its tasks")
+            return Reporter(self.name, self._mailbox.route)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -276,9 +281,10 @@ class Job:
         check_stage(name)
         if self._client is None:
             raise UnknownJob(f"job {self.name!r} is not running: enter a stage in its block")
-        self._stages += 1
-        # As of the job, see `_enter`: the number tells which of several stages was entered last.
-        number = f"slaq_stage:{self._run}:{self._stages}"
+        with self._lock:
+            self._stages += 1
+            # As of the job, see `_enter`: the number tells which of several was entered last.
+            number = f"slaq_stage:{self._run}:{self._stages}"
         with dask.annotate(slaq_stage=name, **{number: name}):
             yield
 
@@ -423,8 +429,10 @@ class Job:
 
     def _warn_once(self, why: str) -> None:
         cause = why.partition(":")[2]
-        if cause not in self._warned:
+        with self._lock:
+            new = cause not in self._warned
             self._warned.add(cause)
+        if new:
             logger.warning("job %s: %s", self.name, why)
 
     def _over(self, client: Client) -> bool:
@@ -562,9 +570,10 @@ class Job:
 
     def _expect(self, iterations: int) -> None:
         """Report that a fit of at most `iterations` begins; a second fit withdraws the bound."""
-        self._fits += 1
-        if self._settings["max_iter"] is None and self._fits <= 2:
-            self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
+        with self._lock:
+            self._fits += 1
+            if self._settings["max_iter"] is None and self._fits <= 2:
+                self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
 
     def _describe(self, kind: Mapping[str, Any]) -> None:
         """Tell the kind of a fit that begins. The first fit of a job tells that of the job."""

@@ -360,9 +360,10 @@ class Search(Job):
 
         Requests have a connection of their own, and overtake graphs.
         """
-        self._marks += 1
-        marked = self.is_open and self._say("slaq-mark", number=self._marks)
-        return {"mark": self._marks} if marked else {}
+        with self._lock:
+            self._marks += 1
+            marked = self.is_open and self._say("slaq-mark", number=self._marks)
+            return {"mark": self._marks} if marked else {}
 
     async def _trials(self, client: Client, curves: bool) -> list[dict[str, Any]]:
         if self._plain:

@@ -16,7 +16,8 @@ class Admission:
     """Places of owners and teams for jobs, by the terms of `owners`.
 
     Jobs run if they are in `reports` and not `queued`; `owner` has whose they are, `within` the job
-    around a nested one, and `stopping` those that end at their next report.
+    around a nested one, `searches` the search of each model or search, and `stopping` those that
+    end at their next report.
     """
 
     def __init__(
@@ -27,23 +28,23 @@ class Admission:
         within: Mapping[str, str],
         queued: Collection[str],
         stopping: Collection[str],
+        searches: Mapping[str, str],
         waits_for_budget: Callable[[str], bool],
     ) -> None:
         self._owners, self._reports, self._owner, self._within = owners, reports, owner, within
-        self._queued, self._stopping = queued, stopping
+        self._queued, self._stopping, self._searches = queued, stopping, searches
         self._waits_for_budget = waits_for_budget
 
     def jobs_at_once(self, owner: str) -> tuple[int, float]:
         """Return the numbers of jobs of an owner or team that may run tasks, and that may at most.
 
-        A job lends its place to one job within it: it may wait for that one's end. So what counts
-        are the jobs without another one within them.
+        A job lends its place to one job within it: it may wait for that one's end; see `_lender`.
         """
         if (terms := self._owners.of(owner)).max_jobs == math.inf:
             return 0, math.inf
         running = (name for name in self._reports if name not in self._queued)
         admitted = {name for name in running if owner in self._owners.line(self._owner[name])}
-        lending = {self._outer(name, owner) for name in admitted}
+        lending = {self._lender(name, owner) for name in admitted}
         return len(admitted - lending), terms.max_jobs
 
     def full_of(self, name: str) -> str | None:
@@ -62,6 +63,35 @@ class Admission:
             return None
         return outer if owner in self._owners.line(self._owner[outer]) else None
 
+    def _lender(self, name: str, owner: str) -> str | None:
+        """Return the job whose place a job may have; None if it needs one of its own.
+
+        Blocks within each other share a place if these around are of at most one search, and one
+        job of each of two owners. Else a chain of blocks would pass any limit.
+        """
+        line = [name]
+        while (outer := self._outer(line[-1], owner)) is not None:
+            line.append(outer)
+        lent: list[str] = []  # the job around, and those whose place that one has
+        for outer in reversed(line[1:]):
+            lent = [outer, *lent]
+            jobs = [self._owner[each] for each in lent if self._searches.get(each) != each]
+            is_short = len(set(jobs)) == len(jobs) <= 2 and len(lent) - len(jobs) <= 1
+            lent = lent if is_short else []
+        return lent[0] if lent else None
+
+    def waits_for_itself(self, name: str) -> str | None:
+        """Return the owner or team whose places the blocks around a waiting job have; or None."""
+        line = [name]
+        while (outer := self._within.get(line[-1])) is not None:
+            line.append(outer)
+        for owner in self._owners.line(self._owner[name]):
+            if self._is_full(owner, name, set()):
+                running = (n for n in self._reports if n not in self._queued)
+                if all(n in line for n in running if owner in self._owners.line(self._owner[n])):
+                    return owner
+        return None
+
     def must_wait(self, name: str, full: set[str]) -> bool:
         """Return whether a job waits. Owners that may have no other one are added to `full`."""
         if name in self._stopping:  # it ends at its next report
@@ -76,10 +106,12 @@ class Admission:
 
     def _is_full(self, owner: str, name: str, full: set[str]) -> bool:
         """Return whether an owner or team has no place for a job. It is added to `full` then."""
-        outer = self._outer(name, owner)
+        if self._owners.of(owner).max_jobs == math.inf:
+            return False
+        outer = self._lender(name, owner)
         if outer is not None and outer not in self._queued:
             running = (n for n in self._reports if n not in self._queued and n != name)
-            if not any(self._outer(n, owner) == outer for n in running):
+            if not any(self._lender(n, owner) == outer for n in running):
                 return False  # it has the place of the job around it
         if owner not in full:
             count, most = self.jobs_at_once(owner)

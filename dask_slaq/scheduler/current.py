@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.identity import Identity
     from dask_slaq.scheduler.job_states import JobStates
     from dask_slaq.scheduler.notices import Notices
-    from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.pools import Pools, TaskOwners
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.shown import Shown
     from dask_slaq.scheduler.trials import Searches
@@ -46,6 +46,7 @@ class RunningPlugin(Protocol):
     jobs: ScheduledJobs
     pools: Pools
     searches: Searches
+    task_owners: TaskOwners
     memory: Memory
     identity: Identity
     speeds: WorkerSpeeds

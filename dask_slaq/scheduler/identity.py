@@ -175,6 +175,11 @@ class Identity:
         self._compare(message.get(_SAID[operation]), who)
         return {**message, _SAID[operation]: who}
 
+    @property
+    def counts(self) -> bool:
+        """Whether connections tell who clients are, whatever these say."""
+        return self._who is not None
+
     def of_client(self, client: str) -> str | None:
         """Return who a connected client is; None if it is believed."""
         comm = getattr(self.scheduler.client_comms.get(client), "comm", None)

@@ -144,6 +144,7 @@ class SlaqPlugin(SchedulerPlugin):
     identity: Identity
     jobs: ScheduledJobs
     pools: Pools
+    messages: Messages
     audited: deque[dict[str, Any]]
     followers: set[str]  # clients that are told all alerts
     notices: Notices | None
@@ -258,6 +259,8 @@ class SlaqPlugin(SchedulerPlugin):
             is_contended=lambda: self.jobs.contended,
             claimed=lambda name, ts: self.searches.claim(name, ts),
             outside=self._submits_outside,
+            is_of=self.jobs.submits,
+            until=lambda holds: self.messages.waiting.until(holds),
             fail=self.fall_back,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
@@ -616,10 +619,10 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.open_limits().log_unknown(kwargs["annotations"])
         if self.jobs.reports:
             sender = sender_of_message()
-            submitter = None
+            about: dict[str, Any] = {}
             if sender is not None:
-                client, submitter = sender.client, sender.submitter
-            self.task_owners.own(client, tasks, keys, received_at(stimulus_id), submitter)
+                client, about = sender.client, {"submitter": sender.submitter, "comm": sender.comm}
+            self.task_owners.own(client, tasks, keys, received_at(stimulus_id), **about)
             if self.searches.running:
                 self.searches.submitted(client, tasks)
         elif len(tasks) == 1 and key_split(tasks[0]) == LIGHTGBM_TASK:

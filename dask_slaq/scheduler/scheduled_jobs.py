@@ -181,6 +181,8 @@ class ScheduledJobs:
         self.resources[name] = settings["resources"]
         if settings["worth_per_hour"] is not None:
             self.worth[name] = settings["worth_per_hour"]
+        if within in self.reports:  # so no circle of blocks is made up
+            self._within[name] = within
         self.reports[name] = 0
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         group = self._group_of(owner)
@@ -192,8 +194,6 @@ class ScheduledJobs:
         pool.most = given["max_share"] or math.inf
         pool.floor = bool(given["min_share"])
         self.pools.review(pool)
-        if within is not None:
-            self._within[name] = within
         if self.engine.owners is not None:
             self.queued.add(name)
             self.admit()
@@ -224,7 +224,8 @@ class ScheduledJobs:
             owners = self.engine.owners
             assert owners is not None, "jobs wait for nobody"
             some = self.reports, self.owner, self._within, self.queued, self.stopping
-            self._admission = Admission(owners, *some, self.waits_for_budget)
+            searches = self.engine.jobs.search
+            self._admission = Admission(owners, *some, searches, self.waits_for_budget)
         return self._admission
 
     def terms_of(self, owner: str) -> OwnerTerms:
@@ -347,6 +348,13 @@ class ScheduledJobs:
     def is_of(self, name: str, comm: object) -> bool:
         """Return whether a running job belongs to the client of a connection."""
         return comm is not None and self._comms[name] is comm
+
+    def submits(self, name: str, comm: object) -> bool:
+        """Return whether a connection may submit tasks of a running job, which it may be without.
+
+        Not if another one opened the job, whatever the names of their clients are.
+        """
+        return name in self.reports and self._comms[name] in (None, comm)
 
     def owned(self, name: Any, comm: object, run: object = None) -> str:
         """Return the identifier of the job's block, if the job is of the client of a connection.
@@ -660,6 +668,8 @@ class ScheduledJobs:
         """Alert of jobs whose limits never let them start; of those that are to stop, end that."""
         for name in list(self.reports):
             pool = self.pools.pools[name]
+            if name in self.queued and (owner := self.admission.waits_for_itself(name)):
+                self.goals.tell_once(name, "blocked", f"is blocked: {self._around(name, owner)}")
             if not (pool.ready and self.pools.tracker.holding) or pool.paused:
                 continue
             blocked = self.blocked(pool)
@@ -670,6 +680,10 @@ class ScheduledJobs:
                     self.pools.control.cancel(blocked.tasks)
             elif self.goals.tell_once(name, "blocked", f"is blocked: {blocked.why}"):
                 self.tell_client(name, BLOCKED, why=blocked.why)
+
+    def _around(self, name: str, owner: str) -> str:
+        most = self.terms_of(owner).max_jobs
+        return f"the blocks around it have all {most:g} jobs of {owner}, and may wait for its end"
 
     def blocked(self, pool: Pool) -> Blocked | None:
         """Return what can never start of a pool under the limits as they are; None if all can."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -155,3 +156,24 @@ async def test_coroutines_of_one_client_are_not_meant(c, s, plugin, a, b):
         await task
         await until(lambda: not plugin.jobs.reports)
         assert log.getvalue() == ""
+
+
+def test_reports_and_stages_of_several_threads_all_count(cluster, monkeypatch):
+    """What another thread does in the midst of a report does not undo it."""
+    with begin(cluster) as mine, ThreadPoolExecutor(8) as pool:
+        said = mine._say
+        meet = threading.Barrier(2)
+
+        def say(op, **what):
+            with contextlib.suppress(threading.BrokenBarrierError):
+                meet.wait(0.02)  # the other one, unless only one may be here
+            return said(op, **what)
+
+        monkeypatch.setattr(mine, "_say", say)
+        list(pool.map(lambda k: mine.report(1 / (k + 1)), range(16)))
+        assert (mine.iteration, mine._reports) == (16, 16)
+        mailboxes = pool.map(lambda k: mine.reporter().address.inbox, range(8))
+        assert len(set(mailboxes)) == 1
+        monkeypatch.undo()
+    plugin = plugin_of(cluster)
+    assert [row["iteration"] for row in plugin.jobs.ended] == [16]

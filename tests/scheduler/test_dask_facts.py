@@ -369,6 +369,7 @@ async def test_a_graph_tells_which_task_has_submitted_it(c, s, a):
     s.add_plugin(Hook(), name="hook")
     assert await c.submit(submit_more, key="outer") == 2
     assert submitters == [None, "outer"]
+    assert a._client in Client._instances  # by which a worker knows the clients of its process
 
 
 @gen_cluster(client=True, nthreads=ONE)

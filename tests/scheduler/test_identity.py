@@ -8,10 +8,10 @@ from time import time
 
 import dask
 import pytest
-from distributed import Client
+from distributed import Client, Event
 from distributed.security import Security
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, gen_cluster, start_plugin, until
+from driving import ONE, gen_cluster, name_a_task, start_plugin, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
@@ -100,10 +100,16 @@ def test_the_certificate_says_who_a_client_is(security):
                 with pytest.raises(NotAllowed, match="is not one of bob, who asks for it"):
                     await bob.scheduler.slaq_close(name="a", proof=proof)
                 assert plugin.jobs.reports == {"a": 0}
+                # Nor is what bob sends hers because it names a task of hers that runs.
+                begun = c.submit(wait_for, "go", key="begun")
+                await until(lambda: "begun" in s.tasks and s.tasks["begun"].processing_on)
+                name_a_task(bob, "begun")
                 outside = bob.map(inc, range(40), pure=False)
                 await until(lambda: f"other:{bob.id}" in plugin.jobs.owner)
                 assert plugin.jobs.owner[f"other:{bob.id}"] == "bob"
+                await Event("go", client=c).set()
                 await bob.gather(outside)
+                await begun
         nobody = {**bobs, "security": security("")}
         async with Client(**nobody) as client:
             with pytest.raises(NotAllowed, match="has no common name"):

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from distributed import get_client, rejoin, secede, worker_client
+from distributed import Nanny, get_client, rejoin, secede, worker_client
 from driving import Client, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
@@ -170,3 +170,22 @@ async def test_only_a_task_that_runs_submits_tasks(c, s, plugin, a, b):
         await done
         for key in ("done", "none", None, 3, ["done"], {"done": 1}):
             assert plugin.task_owners._pool_around(key) == (None, None)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@with_plugin([("127.0.0.1", 4)], owners=TWO_THREADS, Worker=Nanny)
+async def test_the_clients_of_a_workers_process_name_its_tasks(c, s, plugin, a, own):
+    def tree(k):
+        from distributed import Client, get_client
+
+        client = get_client()
+        if own:
+            client = Client(client.scheduler.address, set_as_default=False)
+        return client.gather(client.map(lambda i: i + k, range(3), key="leaf", pure=False))
+
+    async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
+        with tasks_of("of ann"):
+            futures = c.map(tree, [1, 2], pure=False)
+        assert await asyncio.wait_for(c.gather(futures), 60) == [[1, 2, 3], [2, 3, 4]]
+        jobs = {str(b.key): b.job for b in plugin.pools.bindings}
+        assert set(jobs.values()) == {"of ann"} and len(jobs) >= 5

@@ -16,6 +16,8 @@ from distributed.utils_test import captured_logger, inc
 from driving import ONE, gen_cluster, jobs, start_plugin, until
 
 import dask_slaq as slaq
+from dask_slaq.client.connection import request
+from dask_slaq.core.errors import NotAllowed
 from dask_slaq.core.notice_terms import check_notify
 from dask_slaq.scheduler import notices
 
@@ -79,6 +81,21 @@ async def test_a_webhook_is_told_how_a_job_ended(c, s, a):
         assert [notice["event"] for _, _, notice in others] == ["failed", "audit", "fell back"]
         status = str(await slaq.status(c))
         assert SECRET not in status + repr(plugin.settings) + repr(plugin.settings.notify)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_who_asks_names_nobody_to_tell(c, s, a):
+    """Anybody may say to be ann; what certificates say is in `test_identity`."""
+    with server() as (url, got), server() as (other, others):
+        audits = {"events": ["audit"]}
+        notify = {"ann": {"webhook": url, **audits}, "default": {"webhook": other, **audits}}
+        await start_plugin(c, s, notify=notify, operators=["root"])
+        for by in ("ann", "ann@desk", "team/ann"):
+            with pytest.raises(NotAllowed):
+                await request(c, "slaq_policy", policy="fair", by=by)
+        await until(lambda: len(others) == 3)
+        assert [notice["owner"] for _, _, notice in others] == [""] * 3
+        assert got == []
 
 
 @gen_cluster(client=True, nthreads=ONE)

@@ -14,6 +14,7 @@ from distributed import Client, Event
 from distributed.client import CancelledError
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    LATE,
     Spans,
     gen_cluster,
     jobs,
@@ -107,6 +108,74 @@ async def test_a_job_within_another_one_does_not_wait_for_it(c, s, plugin, a, b)
         async with slaq.job("inner", owner="ann", client=c):
             assert await c.submit(inc, 1, pure=False) == 2
         assert await c.submit(inc, 2, pure=False) == 3
+
+
+@pytest.mark.parametrize("limit", ["owner", "job"])
+@pytest.mark.parametrize("how", ["worker", "host", "loosely", "uses"])
+def test_a_limit_holds_for_pinned_tasks(how, limit):
+    of_owner, of_job = ({"ann": {"max-threads": 1}}, {}), (None, {"max_share": 1})
+    owners, settings = of_owner if limit == "owner" else of_job
+
+    @with_plugin(FOUR, owners=owners, lend=limit == "owner", **LATE)
+    async def test(c, s, plugin, a, b):
+        async with slaq.job("a", owner="ann", client=c, **settings):
+            at = {"workers": ["127.0.0.1"] if how == "host" else [a.address]}
+            used = []
+            if how == "uses":
+                used, at = [c.submit(inc, 1, **at)], {}
+                await c.gather(used)
+            at |= {"allow_other_workers": True} if how == "loosely" else {}
+            some = [c.submit(wait_for, "go", k, *used, pure=False, **at) for k in range(4)]
+            await until(lambda: ready(plugin, "a") == 3)
+            plugin.run_once()
+            ran = [ts for ws in s.workers.values() for ts in ws.processing]
+            assert (len(ran), ready(plugin, "a")) == (1, 3)
+            if how == "host":
+                plugin.pools.slots_changed(b.address)  # as if a worker had joined there
+            await Event("go", client=c).set()
+            assert await asyncio.wait_for(c.gather(some), 20) == [0, 1, 2, 3]
+            if how in ("worker", "uses"):
+                assert {w for ts in some for w in s.tasks[ts.key].who_has} == {s.workers[a.address]}
+
+    test()
+
+
+@with_plugin(FOUR, owners={"ann": {"max-threads": 1}})
+async def test_actors_are_not_held_by_a_limit(c, s, plugin, a, b):
+    class Counter:
+        n = 0
+
+    async with slaq.job("a", owner="ann", client=c):
+        some = [c.submit(Counter, actor=True, pure=False) for _ in range(3)]
+        assert len(await asyncio.wait_for(c.gather(some), 20)) == 3
+
+
+@with_plugin(FOUR, owners=ONE_JOB, epoch="20ms")
+async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, plugin, a, b):
+    alerts = []
+    slaq.alerts(alerts.append, client=c)
+    blocks = [slaq.job, slaq.search, *[slaq.job] * 3]  # those of the first three may be needed
+    for makes, run in (([slaq.job] * 5, 2), ([slaq.search] * 5, 2), (blocks, 3)):
+        async with contextlib.AsyncExitStack() as stack:
+            for k, make in enumerate(makes):
+                await stack.enter_async_context(make(f"{run}-{k}", owner="ann", client=c))
+            assert plugin.jobs.queued == {f"{run}-{k}" for k in range(run, 5)}
+            await until(lambda n=5 - run: sum(x["event"] == "blocked" for x in alerts) == n)
+            assert "have all 1 jobs of ann" in alerts[-1]["message"]
+        alerts.clear()
+
+
+@with_plugin(FOUR, owners=ONE_JOB)
+async def test_blocks_that_are_within_each_other_make_no_circle(c, s, plugin, a, b):
+    async with elsewhere(c, "first"), elsewhere(c, "second") as second:
+        given = {"client": c.id, "owner": "ann", "within": "third"}
+        plugin.jobs.forget("second")
+        plugin.jobs.open("second", **given)
+        plugin.jobs.open("third", **{**given, "within": "second"})
+        assert plugin.jobs._within == {"third": "second"}
+        for name in ("third", "second"):
+            plugin.end_job(name)
+        await second.end()
 
 
 @with_plugin(FOUR, owners=ONE_JOB)
@@ -444,6 +513,7 @@ def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
     assert sorted(seen["threads"])[5] >= 8  # no thread idles for it
 
 
+ONE_GPU = {"ann": {"max-resources": {"GPU": 1}}, "bob": {}}
 TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}, "max-threads": 3}, "bob": {}}
 
 
@@ -472,6 +542,24 @@ async def test_tasks_above_what_an_owner_may_ever_have_are_told_and_ended(c, s, 
                     assert await c.gather(c.map(inc, range(3), pure=False)) == [1, 2, 3]
     assert [x["event"] for x in alerts if x["event"] != "audit"][:2] == ["blocked", "stopped"]
     assert sum(x["event"] == "blocked" for x in alerts) == 1
+    assert plugin.failed is None
+
+
+@with_plugin([("127.0.0.1", 4, {"resources": {"GPU": 4}})], owners=ONE_GPU, epoch="20ms")
+async def test_a_stop_ends_what_no_client_wants_between_two_tasks(c, s, plugin, a):
+    def one_of(*inputs):
+        return 1
+
+    async with slaq.job("other", client=c, owner="bob"):
+        with pytest.raises(CancelledError):
+            async with slaq.job("large", client=c, owner="ann") as job:
+                f = c.submit(inc, 1, resources={"GPU": 2}, pure=False)
+                h = dask.delayed(one_of)
+                after = c.compute(h(h(f)), optimize_graph=False)
+                await until(lambda: ready(plugin, "large") == 1)
+                await job.stop()
+                await asyncio.wait_for(after, 5)
+        assert await c.submit(inc, 1, pure=False) == 2
     assert plugin.failed is None
 
 

@@ -16,6 +16,7 @@ from driving import (
     TWO,
     alerts_of,
     gen_cluster,
+    name_a_task,
     on_virtual_clock,
     start_plugin,
     tasks_of,
@@ -66,6 +67,7 @@ MESSAGES = {
     "slaq-mark": {"job": "a", "number": 5},
     "slaq-trial": {"key": "x", "what": "waits", "losses": [1.0], "computed": 1e6, "waited": 0.0},
     "slaq-prove": {"proof": "x" * 32},
+    "slaq-inside": {"number": "x" * 32},
 }
 EVERYTHING = {**REQUESTS, **MESSAGES}
 OWN, OTHERS, WORKERS = "own", "other's", "worker's"
@@ -207,6 +209,8 @@ async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin,
                 await comm.write([{"op": "slaq-report", "job": "a", "loss": loss}])
             await comm.write([{"op": "slaq-leave", "job": "a"}])
             await until(lambda: plugin.messages._dropped._held)
+            taken = s.client_comms[c.id].comm
+            assert plugin.task_owners._job_of(c.id, {"slaq_job": "a"}, taken) is None
             job.report(1.0)
             await until(lambda: plugin.jobs.reports == {"a": 1})
         assert "another client's" in log.getvalue()
@@ -233,6 +237,35 @@ async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
         eve._send_to_scheduler = send
         s.client_releases_keys(["theirs"], c.id, "test")
         del future
+
+
+@with_plugin([("127.0.0.1", 4)], owners={"ann": {"max-threads": 1}, "eve": {"max-threads": 2}})
+async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
+    """Whatever task it names as the one that submits it; keys can be read by anybody."""
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as eve,
+        slaq.job("a", client=c, owner="ann"),
+        slaq.job("other", client=c, owner="ann"),
+    ):
+        plugin.jobs.introduce(eve.id, "eve")
+        with tasks_of("a"):
+            running = c.submit(wait_for, "go", key="running")
+            await until(lambda: s.tasks.get("running") and s.tasks["running"].processing_on)
+        name_a_task(eve, "running")
+        with captured_logger("dask_slaq", propagate=False) as log:
+            theirs = [eve.submit(wait_for, "theirs", k, pure=False) for k in range(4)]
+            await until(lambda: f"other:{eve.id}" in plugin.pools.pools)
+            await until(lambda: len(plugin.pools.pools[f"other:{eve.id}"].running) == 2)
+        assert log.getvalue().count("but is not there") == 1
+        assert not plugin.pools.tracker.unsure
+        again = eve.submit(inc, 1, pure=False)  # at once
+        await until(lambda: again.key in s.tasks)
+        for future in (*theirs, again):
+            assert plugin.pools.tracker.owner[future.key].owner == "eve"
+        for event in ("theirs", "go"):
+            await Event(event, client=c).set()
+        await eve.gather([*theirs, again])
+        await running
 
 
 @with_plugin(ONE)

@@ -162,6 +162,12 @@ class Contender:
         """Whether its tasks run on what nobody else wants."""
         return self.group is not None and self.group.spare
 
+    @property
+    def holds_all(self) -> bool:
+        """Whether a limit of its owner or a team holds for tasks that only one worker may run."""
+        line = self.group.line() if self.group is not None else ()
+        return any(group.most < math.inf or group.resources for group in line)
+
     def owed(self, now: float) -> float:
         """Return the core-seconds that the job is owed: they accrue over time, up to a maximum."""
         if not self.rate:

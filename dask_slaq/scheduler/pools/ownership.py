@@ -5,9 +5,10 @@ What a task submits outside of any block belongs to the job of that task.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from operator import itemgetter
@@ -17,8 +18,10 @@ from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.scheduler.event_loop import Steps
 
 if TYPE_CHECKING:
+    from distributed.comm.core import Comm
     from distributed.scheduler import TaskState
 
+    from dask_slaq.scheduler.pools.inside import InsideClients
     from dask_slaq.scheduler.pools.pool import Pool
     from dask_slaq.scheduler.pools.pools import Pools
 
@@ -40,7 +43,8 @@ class TaskOwners:
     `pool_of_unowned` returns the pool of a client, and `is_contended` whether tasks must be held.
     `claimed` is called with the name of a job and a task of an earlier block of that name, and
     `outside` with a client that submits outside of any block, and the Unix time at which it was
-    heard of: it returns whether a block was open.
+    heard of: it returns whether a block was open. `is_of` returns whether a job is of the client of
+    a connection, and `until` waits a moment for a condition.
     """
 
     def __init__(
@@ -52,8 +56,13 @@ class TaskOwners:
         is_contended: Callable[[], bool],
         claimed: Callable[[str, TaskState], None],
         outside: Callable[[str, float], bool],
+        is_of: Callable[[str, Any], bool],
+        until: Callable[[Callable[[], object]], Awaitable[object]],
         fail: Callable[[BaseException], None],
     ) -> None:
+        self._is_of, self._until, self._fail = is_of, until, fail
+        self._inside: InsideClients | None = None  # until a client names a task of another
+        self._asking: set[asyncio.Task[None]] = set()
         self._pools, self._running, self._claimed = pools, running, claimed
         self._outside = outside
         self._told: set[str] = set()  # clients that were told that they submit outside of a block
@@ -70,19 +79,30 @@ class TaskOwners:
         wanted: Iterable[Any] = (),
         received: float = -math.inf,
         submitter: Any = None,
+        comm: Comm | None = None,
     ) -> None:
         """Put the tasks of a graph, by key, into the pools of their jobs, or of unowned tasks.
 
         `wanted` are the keys of which the client wants results, and `received` is the Unix time at
         which the graph came. If a task has submitted it, `submitter` is the key of that task, whose
-        pool theirs are in, unless they are in the block of another job.
+        pool theirs are in, unless they are in the block of another job. That key is believed of the
+        client of that job, and if the connection `comm` is of a client in the task's worker.
         """
         around, parent = self._pool_around(submitter)
         mine: dict[str, list[Any]] = {}
         for key in tasks:
             ts = self._pools.scheduler.tasks[key]
-            job = self._job_of(client, ts.annotations) if ts.annotations else None
+            job = self._job_of(client, ts.annotations, comm) if ts.annotations else None
             mine.setdefault(job or around or f"other:{client}", []).append(ts)
+        ws = None if parent is None or around not in mine else parent.processing_on
+        if around is None or parent is None or ws is None or comm is None:
+            pass
+        elif around != f"other:{client}" and not self._is_of(around, comm):
+            inside = self.inside.is_in(comm, ws.address)
+            if inside is None:
+                self._ask(client, comm, around, parent.key, ws.address, mine.pop(around))
+            elif not inside:
+                mine.setdefault(f"other:{client}", []).extend(mine.pop(around))
         if mine.keys() == {f"other:{client}"} and client not in self._told:
             # Results that were known before are of another block, or of none on purpose.
             known = self._pools.scheduler.tasks
@@ -108,7 +128,55 @@ class TaskOwners:
             return None, None
         return self._pools.tracker.job_of(ts.key), ts
 
-    def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:
+    @property
+    def inside(self) -> InsideClients:
+        """Clients in the processes of workers; made when it is first asked for one."""
+        if self._inside is None:
+            from dask_slaq.scheduler.pools.inside import InsideClients
+
+            self._inside = InsideClients(self._pools.scheduler, self._until)
+        return self._inside
+
+    def _ask(
+        self,
+        client: str,
+        comm: Comm,
+        around: str,
+        key: Any,
+        worker: str,
+        tasks: Iterable[TaskState],
+    ) -> None:
+        """Hold tasks until it is known whether a task in the pool `around` has submitted them."""
+        keys = {ts.key for ts in tasks}
+        tracker, known = self._pools.tracker, self._pools.scheduler.tasks
+        tracker.unsure |= keys
+
+        async def find_out() -> None:
+            try:
+                pool = None
+                if await self.inside.ask(comm, worker):
+                    pool = self._pools.pools.get(around)
+                tracker.unsure -= keys
+                found = [known[each] for each in keys if each in known]
+                submitter = known.get(key) if pool is not None else None
+                if submitter is not None and submitter.processing_on is None:
+                    submitter = None  # it has ended meanwhile
+                if found and self._running and self._pools.follows_tasks:
+                    self._take(pool := pool or self._pool_of_unowned(client), found)
+                    if submitter is not None:
+                        tracker.submitted(pool, found, submitter)
+                else:
+                    self._pools.control.release(found, "unsure")
+            except Exception as error:
+                self._fail(error)
+
+        task = asyncio.create_task(find_out())
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    def _job_of(
+        self, client: str, annotations: dict[Any, Any], comm: Comm | None = None
+    ) -> str | None:
         """Return the running job of the client that a task's annotations name, or None.
 
         A task that was built in the block of a job that has ended belongs to the job in whose block
@@ -117,16 +185,18 @@ class TaskOwners:
         job = annotations.get(ANNOTATION)
         if not isinstance(job, str):
             return None
-        if self._has(client, job):
+        if self._has(client, job, comm):
             return job
         if BLOCK + job not in annotations:  # a name by hand, which no job has
             return None
         keys = (key for key in annotations if isinstance(key, str) and key.startswith(BLOCK))
-        around = {name for key in keys if self._has(client, name := key.removeprefix(BLOCK))}
+        around = {name for key in keys if self._has(client, name := key.removeprefix(BLOCK), comm)}
         return next((name for name in reversed(list(self._running)) if name in around), None)
 
-    def _has(self, client: str, job: str) -> bool:
-        return job in self._running and self._pools.pools[job].client == client
+    def _has(self, client: str, job: str, comm: Comm | None = None) -> bool:
+        if job not in self._running or self._pools.pools[job].client != client:
+            return False
+        return comm is None or self._is_of(job, comm)  # another one may have taken its name
 
     def adopt(self, name: str) -> None:
         """Adopt in steps what was submitted before the job `name` opened.
@@ -187,7 +257,7 @@ class TaskOwners:
             yield
 
     def _take(self, pool: Pool, tasks: list[TaskState]) -> None:
-        """Put tasks into a pool that were submitted before it opened."""
+        """Put tasks into a pool that were submitted before it opened, or before it was known."""
         pools = self._pools
         pools.tracker.own(pool, tasks)
         if pools.tracker.holding:

@@ -359,7 +359,8 @@ class Pools:
             if not (self.limits or self.tracker.models_move):
                 self.seam.remove()
             self.control.restore_all()
-            self._release(ready)
+            known = self.scheduler.tasks
+            self._release(ready | {known[key] for key in self.tracker.unsure if key in known})
 
     def let_models_move(self, moving: bool) -> None:
         """Hold models that have left their worker, or no longer."""
@@ -475,7 +476,10 @@ class Pools:
     # Workers and slots
 
     def slots_changed(self, worker: str) -> None:
-        """Look at a worker that joined or resumed."""
+        """Look at a worker that joined or resumed, which may be on a host that tasks wait for."""
+        if self.groups:
+            ready = {ts for pool in self.pools.values() for ts in pool.ready}
+            self._release(ts for ts in ready if ts.host_restrictions)
         self.wakeups.look_at.add(worker)
         self.wakeups.soon()
 

@@ -142,11 +142,23 @@ def is_direct(ts: TaskState) -> bool:
         return True
     if len(ts.dependencies) > 4:  # no library's, and it costs time
         return False
-    return any(
-        _is_barrier(dep.key)
-        or (dep.nbytes <= NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ()))
-        for dep in ts.dependencies
-    )
+    return any(_is_barrier(dep.key) or _is_bound(dep) for dep in ts.dependencies)
+
+
+def is_dasks(ts: TaskState) -> bool:
+    """Return whether no limit of an owner keeps a task: an actor, or the end of a P2P shuffle."""
+    return ts.actor or _is_barrier(ts.key) or any(_is_barrier(dep.key) for dep in ts.dependencies)
+
+
+def bound_to(ts: TaskState) -> set[str]:
+    """Return the workers with small results of pinned tasks that a task uses; empty without."""
+    few = ts.dependencies if len(ts.dependencies) <= 4 else ()
+    return {ws.address for dep in few if _is_bound(dep) for ws in dep.who_has or ()}
+
+
+def _is_bound(dep: TaskState) -> bool:
+    """Return whether the result of a task may be impossible to move."""
+    return dep.nbytes <= NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ())
 
 
 def is_pinned(ts: TaskState) -> bool:

@@ -101,7 +101,10 @@ class TaskControl:
             ts.priority = self._in_turn.pop(ts)
 
     def cancel(self, tasks: Iterable[TaskState]) -> None:
-        """Cancel tasks, and what waits for them, for all clients that want any of these."""
+        """Cancel tasks, and what waits for them, for all clients that want any of these.
+
+        Dask's own cancel raises for a task that waits for these and that no client wants.
+        """
         by_client: dict[str, list[Any]] = {}
         found = dict.fromkeys(tasks)
         last = list(found)
@@ -115,7 +118,8 @@ class TaskControl:
         if "reason" not in inspect.signature(self.scheduler.stimulus_cancel).parameters:
             why = {}  # older Dask
         for name, keys in by_client.items():
-            self.scheduler.stimulus_cancel(keys, name, force=True, **why)
+            self.scheduler.client_releases_keys(keys, name, f"slaq-stopped-{time()}")
+            self.scheduler.report({"op": "cancelled-keys", "keys": keys, **why}, client=name)
 
     def fill(self) -> None:
         """Have Dask look at its queue: it does not when a task gives itself back."""

@@ -9,18 +9,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import BACK_WITHIN, NARROWER, OWED, SLACK, TOGETHER, Sent, undo
+from dask_slaq.core.dispatch import ANY, BACK_WITHIN, NARROWER, OWED, SLACK, TOGETHER, Sent, undo
 from dask_slaq.core.later import Absent
 from dask_slaq.scheduler.pools.entries import entry_of, input_bytes
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.seam import is_direct
+from dask_slaq.scheduler.pools.seam import bound_to, is_dasks, is_direct
 from dask_slaq.scheduler.pools.slots import has_thread
 from dask_slaq.scheduler.pools.task_control import Sending
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_slaq.core.dispatch import Choice, Entry, Order
+    from dask_slaq.core.dispatch import Choice, Entry, Order, TaskKind
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.seam import Seam
@@ -82,6 +82,9 @@ class TaskTracker:
         self.passing = False  # whether tasks of pools that pass need little work: nothing is held
         # Models that have left their worker, by key: their search sends them, and no pool.
         self.away: dict[Any, TaskState] = {}
+        self.unsure: set[Any] = (
+            set()
+        )  # keys of tasks of which it is being found out who submits them
         self.models_move = False  # whether there may be any
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.
@@ -117,8 +120,13 @@ class TaskTracker:
             return True
         pool = self.owner.get(ts.key) if self.holding else None
         if pool is None:
-            return False
-        return not (pool.passes or is_direct(ts)) or self.gangs.is_open(ts)
+            return self.holding and ts.key in self.unsure
+        if self.gangs.is_open(ts):
+            return True
+        if pool.passes or not is_direct(ts):
+            return not pool.passes
+        strict = not self._order.lend and pool.most < math.inf
+        return (strict or pool.holds_all) and not is_dasks(ts)
 
     # Ownership
 
@@ -138,10 +146,7 @@ class TaskTracker:
                 self.owner[ts.key] = pool
                 pool.add(ts, unfinished=ts.state in UNFINISHED)
                 if submitter is not None:
-                    pool.inner.add(ts)
-                    if ts.state in UNFINISHED:
-                        self._submitter[ts] = submitter
-                        self._inner.setdefault(submitter, set()).add(ts)
+                    self._submit(pool, ts, submitter)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
                     self._record(pool, ts)
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
@@ -153,6 +158,19 @@ class TaskTracker:
                     self._want(pool, each)
         if submitter is not None:
             self._lend(submitter)
+
+    def submitted(self, pool: Pool, tasks: Iterable[TaskState], submitter: TaskState) -> None:
+        """Record which task has submitted tasks of a pool, when that is found out later."""
+        for ts in tasks:
+            if self.owner.get(ts.key) is pool:
+                self._submit(pool, ts, submitter)
+        self._lend(submitter)
+
+    def _submit(self, pool: Pool, ts: TaskState, submitter: TaskState) -> None:
+        pool.inner.add(ts)
+        if ts.state in UNFINISHED:
+            self._submitter[ts] = submitter
+            self._inner.setdefault(submitter, set()).add(ts)
 
     def _open_gangs(self) -> Gangs:
         if self.gangs is NO_GANGS:
@@ -361,11 +379,24 @@ class TaskTracker:
         rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
         count, label = next(self._count), self.limits.label_of(ts)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
+        if is_direct(ts):
+            entry = entry._replace(kind=self._kind_of_direct(ts, entry.kind))
         for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
             if not (each.ready or each.running):
                 self._is_back(each)
             each.push(entry, filed=filed)
         self._wake_for(entry)
+
+    def _kind_of_direct(self, ts: TaskState, kind: TaskKind) -> TaskKind:
+        """Return the kind of a task that goes to its workers as soon as a limit lets it."""
+        allowed: set[str] | None = bound_to(ts)
+        if not allowed and (ts.host_restrictions or ts.loose_restrictions):
+            valid = self.control.allowed(ts)
+            allowed = None if valid is None else {ws.address for ws in valid}
+        elif not allowed:
+            return kind
+        kind = kind._replace(allowed=None if allowed is None else frozenset(allowed))
+        return ANY if kind == ANY else kind
 
     def _wake_for(self, entry: Entry) -> None:
         """Wake for a task that has become ready, if a worker may have a slot for it."""
@@ -426,7 +457,9 @@ class TaskTracker:
             sent.order = (*choice.key[:-1], next(self._count))
             self._sending[ts] = choice
             ws = self.scheduler.workers[choice.address]
-            sendings.append(Sending(ts, ws, pool.workers if alike else frozenset(), sent.order))
+            bound = choice.entry.kind.allowed is not None and not ts.worker_restrictions
+            theirs = pool.workers if alike and not bound else frozenset()
+            sendings.append(Sending(ts, ws, theirs, sent.order))
         first = choices[0]
         why = f"{first.pool.name}: {first.sent.why}"
         if len(choices) > 1:

@@ -30,11 +30,12 @@ def audit(
     where: str = "",
     job: object = "",
     refused: object = None,
+    known: object = "",
 ) -> None:
     """Record one change, or a refused one: a line in the log and the memory, an alert, an event.
 
     `what` is the object of "asked to". `by` and `job` are as a client gave them, and `refused` is
-    the reason why it was refused.
+    the reason why it was refused. `known` is who asks, if nobody can make that up: whom to tell.
     """
     who, of = _clean(by) or "somebody", _clean(job)
     ended = f"refused: {refused}" if refused is not None else "done"
@@ -49,7 +50,7 @@ def audit(
         "where": where,
         "what": what[:LONGEST_LINE],
         "job": of,
-        "owner": who,
+        "owner": _clean(known),
         "refused": None if refused is None else str(refused)[:LONGEST_LINE],
         "message": message,
     }

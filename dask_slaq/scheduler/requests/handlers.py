@@ -52,6 +52,7 @@ PEOPLES = (*OF_CLIENT, "steer")
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
+    "inside": "number of a worker",
     "report": "report",
     "expect": "number of iterations",
     "kind": "kind",
@@ -97,12 +98,13 @@ class Messages:
         async def answer(
             comm: Comm, client: object = None, proof: object = None, **message: Any
         ) -> Any:
-            refused, found = None, None
+            refused, found, known = None, None, ""
             try:
                 sender = None
                 if name in OF_CLIENT or (name == "steer" and proof is not None):
                     sender = await self.plugin.identity.prove(proof, self.waiting.until)
                 message = self.plugin.identity.check(operation, comm, message, sender)
+                known = message.get("by", "") if self.plugin.identity.counts else ""
                 if name not in ALWAYS:
                     self.plugin.check_registered()
                 handle = self.handler(name)
@@ -117,7 +119,8 @@ class Messages:
 
                 asked, scheduler = in_words(operation, message), self.plugin.scheduler
                 by, where, job = message.get("by"), comm.peer_address, message.get("job")
-                audit(scheduler, asked, by=by, where=where, job=job, refused=refused)
+                about = {"job": job, "refused": refused, "known": known}
+                audit(scheduler, asked, by=by, where=where, **about)
             elif refused is not None:
                 logger.info("%s from %s was refused: %s", operation, comm.peer_address, refused)
             return found
@@ -299,6 +302,10 @@ class Messages:
     def prove(self, sender: Sender, /, proof: Any = None, **_: Any) -> None:
         """Learn by what a client proves in requests who it is; see `Identity.learn`."""
         self.plugin.identity.learn(proof, sender)
+
+    def inside(self, sender: Sender, /, number: Any = None, **_: Any) -> None:
+        """Learn in the process of which worker a client is; see `InsideClients`."""
+        self.plugin.task_owners.inside.heard(sender.comm, number)
 
     def report(
         self,
