@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,14 @@ NORMALIZERS = ("range", "largest-change")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 100
+
+
+def our_topics(topics: object) -> list[str]:
+    """Return those of some topics, or of one, under which only this package publishes events."""
+    if isinstance(topics, str):
+        topics = [topics]
+    names = [str(name) for name in topics] if isinstance(topics, Collection) else []
+    return [name for name in names if name == ALERT_TOPIC or name.startswith(f"{ALERT_TOPIC}-")]
 
 
 def shown(value: object) -> str:
