@@ -120,7 +120,8 @@ def check_owner(owner: object) -> str:
     found = owner.rstrip("/") if isinstance(owner, str) else ""
     if not is_name(found):
         raise InvalidSetting(
-            f"owner must be a string of 1 to {LONGEST_NAME} printable characters, not {shown(owner)}"
+            f"owner must be a string of 1 to {LONGEST_NAME} printable characters, not "
+            + shown(owner)
         )
     return found
 

@@ -776,7 +776,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.searches.log_event(msg)
 
     def _do_not_hear(self, **message: Any) -> Callable[[], None]:
-        """Publish an event without hearing it: it is not the scheduler's. Returns what runs after."""
+        """Publish an event of others without hearing it. Returns what runs after."""
         self._from_outside = True
         return functools.partial(setattr, self, "_from_outside", False)
 

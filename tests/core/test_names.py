@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from dask_slaq.client.connection import request
 from dask_slaq.cli.usage import _csv
+from dask_slaq.client.connection import request
 from dask_slaq.core import settings
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import read_kind
@@ -16,7 +18,16 @@ from dask_slaq.core.usage import Usage
 from dask_slaq.memory import usage_as_dicts
 
 #: A line break, escape code, lone surrogate, bidi override, zero-width space, line separator.
-HOSTILE = ["a\nb", "a\x1b[2Jb", "a\ud800b", "a\u202eb", "a\u2066b", "a\u200bb", "a\u2028b", "a\ufeffb"]
+HOSTILE = [
+    "a\nb",
+    "a\x1b[2Jb",
+    "a\ud800b",
+    "a\u202eb",
+    "a\u2066b",
+    "a\u200bb",
+    "a\u2028b",
+    "a\ufeffb",
+]
 CHECKS = {
     "job": settings.check_name,
     "stage": settings.check_stage,
@@ -46,9 +57,9 @@ def test_what_is_shown_and_sent_is_printable(name):
 
 
 @pytest.mark.parametrize("what", [{"by": "\ud800"}, {"a": [("b", {"\udfff": 1})]}])
-async def test_a_lone_surrogate_is_not_sent(what):
+def test_a_lone_surrogate_is_not_sent(what):
     with pytest.raises(InvalidSetting, match="Unicode"):
-        await request(None, "slaq_steer", **what)
+        asyncio.run(request(None, "slaq_steer", **what))
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "=1+1", "+1", "-1", "@SUM(A1)"])

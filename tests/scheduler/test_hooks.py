@@ -148,7 +148,10 @@ def taken_over(s, before):
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
-    before, periodic = {**s.handlers, **s.stream_handlers}, {n: p.callback for n, p in callbacks(s).items()}
+    before, periodic = (
+        {**s.handlers, **s.stream_handlers},
+        {n: p.callback for n, p in callbacks(s).items()},
+    )
     plugin = await start_plugin(c, s)
     around = {name: put[1] for name, put in HOOKS.items() if put is not None}
     later = {around[name] for name in AT_FIRST_USE}

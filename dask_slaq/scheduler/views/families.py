@@ -80,7 +80,7 @@ def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[A
     if counters is not None:  # unknown, they would seem to begin at 0 again
         # Those that used most, for good: the counters of the others would fall.
         most = sorted(counters, key=lambda owner: -counters[owner].core_seconds)
-        new = [owner for owner in dict.fromkeys([*most, *owners]) if owner not in own]
+        new = [o for o in dict.fromkeys([*most, *owners]) if o not in own and o != OTHERS]
         own.update(new[: MOST - len(own)])
         for key, text in BY_OWNER.items():
             used = {(owner,): getattr(usage, key) for owner, usage in counters.items()}
