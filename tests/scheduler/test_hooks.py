@@ -139,19 +139,20 @@ def callbacks(s):
     return {n: p for n, p in s.periodic_callbacks.items() if not n.startswith("slaq")}
 
 
+def followed(s):
+    """Handlers of messages, and that of the request by which clients publish."""
+    return {**s.stream_handlers, "log_event": s.handlers["log_event"]}
+
+
 def taken_over(s, before):
     """Names of Dask's handlers that are not as they were."""
-    now = {**s.handlers, **s.stream_handlers}
-    changed = {op for op, handler in now.items() if before.get(op) != handler}
+    changed = {op for op, handler in followed(s).items() if before.get(op) != handler}
     return {op for op in changed if not op.startswith("slaq")}
 
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
-    before, periodic = (
-        {**s.handlers, **s.stream_handlers},
-        {n: p.callback for n, p in callbacks(s).items()},
-    )
+    before, periodic = followed(s), {n: p.callback for n, p in callbacks(s).items()}
     plugin = await start_plugin(c, s)
     around = {name: put[1] for name, put in HOOKS.items() if put is not None}
     later = {around[name] for name in AT_FIRST_USE}
