@@ -128,8 +128,15 @@ def _csv(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> str:
     import csv
     from io import StringIO
 
+    from dask_slaq.cli.text import printable
+
+    def cell(name: object) -> str:
+        """Return a name that no spreadsheet takes for a formula."""
+        text = printable(name)
+        return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
     text = StringIO()
     writer = csv.DictWriter(text, [*by, "core_seconds", "waited", *_NUMBERS], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({**row, **{name: cell(row[name]) for name in by}} for row in rows)
     return text.getvalue()

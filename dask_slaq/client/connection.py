@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary, WeakSet
 import dask
 
 from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError
-from dask_slaq.core.settings import NOT_STARTED, shown
+from dask_slaq.core.settings import NOT_STARTED, check_text, shown
+from dask_slaq.core.text import printable
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -72,6 +73,7 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     plugin, which is checked first, because Dask never responds to a request without a handler; and
     `SlaqError` if the client is closed.
     """
+    check_text("what is sent", arguments)
     await _reconnected(client)
     known = await check_plugin(client)
     if operation in PROVEN:
@@ -153,7 +155,7 @@ def owner_of_client() -> str:
         user = getpass.getuser()
     except (ImportError, KeyError, OSError):  # a user without an entry in the password database
         user = "unknown"
-    return f"{user}@{socket.gethostname()}"[:256]
+    return printable(f"{user}@{socket.gethostname()}")[:256]
 
 
 async def introduce(client: Client) -> None:

@@ -36,7 +36,7 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
             )
         owner = check_owner(owner)
         parts = owner.split("/")
-        if not owner.isprintable() or not all(parts) or DEFAULT in parts[:-1]:
+        if not all(parts) or DEFAULT in parts[:-1]:
             raise InvalidSetting(
                 f"owners must have names like ann, ann@desk, team/ann or team/{DEFAULT}, not "
                 f"{shown(owner)}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
 
-#: Maximum number of characters in the name of a job.
+#: Maximum number of characters in a name, of a job, an owner, a label and so on.
 LONGEST_NAME = 256
 #: Messages by which the scheduler asks a client to stop one of its jobs, and tells it that tasks
 #: come from outside of an open block, that some can never start, or that trials do not report as
@@ -52,6 +52,14 @@ _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 100
 
 
+def our_topics(topics: object) -> list[str]:
+    """Return those of some topics, or of one, under which only this package publishes events."""
+    if isinstance(topics, str):
+        topics = [topics]
+    names = [str(name) for name in topics] if isinstance(topics, Collection) else []
+    return [name for name in names if name == ALERT_TOPIC or name.startswith(f"{ALERT_TOPIC}-")]
+
+
 def shown(value: object) -> str:
     """Return the repr of a value, shortened to at most 100 characters."""
     if isinstance(value, bytes | bytearray):
@@ -62,20 +70,43 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
+def is_name(value: object) -> TypeGuard[str]:
+    """Return whether a value may be a name: one line that nothing in it ends or turns around."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+
+
+def check_text(what: str, value: object) -> None:
+    """Raise `InvalidSetting` if a value holds text that cannot be sent: a lone surrogate.
+
+    Dask would log the whole message, with the proof of its client.
+    """
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidSetting(f"{what} must be text of Unicode, not {shown(value)}") from None
+    elif isinstance(value, Mapping):
+        check_text(what, [*value, *value.values()])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            check_text(what, each)
+
+
 def check_name(name: object) -> None:
     """Raise `InvalidSetting` unless a value may be the name of a job."""
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or name.startswith("other:"):
+    if not is_name(name) or name.startswith("other:"):
         raise InvalidSetting(
-            f"a job's name must be a string of 1 to {LONGEST_NAME} characters that does not start "
-            f"with 'other:', not {shown(name)}"
+            f"a job's name must be a string of 1 to {LONGEST_NAME} printable characters that does "
+            f"not start with 'other:', not {shown(name)}"
         )
 
 
 def check_stage(name: object) -> None:
     """Raise `InvalidSetting` unless a value may be the name of a stage."""
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+    if not is_name(name):
         raise InvalidSetting(
-            f"a stage's name must be a string of 1 to {LONGEST_NAME} characters, not {shown(name)}"
+            f"a stage's name must be a string of 1 to {LONGEST_NAME} printable characters, not "
+            + shown(name)
         )
 
 
@@ -87,9 +118,10 @@ def check_owner(owner: object) -> str:
     if owner is None:
         return ""
     found = owner.rstrip("/") if isinstance(owner, str) else ""
-    if not 0 < len(found) <= LONGEST_NAME:
+    if not is_name(found):
         raise InvalidSetting(
-            f"owner must be a string of 1 to {LONGEST_NAME} characters, not {shown(owner)}"
+            f"owner must be a string of 1 to {LONGEST_NAME} printable characters, not "
+            + shown(owner)
         )
     return found
 
@@ -102,8 +134,7 @@ def check_limits(limits: object) -> dict[str, int]:
         )
     for label, most in limits.items():
         number = isinstance(most, int) and not isinstance(most, bool)
-        known = isinstance(label, str) and 0 < len(label) <= LONGEST_NAME and label.isprintable()
-        if not (known and number and 1 <= most <= 1_000_000):
+        if not (is_name(label) and number and 1 <= most <= 1_000_000):
             raise InvalidSetting(
                 "limits must map labels to numbers of tasks at once, whole and from 1 to 1000000, "
                 f"not {shown(label)} to {shown(most)}"
@@ -121,7 +152,7 @@ def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:
         )
     for name, amount in resources.items():
         number = isinstance(amount, int | float) and not isinstance(amount, bool)
-        if not (isinstance(name, str) and number and math.isfinite(amount) and amount > 0):
+        if not (is_name(name) and number and math.isfinite(amount) and amount > 0):
             raise InvalidSetting(
                 f"resources must map names to amounts > 0, not {shown(name)} to {shown(amount)}"
             )

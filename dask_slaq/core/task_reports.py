@@ -9,6 +9,7 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
 from dask_slaq.core.reports import as_loss, next_iteration
+from dask_slaq.core.text import printable
 
 __all__ = ["MOST_LOSSES", "MOST_METRICS", "Iterations", "as_metrics", "as_step"]
 
@@ -32,10 +33,10 @@ def as_metrics(given: Any) -> dict[str, float]:
     found = {}
     for name, value in some:
         try:
-            found[str(name)[:LONGEST_METRIC]] = as_loss(value)
+            found[printable(name)[:LONGEST_METRIC]] = as_loss(value)
         except NonFiniteLoss:
             raise NonFiniteLoss(
-                f"metric {str(name)[:LONGEST_METRIC]!r} must be a number, not {value!r}"
+                f"metric {printable(name)[:LONGEST_METRIC]!r} must be a number, not {value!r}"
             ) from None
     return found
 

@@ -34,8 +34,14 @@ def duration(seconds: float | None) -> str:
 
 
 def printable(text: object) -> str:
-    r"""Return a user's text in one line, with control characters escaped, as in ``\x1b``."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+    r"""Return a user's text in one line, in which nothing moves, hides or turns text.
+
+    Control characters, those without width and lone surrogates are escaped, as in ``\x1b``.
+    """
+    found = str(text)
+    if found.isprintable():
+        return found
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in found)
 
 
 def shortened(name: str, most: int) -> str:

@@ -102,6 +102,7 @@ class Accounts:
         self._new: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self._outside: defaultdict[str | None, float] = defaultdict(float)
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
+        self.counted: set[str] = set()  # owners with metrics of their own
         self.spent = Spent()
         self._ahead: dict[Any, float] = {}  # charged of running tasks, by key
         # Jobs that wait, and until when that was counted; seconds that are not in the ledger yet.

@@ -59,7 +59,7 @@ def replace(plain: Any, make: Callable[[Any], Any]) -> Any:
 
 
 def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
-    """Call `before` with each message of the stream handler `op`, and what it returns afterwards.
+    """Call `before` with each message or request `op`, and what it returns afterwards.
 
     It may return None, or False: then the message is dropped. The handler may be a coroutine
     function.
@@ -92,5 +92,6 @@ def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
 
         return call
 
-    if op in scheduler.stream_handlers:  # without work stealing there is none for it
-        scheduler.stream_handlers[op] = replace(scheduler.stream_handlers[op], around)
+    for handlers in (scheduler.stream_handlers, scheduler.handlers):
+        if op in handlers:  # without work stealing there is none for it
+            handlers[op] = replace(handlers[op], around)

@@ -13,7 +13,7 @@ __all__ = ["no_searches"]
 NOTHING = (
     *("describe", "around", "change", "submitted", "claim", "mark", "leave", "message"),
     *("transition", "seceded", "job_reported", "end_model", "end", "release_all", "look"),
-    *("log_event", "forget_worker", "forget_client"),
+    *("log_event", "warn_of_stray", "forget_worker", "forget_client"),
 )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import BROKEN, InvalidSetting
-from dask_slaq.core.settings import LONGEST_NAME, shown
+from dask_slaq.core.settings import is_name, shown
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -29,7 +29,7 @@ def name_in_certificate(comm: Comm | None) -> str | None:
     )
     name: str | None = next(names, None)
     name = (name or "").rstrip("/")  # which stands for a team
-    return name if 0 < len(name) <= LONGEST_NAME and name.isprintable() else None
+    return name if is_name(name) else None
 
 
 def asked_of(path: str) -> Callable[[Comm | None], str | None]:
@@ -58,7 +58,7 @@ def asked_of(path: str) -> Callable[[Comm | None], str | None]:
             return None
         if name is None:
             return None
-        if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()):
+        if not is_name(name):
             logger.error("%s: %s is no name of an owner; its client is nobody", path, shown(name))
             return None
         known[comm] = name  # asked for each task outside of jobs

@@ -33,8 +33,10 @@ from dask_slaq.core.settings import (
     ASTRAY_TOPIC,
     AUDIT_TOPIC,
     LIMIT_LABEL,
+    LOSS_TOPIC,
     OUTSIDE,
     SPARE_LABEL,
+    our_topics,
 )
 from dask_slaq.memory import MEMORY_TOPIC, open_memory
 from dask_slaq.scheduler.adaptive import Progress, add_scaling
@@ -149,6 +151,7 @@ class SlaqPlugin(SchedulerPlugin):
     followers: set[str]  # clients that are told all alerts
     notices: Notices | None
     _by_worth: ByWorth | None
+    _from_outside = False  # whether what is published now is not the scheduler's
 
     def __init__(
         self,
@@ -518,7 +521,7 @@ class SlaqPlugin(SchedulerPlugin):
     def alert(self, event: dict[str, Any]) -> None:
         """Tell an alert to its owner and to all who follow them, after a failure too.
 
-        It is also an event, which nobody here reads: anybody may publish under its topic.
+        It is also an event, which nobody here reads.
         """
         if self.notices is not None:
             self.notices.tell(event)
@@ -758,19 +761,40 @@ class SlaqPlugin(SchedulerPlugin):
 
     @guarded_as(always=True)
     def log_event(self, topic: str, msg: Any) -> None:
-        """Hear of workers that pause or are restarted, of stolen tasks. See `SchedulerPlugin`.
+        """Hear of workers that pause or die, of clients that leave, and of stolen tasks.
 
-        Clients may publish under any topic, so an event says where to look, and is not believed.
+        What clients, workers and nannies publish is not heard. See `SchedulerPlugin`.
         """
+        if self._from_outside:
+            return
         if topic == "stealing":
             self._task_stolen(msg)
         elif topic in self.scheduler.workers:
             if isinstance(msg, dict) and msg.get("action") == "worker-status-change":
                 # Once Dask has the new status everywhere.
                 asyncio.get_running_loop().call_soon(self._worker_changed, topic)
-        else:
-            searches = self.open_searches() if topic == ASTRAY_TOPIC else self.searches
-            searches.log_event(topic, msg)
+        elif topic == "all":
+            self.searches.log_event(msg)
+
+    def _do_not_hear(self, **message: Any) -> Callable[[], None]:
+        """Publish an event of others without hearing it. Returns what runs after."""
+        self._from_outside = True
+        return functools.partial(setattr, self, "_from_outside", False)
+
+    @guarded_as(always=True, otherwise=_do_not_hear)
+    def _client_publishes(self, *, topic: Any = None, **message: Any) -> Any:
+        """Drop what a client or nanny publishes under our topics. Returns what runs after."""
+        return False if our_topics(topic) else self._do_not_hear()
+
+    @guarded_as(always=True, otherwise=_do_not_hear)
+    def _worker_publishes(self, *, topic: Any = None, msg: Any = None, **message: Any) -> Any:
+        """Drop what is published on a stream under our topics, but losses of tasks."""
+        ours, sender = our_topics(topic), sender_of_message()
+        worker = "" if sender is None else sender.worker
+        if worker and topic == ASTRAY_TOPIC and isinstance(msg, dict):
+            self.open_searches().warn_of_stray(msg.get("key"), worker)
+        losses = worker and all(name.startswith(f"{LOSS_TOPIC}-") for name in ours)
+        return self._do_not_hear() if losses or not ours else False
 
     @guarded
     def _task_stolen(self, event: Any) -> None:
@@ -894,7 +918,9 @@ HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "remove_worker": None,
     "remove_client": None,
     "log_event": None,
-    "_task_stolen": None,  # as that says
+    "_client_publishes": (surround, "log_event"),
+    "_worker_publishes": (surround, "log-event"),
+    "_task_stolen": None,  # as `log_event` says
     "_worker_changed": None,  # as that says
     "valid_workers_downscaling": None,
     "restart": None,

@@ -35,6 +35,7 @@ from dask_slaq.worker.states import (
     freeze,
     is_large,
     name_of,
+    safe_folder,
     store,
     write,
 )
@@ -191,7 +192,7 @@ class Desk:
     def _resume(self, seat: Seat) -> None:
         seat.resumes = seat.key in self._resumed
         kept, seat.took = self._resumed.pop(seat.key, (None, 0.0))
-        seat.folder = annotation_of(self.worker, seat.key, FILES) or ""
+        seat.folder = safe_folder(annotation_of(self.worker, seat.key, FILES))
         seat.kept = monotonic()
         if kept is not None and kept.number == seat.number:
             seat.begins, seat.iterations = kept.reports, replace(kept.iterations)

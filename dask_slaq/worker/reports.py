@@ -37,6 +37,7 @@ from dask_slaq.worker.states import (
     freeze,
     here,
     read,
+    safe_folder,
 )
 
 __all__ = [
@@ -188,6 +189,7 @@ def find_state() -> Any:
     if run_of(worker, key) is None:
         return None
     note, folder = annotation_of(worker, key, STATE), annotation_of(worker, key, FILES)
+    folder = safe_folder(folder)
     kept, is_shared, begin = None, False, monotonic()
     if folder:
         kept, before = read(file_of(folder, key)), annotation_of(worker, key, FROM)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
 import pickle
+import stat
 import threading
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,9 +36,12 @@ __all__ = [
     "is_large",
     "name_of",
     "read",
+    "safe_folder",
     "store",
     "write",
 ]
+
+logger = logging.getLogger(__name__)
 
 #: Annotation of a task with what is known of its state, and of a search that keeps them in files.
 STATE, FILES = "slaq_state", "slaq_states"
@@ -205,6 +212,59 @@ def _local(worker: Worker, name: str) -> tuple[Kept, bool]:
 # Files
 
 
+_refused: set[str] = set()  # folders of which that was logged
+
+
+def safe_folder(folder: str | None) -> str:
+    """Return a folder of states, or none if others may write there: what is read is unpickled.
+
+    Then Dask keeps the states, after one error in the log.
+    """
+    if not folder:
+        return ""
+    try:
+        why = _refusal(folder)
+    except OSError as error:
+        why = str(error)
+    except (ImportError, ValueError):  # which whoever writes there tells
+        why = ""
+    if why and folder not in _refused:
+        _refused.add(folder)
+        logger.error(
+            "no states are kept in or read from %r, for whoever writes there runs code here: %s; "
+            "make it a folder of the user of the workers alone (chmod 700)",
+            folder,
+            why,
+        )
+    return "" if why else folder
+
+
+def _refusal(folder: str) -> str:
+    """Return why a folder of this machine is not safe; empty for others and for a safe one."""
+    import fsspec
+
+    system, where = fsspec.core.url_to_fs(folder)
+    if os.name != "posix" or not _is_local(system):
+        return ""
+    path, user = Path(where).resolve(), os.geteuid()
+    for each in (path, *path.parents):
+        if not each.exists():
+            continue
+        at = each.stat()
+        if each == path:
+            if at.st_uid not in (user, 0):
+                return f"it belongs to another user ({at.st_uid})"
+            if at.st_mode & stat.S_IWOTH or (at.st_mode & stat.S_IWGRP and at.st_gid != user):
+                return f"others may write it (mode {stat.S_IMODE(at.st_mode):o})"
+        elif at.st_mode & stat.S_IWOTH and not at.st_mode & stat.S_ISVTX:  # others replace it
+            return f"others may write {each} (mode {stat.S_IMODE(at.st_mode):o})"
+    return ""
+
+
+def _is_local(system: Any) -> bool:
+    return "file" in system.protocol
+
+
 def file_of(folder: str, key: Hashable) -> str:
     """Return the path of the state of a task in the folder of its search."""
     return f"{folder}/{hashlib.sha256(str(key).encode()).hexdigest()[:32]}.state"
@@ -215,7 +275,10 @@ def write(path: str, kept: Kept) -> None:
     import fsspec
 
     system, where = fsspec.core.url_to_fs(path)
-    system.makedirs(where.rpartition("/")[0], exist_ok=True)
+    if _is_local(system):
+        os.makedirs(where.rpartition("/")[0], 0o700, exist_ok=True)
+    else:
+        system.makedirs(where.rpartition("/")[0], exist_ok=True)
     with system.open(f"{where}.part", "wb") as file:
         pickle.dump(kept, file, protocol=5)
     system.mv(f"{where}.part", where)

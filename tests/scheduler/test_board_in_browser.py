@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from urllib.error import URLError
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
@@ -17,6 +18,9 @@ from driving import PATIENCE
 from scheduler_process import free_port
 
 import dask_slaq as slaq
+from dask_slaq.demo.local import Result, Run, Training
+from dask_slaq.demo.report import page as demo_page
+from dask_slaq.scheduler.board.routes import PLOTS
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -161,6 +165,65 @@ def test_the_board_works_behind_jupyter_server_proxy(tmp_path):
     base = "/user/ann"
     with running_cluster("") as (client, port), jupyter_server(base, tmp_path) as proxy:
         watch(client, f"http://127.0.0.1:{proxy}{base}/proxy/{port}")
+
+
+HOSTILE = """<img src=x onerror=alert(1)>"'><script>alert(2)</script>$$x$$ <%= alert(3) %>"""
+
+
+def fails(params):
+    slaq.report({"loss": 1.0, HOSTILE: 2.0})
+    slaq.report({"loss": 0.5, HOSTILE: 1.0})
+    if params[HOSTILE] == HOSTILE:
+        raise ValueError(HOSTILE)
+
+
+def test_no_text_of_anybody_runs_in_a_browser():
+    """Names of everything, in each page, query and table, hovered over as well."""
+    dialogs = []
+    with running_cluster("") as (client, port), playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("dialog", lambda dialog: (dialogs.append(page.url), dialog.accept()))
+        about = {"client": client, "owner": HOSTILE}
+        slaq.set_limit(HOSTILE, 1, client=client)
+        with slaq.search(HOSTILE, steps=20, **about) as search:
+            given = [{HOSTILE: HOSTILE}, {HOSTILE: HOSTILE[:-1]}]
+            wait(futures := search.map(fails, given))
+        with slaq.job(HOSTILE[:-1], kind=HOSTILE, **about) as job, slaq.search("open", **about):
+            with job.stage(HOSTILE):
+                wait(held := client.submit(inc, 1, key=HOSTILE))
+            for n in range(20):
+                job.report(1.0 / (1 + n))
+            plots = [f"individual-slaq-{plot}" for plot in PLOTS]
+            asked = f"?name={quote(HOSTILE)}"
+            paths = ["slaq", f"slaq{asked}", "status", f"slaq-search{asked}"]
+            paths += [f"slaq-search{asked}x", "slaq-search", *plots, "json/slaq.json", "metrics"]
+            paths += [f"json/slaq.json{asked}", f"info/task/{quote(HOSTILE, safe='')}.html"]
+            for path in paths:
+                page.goto(f"http://127.0.0.1:{port}/{path}")
+                if "slaq" in path and "json" not in path:
+                    page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+                    page.wait_for_timeout(1500)  # the page asks for its data once per second
+                    if path == f"slaq-search{asked}":
+                        titles = page.locator(".slick-column-name").all_inner_texts()
+                        assert any(HOSTILE in title for title in titles), titles
+                    for canvas in page.locator(".bk-Figure").all():
+                        box = canvas.bounding_box()
+                        for k in range(1, 12) if box else ():
+                            at = box["x"] + box["width"] * k / 12, box["y"] + box["height"] * k / 12
+                            page.mouse.move(*at)
+            tables = [slaq.status(client), job, search]
+            shown = [each._repr_html_() for each in tables]
+        training = Training(HOSTILE, curve=[(1.0, 1.0), (2.0, 0.5)], spans=[(HOSTILE, 1.0, 2.0)])
+        run = Run(HOSTILE, [training], start=0.0)
+        found = Result(HOSTILE, [run], {HOSTILE: {"t90_s": 1.0}}, {"t90_s": HOSTILE}, HOSTILE)
+        for text in [*shown, demo_page(found, [[HOSTILE], [HOSTILE]])]:
+            assert "<img" not in text
+            page.set_content(text)
+            page.wait_for_timeout(100)
+        browser.close()
+        del futures, held
+    assert not dialogs
 
 
 def test_names_are_text_and_ended_jobs_are_grey_with_their_outcome():

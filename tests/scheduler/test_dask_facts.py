@@ -15,7 +15,7 @@ import dask
 import dask.array as da
 import pytest
 from dask import delayed
-from distributed import Client, Event, Nanny, Worker, get_worker, secede, worker_client
+from distributed import Client, Event, Worker, get_worker, secede, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import thread_state
@@ -761,11 +761,20 @@ async def test_a_graph_leaves_its_annotations_with_the_latest_computation(c, s, 
     assert "mine" not in (s.tasks[busy.key].annotations or {})
 
 
-@pytest.mark.slow
-@gen_cluster(client=True, nthreads=[])
-async def test_a_nanny_tells_the_scheduler_that_it_restarts_a_worker_for_its_memory(c, s):
-    config = {"distributed.worker.memory.monitor-interval": "10ms"}
-    async with Nanny(s.address, nthreads=1, memory_limit="1 MB", config=config):
-        await until(lambda: s.get_events("worker-restart-memory"))
-        (_, told), *_ = s.get_events("worker-restart-memory")
-        assert told["worker"].startswith("tcp://")
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 2)
+async def test_the_scheduler_says_under_all_which_worker_or_client_leaves(c, s, a, b):
+    heard = []
+
+    class Listens(SchedulerPlugin):
+        def log_event(self, topic, msg):
+            if topic == "all" and msg["action"].startswith("remove-"):
+                who = msg.get("worker") or msg.get("client")
+                heard.append((who, msg.get("expected")))
+
+    s.add_plugin(Listens(), name="listens")
+    await c.retire_workers([b.address])
+    await a.close()
+    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+        pass
+    await until(lambda: (other.id, None) in heard)
+    assert heard[:2] == [(b.address, True), (a.address, False)]

@@ -49,7 +49,10 @@ async def whatever_dask_calls(c, s, futures):
     with dask.annotate(slaq_spare=True):
         futures += c.map(inc, range(12), pure=False)
     futures += c.map(seceding, range(4), pure=False)
-    async with Worker(s.address, nthreads=1), Client(s.address, asynchronous=True) as other:
+    async with (
+        Worker(s.address, nthreads=1) as worker,
+        Client(s.address, asynchronous=True) as other,
+    ):
         futures += c.map(inc, range(12), pure=False)
         await other.submit(inc, 3, pure=False)
         with pytest.raises(ZeroDivisionError):
@@ -61,7 +64,8 @@ async def whatever_dask_calls(c, s, futures):
         s.log_event("stealing", ("confirm", "x", "ready", a.address, b.address, "x"))
         s.plugins["slaq"]._keep()  # which a timer calls
         s.log_event("test", 1)
-        c.log_event("test", 1)
+        await c.log_event("test", 1)
+        worker.log_event("test", 1)
         await asyncio.sleep(0.01)
 
 
@@ -135,15 +139,20 @@ def callbacks(s):
     return {n: p for n, p in s.periodic_callbacks.items() if not n.startswith("slaq")}
 
 
+def followed(s):
+    """Handlers of messages, and that of the request by which clients publish."""
+    return {**s.stream_handlers, "log_event": s.handlers["log_event"]}
+
+
 def taken_over(s, before):
-    """Names of Dask's stream handlers that are not as they were."""
-    changed = {op for op, handler in s.stream_handlers.items() if before.get(op) != handler}
-    return {op for op in changed if not op.startswith("slaq-")}
+    """Names of Dask's handlers that are not as they were."""
+    changed = {op for op, handler in followed(s).items() if before.get(op) != handler}
+    return {op for op in changed if not op.startswith("slaq")}
 
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
-    before, periodic = dict(s.stream_handlers), {n: p.callback for n, p in callbacks(s).items()}
+    before, periodic = followed(s), {n: p.callback for n, p in callbacks(s).items()}
     plugin = await start_plugin(c, s)
     around = {name: put[1] for name, put in HOOKS.items() if put is not None}
     later = {around[name] for name in AT_FIRST_USE}

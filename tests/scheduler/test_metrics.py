@@ -139,3 +139,30 @@ async def test_the_status_is_served_as_strict_json(c, s, a):
     with dask.config.set({}):
         await start_plugin(c, s)
     assert json.loads(await get(s, "/json/slaq.json"))["registered"]
+
+
+@with_plugin(ONE, **SERVED)
+async def test_made_up_names_have_one_row_together(c, s, plugin, a):
+    """Some 1500 owners, as many jobs and labels: a hundred of each have series of their own."""
+    accounts = plugin.jobs.accounts
+    async with contextlib.AsyncExitStack() as stack:
+        for n in range(120):
+            await stack.enter_async_context(slaq.job(f"job-{n}", client=c, owner=f"o-{n}"))
+            await c.scheduler.slaq_limit(label=f"label-{n}", most=1)
+        accounts._add(("ann", "", ""), "core_seconds", 99.0)
+        for n in range(1500):
+            accounts._add((f"made-up-{n}", "", ""), "core_seconds", 1.0)
+        text = await get(s, "/metrics")
+        assert text.count("\ndask_slaq_") < 3000
+        found = await scrape(s)
+        for name, labels in (("owner_core_seconds_total", "owner"), ("label_most", "label")):
+            by = {sample.labels[labels]: sample.value for sample in found[name]}
+            assert len(by) == 101
+            assert by["(others)"] == {"owner": 1401.0, "label": 20.0}[labels]
+        assert len(found["job_running"]) <= 101
+    # Whoever was among the others stays there: a counter does not fall.
+    accounts._add(("made-up-1499", "", ""), "core_seconds", 1000.0)
+    plugin.shown.drop()
+    by = {x.labels["owner"]: x.value for x in (await scrape(s))["owner_core_seconds_total"]}
+    assert by["ann"] == 99.0 and by["(others)"] == 2401.0
+    assert len(by) == 101

@@ -392,7 +392,15 @@ async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
                 for event in (1, None, ["x"], lines, {"what": "stop", "run": run, "job": "a"}):
                     await eve.log_event(topic, event)
             job.report(1.0)
+            await eve.log_event(["slaq", "eves"], 1)
+            eve._send_to_scheduler(
+                {"op": "log-event", "worker": a.address, "topic": AUDIT_TOPIC, "msg": lines}
+            )
             assert not await eve.scheduler.slaq_audit()
+            await eve.log_event("eves", "of her own")
+            assert [event for _, event in await eve.get_events("eves")] == ["of her own"]
+            for topic in (AUDIT_TOPIC, ALERT_TOPIC, "slaq-steer"):
+                assert not await eve.get_events(topic)
             await slaq.set("a", weight=2, client=c)
             assert not job._asked_to_stop
         (line,) = await eve.scheduler.slaq_audit()
@@ -423,6 +431,7 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
         told = len(alerts)
         for where, what in [(topic, each) for each in lies] + [(ALERT_TOPIC, lie)]:
             await eve.log_event(where, what)
+            a.log_event(where, what)  # as a task may
         await c.submit(train, job.reporter(), pure=False)
         await until(lambda: plugin.jobs.reports == {"a": 2})
         assert plugin.engine.jobs["a"].loss == 0.5
@@ -458,6 +467,45 @@ async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, 
         await Event("go").set()
         assert await c.gather(futures) == list(range(6))
     assert not {ts.priority[0] for ts in s.tasks.values()} - {0}
+
+
+@with_plugin(ONE)
+async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
+    astray = {"key": "x"}
+    dies = {"action": "remove-worker", "worker": a.address}
+    told = [("slaq-astray", astray), ("worker-restart-memory", {"worker": a.address})]
+    told += [("all", {"action": "remove-client", "client": c.id}), ("all", dies)]
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as eve,
+        slaq.search("grid", client=c, keep="1h"),
+        slaq.job("a", client=c),
+    ):
+        warnings, searches = [], plugin.searches
+        searches._tell_client = lambda *args, **about: warnings.append(about)
+        with tasks_of("a"):
+            future = c.submit(wait_for, "go", key="x")
+        await until(lambda: "x" in plugin.pools.tracker.owner and s.tasks["x"].processing_on)
+        searches.rooms._memory[a.address] = 0.9e9, 0.0, 10**9
+        for topic, event in told:
+            await eve.log_event(topic, event)
+            await eve.log_event([topic], event)
+            if topic != "slaq-astray":
+                a.log_event(topic, event)
+        stray = {"op": "log-event", "worker": a.address, "topic": "slaq-astray", "msg": astray}
+        eve._send_to_scheduler(stray)
+        queued = eve.submit(inc, 1)
+        await until(lambda: queued.key in s.tasks)
+        assert not warnings and not searches.rooms._dead
+        assert [kept.gone for kept in searches.kept._kept.values()] == [None]
+        a.log_event("slaq-astray", {"key": "y"})
+        a.log_event("slaq-astray", astray)
+        await until(lambda: warnings)
+        assert [about["why"] for about in warnings] == ["job"]
+        assert not s.get_events("slaq-astray")
+        await Event("go").set()
+        assert await queued == 2
+        await future
+    assert plugin.failed is None
 
 
 @gen_cluster(client=True, nthreads=ONE)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import LONGEST_NAME, is_number, shown
+from dask_slaq.core.settings import LONGEST_NAME, is_name, is_number, shown
 
 __all__ = ["Kind", "check_kind", "distance", "kind_of_name", "read_kind"]
 
@@ -79,9 +79,9 @@ def read_kind(given: object) -> Kind | None:
             + shown(given)
         )
     name = given if isinstance(given, str) else features.get(NAME)
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+    if not is_name(name):
         raise InvalidSetting(
-            f"kind must have a name of 1 to {LONGEST_NAME} characters, not {shown(name)}"
+            f"kind must have a name of 1 to {LONGEST_NAME} printable characters, not {shown(name)}"
         )
     if len(features) > MOST_FEATURES:
         raise InvalidSetting(
@@ -101,7 +101,7 @@ def check_kind(given: object) -> dict[str, str | float] | None:
 
 
 def _feature(key: object, value: object) -> tuple[str, float]:
-    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_FEATURE:
+    if not is_name(key) or len(key) > LONGEST_FEATURE:
         raise InvalidSetting(
             f"names of a kind's numbers must have 1 to {LONGEST_FEATURE} characters, not "
             + shown(key)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_slaq.core.text import printable
+
 __all__ = ["arguments", "as_given", "as_parameters", "bounded"]
 
 #: Maximum number of parameters of a trial that the scheduler keeps, characters of a text, and
@@ -69,7 +71,7 @@ def bounded(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if len(found) >= MOST:
             break
-        found[_cut(str(name))] = _cut(value)
+        found[_cut(printable(name))] = _cut(value)
     return found
 
 
@@ -122,8 +124,9 @@ def _plain(value: Any) -> Any:
 
 
 def _cut(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > LONGEST:
-        return f"{value[: LONGEST - 1]}…"
+    if isinstance(value, str):
+        text = value.encode("utf-8", "backslashreplace").decode()  # which can be sent
+        return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     if isinstance(value, int) and abs(value) >= 2**63:
         return float(value) if abs(value) < 10**300 else str(value)[:LONGEST]
     return tuple(map(_cut, value)) if isinstance(value, tuple) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column, row
@@ -54,7 +55,7 @@ class SearchPage(DashboardComponent):  # type: ignore[misc]
             f'<span style="background:{color};{SWATCH}"></span>{state}'
             for state, color in reversed(STATE_COLORS.items())
         )
-        self.head = Div(text="", disable_math=True, styles={"padding": "6px 12px"})
+        self.head = Div(text="", render_as_text=True, styles={"padding": "6px 12px"})
         self.legend = Div(text=legend, styles={"padding": "0 0 4px 0", "font-size": "12px"})
         empty = SearchData()
         self.sources = {
@@ -169,7 +170,7 @@ class SearchPage(DashboardComponent):  # type: ignore[misc]
 
     @staticmethod
     def _column(name: str) -> TableColumn:
-        title = name.removeprefix("params ")
+        title = escape(name.removeprefix("params "))  # the table takes it for HTML
         width = {"rank": 40, "error": 200, "worker": 160}.get(name, 80)
         template = '<span title="<%- value %>"><%- value === null ? "" : value %></span>'
         if name == "state":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from time import strftime, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.settings import AUDIT_TOPIC, LONGEST_NAME, shown
+from dask_slaq.core.settings import AUDIT_TOPIC, is_name, shown
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.reserved import local
 
@@ -63,7 +63,7 @@ def audit(
 
 def _clean(text: object) -> str:
     """Return a client's text as it is, unless it would spoil a line of the log; empty for none."""
-    if isinstance(text, str) and text.isprintable() and len(text) <= LONGEST_NAME:
+    if is_name(text):
         return text
     return shown(text) if text else ""
 

@@ -51,7 +51,7 @@ class Rooms:
         self._claims: dict[str, Claims] = {}
         # Memory of workers in bytes, when they measured it on their clock, and their memory limit.
         self._memory: dict[str, tuple[float, float, int]] = {}
-        self._restarting: set[str] = set()  # for their memory
+        self._dead: set[str] = set()  # workers that died of their memory
         # Memory of each worker before models began, and the least that was seen beside models with
         # large states: its process takes that without them, with the libraries that they need.
         self._bare: dict[str, tuple[float, float]] = {}
@@ -65,7 +65,7 @@ class Rooms:
 
     def clear(self) -> None:
         """Forget all workers: no search runs."""
-        for known in (self._memory, self._restarting, self._bare):
+        for known in (self._memory, self._dead, self._bare):
             known.clear()
 
     def learn(
@@ -95,12 +95,14 @@ class Rooms:
                 search.model.guess(memory - ws.memory.optimistic)
             first = False
 
-    def restarts(self, worker: str) -> bool:
-        """Note that a worker is restarted for its memory. Returns whether models were there."""
-        if worker not in self._memory:
-            return False
-        self._restarting.add(worker)
-        return True
+    def dies(self, worker: str) -> None:
+        """Note that a worker died: of its memory, if models there took more than the target.
+
+        Its nanny tells so by an event, but so may anybody.
+        """
+        memory, _, limit = self._memory.get(worker, (0.0, 0.0, 0))
+        if limit and memory > TARGET * limit:
+            self._dead.add(worker)
 
     def forget_worker(self, worker: str) -> bool:
         """Forget a worker that left. If its memory was the reason, none waits on those like it.
@@ -109,9 +111,9 @@ class Rooms:
         """
         self._bare.pop(worker, None)
         *_, limit = self._memory.get(worker, (0,))
-        if worker not in self._restarting:
+        if worker not in self._dead:
             return False
-        self._restarting.remove(worker)
+        self._dead.remove(worker)
         for search in self._running.values():
             search.deadly = max(search.deadly, limit)
         return True

@@ -25,7 +25,7 @@ from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search, search_is_over
-from dask_slaq.core.settings import ASTRAY_TOPIC, SILENT, is_whole, shown
+from dask_slaq.core.settings import SILENT, is_whole, shown
 from dask_slaq.core.trials import (
     EXPLORE,
     EndedSearches,
@@ -56,12 +56,8 @@ __all__ = ["Searches"]
 BEAT = 0.5
 #: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
-#: What Dask tells of a client just before it drops what the client wants.
-LEAVES = "remove-client"
-#: Topic of the events by which nannies tell that they restart a worker for its memory.
-RESTARTED = "worker-restart-memory"
-
-
+#: What Dask tells of a client just before it drops what the client wants, and of a worker.
+LEAVES, DIES = "remove-client", "remove-worker"
 #: Number of searches that are known by their names.
 NAMED = 100
 #: Tasks of one name that have ended without a report, of which the client is told at once.
@@ -699,25 +695,21 @@ class Searches:
             search.pool.waiting = search.trials.waiting
             search.promise()
 
-    def log_event(self, topic: str, event: Any) -> None:
-        """Hear of nannies that restart workers, clients that leave, tasks of jobs that report."""
-        if topic == ASTRAY_TOPIC and isinstance(event, dict):
-            self._warn_of_stray(event.get("key"))
-        if topic == "all" and isinstance(event, dict) and event.get("action") == LEAVES:
-            self.kept.client_leaves(str(event.get("client")))
-        if topic == RESTARTED and isinstance(event, dict):
-            worker = event.get("worker")
-            if not isinstance(worker, str) or not self.rooms.restarts(worker):
-                return
-            if worker not in self._scheduler.workers:
-                self.forget_worker(worker)
+    def log_event(self, event: Any) -> None:
+        """Hear the scheduler tell of clients and workers that leave."""
+        what = event.get("action") if isinstance(event, dict) else None
+        if what == LEAVES:
+            self.kept.client_leaves(event["client"])
+        elif what == DIES and not event.get("expected"):
+            self.rooms.dies(event["worker"])
 
-    def _warn_of_stray(self, key: Any) -> None:
-        """Tell the client of a job that its task reports as if it were one of a search."""
-        pool = None
+    def warn_of_stray(self, key: Any, worker: str) -> None:
+        """Tell the client of a job that its task there reports as if it were one of a search."""
+        ts = pool = None
         with suppress(TypeError):  # not a key
-            pool = self._tracker.owner.get(key)
-        if pool is not None and pool.reports and pool.name not in self.running:
+            ts, pool = self._scheduler.tasks.get(key), self._tracker.owner.get(key)
+        there = ts is not None and ts.processing_on and ts.processing_on.address == worker
+        if there and pool is not None and pool.reports and pool.name not in self.running:
             self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=_name_of(key))
 
     def _warn_of_silence(self, name: str, search: RunningSearch, least: int) -> None:

@@ -1,17 +1,20 @@
 """Families of Prometheus metrics, made when they are scraped.
 
-Series by job exist while the job runs. Usage by owner survives the jobs.
+Series by job exist while the job runs. Usage by owner survives the jobs. Of names that clients make
+up, `MOST` have series of their own, and the values of all further ones are added up.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.job_columns import JOB_COLUMNS
-from dask_slaq.core.usage import OUTCOMES
+from dask_slaq.core.text import printable
+from dask_slaq.core.usage import OTHERS, OUTCOMES
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "families"]
 
+#: Labels whose values clients make up, and maximum number of these in a family.
+MADE_UP, MOST = ("job", "owner", "label"), 100
 #: Metrics by job: key in the status, help text.
 BY_JOB = {column.name: column.about.capitalize() for column in JOB_COLUMNS if column.metric}
 #: Metrics by owner: field of `Usage`, help text.
@@ -52,8 +57,9 @@ def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> list[An
 def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    gauge, series = partial(_gauge, build_name), partial(_series, build_name)
     jobs = plugin.jobs
+    own = jobs.accounts.counted
+    gauge, series = partial(_gauge, build_name), partial(_series, build_name, own)
     yield gauge("jobs", "Running jobs", len(jobs.reports))
     yield gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)
     yield gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
@@ -69,6 +75,10 @@ def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[A
     owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in jobs.usage}
     counters = jobs.accounts.counters()
     if counters is not None:  # unknown, they would seem to begin at 0 again
+        # Those that used most, for good: the counters of the others would fall.
+        most = sorted(counters, key=lambda owner: -counters[owner].core_seconds)
+        new = [o for o in dict.fromkeys([*most, *owners]) if o not in own and o != OTHERS]
+        own.update(new[: MOST - len(own)])
         for key, text in BY_OWNER.items():
             used = {(owner,): getattr(usage, key) for owner, usage in counters.items()}
             yield series(CounterMetricFamily, f"owner_{key}", text, ("owner",), used)
@@ -105,6 +115,7 @@ def _gauge(build_name: Callable[[str], str], name: str, text: str, value: float)
 
 def _series(
     build_name: Callable[[str], str],
+    owners: Collection[str],
     kind: Any,
     name: str,
     text: str,
@@ -112,6 +123,15 @@ def _series(
     values: dict[Any, float],
 ) -> Any:
     family = kind(build_name(name), text, labels=labels)
+    if labels and labels[0] in MADE_UP:
+        first = dict.fromkeys(labelled[0] for labelled in values)
+        own = owners if labels[0] == "owner" else set(islice(first, MOST))
+        known, values = values, {}
+        for labelled, value in known.items():
+            if labelled[0] not in own:
+                parts = zip(labels, labelled, strict=True)
+                labelled = tuple(OTHERS if label in MADE_UP else part for label, part in parts)
+            values[labelled] = values.get(labelled, 0.0) + value
     for labelled, value in values.items():
-        family.add_metric(labelled, value)
+        family.add_metric(tuple(map(printable, labelled)), value)
     return family

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from typing import Any
@@ -356,3 +357,31 @@ async def test_a_model_at_its_last_step_does_not_leave(c, s, plugin, a):
     for step, leaves in ((1, True), (2, True), (3, False)):
         seat.iterations.count(step)
         assert desk.must_leave(seat, waits=True) == leaves
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")
+@pytest.mark.parametrize("how", ["others", "group", "sticky", "above", "another user", "safe"])
+@with_plugin(ONE)
+async def test_a_folder_where_others_may_write_is_refused(
+    c, s, plugin, a, tmp_path, monkeypatch, how
+):
+    """States are unpickled. Dask keeps them then, and each model is trained."""
+    folder = tmp_path / "states" / "grid"
+    if how != "safe":
+        folder.mkdir(parents=True)
+    modes = {"others": 0o707, "group": 0o770, "sticky": 0o1777, "above": 0o777}
+    if how in modes:
+        os.chmod(folder.parent if how == "above" else folder, modes[how])
+    me, refused = os.geteuid(), how != "safe"
+    if how == "another user":
+        monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    if me == 0 and refused:
+        os.chown(folder, 2 if how == "another user" else -1, 1 if how == "group" else -1)
+    if how == "group" and os.stat(folder).st_gid == me:
+        refused = False  # hers alone
+    with captured_logger("dask_slaq", propagate=False) as log:
+        async with slaq.search("grid", client=c, steps=STEPS, states=str(folder.parent)):
+            check(plugin, await c.gather(c.map(train, range(4), pure=False)))
+    assert log.getvalue().count("no states are kept in") == refused
+    if refused:
+        assert not list(folder.glob("*.state"))
