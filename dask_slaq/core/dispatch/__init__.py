@@ -15,7 +15,9 @@ from dask_slaq.core.dispatch.constants import (
     PATIENCE,
     QUIET,
     REST,
+    SHORT,
     SLACK,
+    SOON,
     TOGETHER,
 )
 from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
@@ -48,7 +50,9 @@ __all__ = [
     "PATIENCE",
     "QUIET",
     "REST",
+    "SHORT",
     "SLACK",
+    "SOON",
     "TOGETHER",
     "Choice",
     "Contender",
