@@ -20,7 +20,7 @@ from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.real_time import JobThread, run_threads
 
-__all__ = ["MIXES", "estimators", "nine", "runner"]
+__all__ = ["MIXES", "compile_kmeans", "estimators", "nine", "publish", "runner"]
 
 DATA = ("classes", "amounts", "counts", "clusters")
 FEATURES = 32
@@ -94,9 +94,9 @@ def runner(
         models = MIXES[mix](seed, part)
         names = sorted({data for data, _ in models.values()})
         with clusters.local_cluster(workers, processes=processes) as (cluster, client):
-            _publish(client, names, seed, rows)
+            publish(client, names, seed, rows)
             if processes:
-                client.run(_compile)
+                client.run(compile_kmeans)
             clusters.register(client, policy, **settings)
             meter, before = clusters.meter(cluster), clusters.bytes_moved(client)
             with clusters.Lateness() as late:
@@ -109,7 +109,7 @@ def runner(
     return run
 
 
-def _publish(client: Client, names: list[str], seed: int, rows: int) -> None:
+def publish(client: Client, names: list[str], seed: int, rows: int) -> None:
     """Persist the data sets on the workers, and publish them to all clients by name."""
     for name in names:
         with client.as_current():
@@ -162,7 +162,7 @@ def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = 
     return np.column_stack([X, y])
 
 
-def _compile() -> None:
+def compile_kmeans() -> None:
     """Import and compile on a worker what its first KMeans task would otherwise wait for.
 
     Data from another worker are read-only, for which numba compiles a second version.

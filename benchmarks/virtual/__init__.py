@@ -22,6 +22,8 @@ from benchmarks.virtual.clock import run as run
 from benchmarks.virtual.clock import seconds_charged as seconds_charged
 from benchmarks.virtual.cluster import Cluster as Cluster
 from benchmarks.virtual.cluster import Transitions as Transitions
+from benchmarks.virtual.latency import latency_option as latency_option
+from benchmarks.virtual.latency import set_latency as set_latency
 from benchmarks.virtual.pool import pool as pool
 from benchmarks.virtual.tasks import Sized as Sized
 from benchmarks.virtual.tasks import work as work

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
+from benchmarks.virtual.latency import messages_take
 from benchmarks.virtual.reproducible import reproducible
 from benchmarks.virtual.threads import in_thread, run_in_thread, synchronous_calls
 
@@ -237,6 +238,7 @@ def run(main: Callable[..., Awaitable[T]], *args: Any, seed: int = 0, limit: flo
         _virtual_time(),
         reproducible(seed),
         synchronous_calls(),
+        messages_take(),
         contextlib.closing(_VirtualLoop()) as loop,
     ):
         asyncio.set_event_loop(loop)

@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
+from benchmarks.virtual import latency
+
 __all__ = ["pool"]
 
 #: Hashes order sets of strings, and threads of a linear-algebra library order its sums.
@@ -27,7 +29,12 @@ def pool(processes: int | None = None) -> ProcessPoolExecutor:
     algebra, so that results depend neither on the calling process nor on which process runs what.
     Functions and arguments are pickled, so functions must be defined at the top of a module.
     """
-    return ProcessPoolExecutor(processes or os.cpu_count() or 1, mp_context=_Context())
+    return ProcessPoolExecutor(
+        processes or os.cpu_count() or 1,
+        mp_context=_Context(),
+        initializer=latency.set_latency,
+        initargs=(latency.current(),),
+    )
 
 
 class _Process(SpawnProcess):

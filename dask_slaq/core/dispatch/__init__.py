@@ -13,7 +13,9 @@ from dask_slaq.core.dispatch.constants import (
     PATIENCE,
     QUIET,
     REST,
+    SHORT,
     SLACK,
+    SOON,
     TOGETHER,
 )
 from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
@@ -41,7 +43,9 @@ __all__ = [
     "PATIENCE",
     "QUIET",
     "REST",
+    "SHORT",
     "SLACK",
+    "SOON",
     "TOGETHER",
     "Choice",
     "Contender",

@@ -47,6 +47,13 @@ class Like:
         return self.mean
 
     @property
+    def usual(self) -> float:
+        """Compute time in seconds here, or else in all jobs; infinite if unknown."""
+        if not self.known and self.everywhere is not None:
+            return self.everywhere.mean
+        return self.mean
+
+    @property
     def soonest(self) -> float:
         """Plausible lower bound of the compute time in seconds; infinite until a task ended."""
         return max(self.mean - 2 * self.deviation, 0.0)

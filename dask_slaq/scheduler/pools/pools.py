@@ -97,6 +97,7 @@ class Pools:
             lambda ts: bool(self.limits.most) and self.limits.label_of(ts) is not None,
             lambda: self.tracker.count_held(),
             fail,
+            lambda ts, plain: self.tracker.flow(ts, plain),
         )
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(ahead)

@@ -18,6 +18,8 @@ from dask_slaq.scheduler.hooks import guarded_as
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+Flow = Callable[["TaskState", Callable[["TaskState"], "WorkerState | None"]], "WorkerState | None"]
+
 #: Methods of the scheduler that are overridden.
 OVERRIDDEN = (
     "is_rootish",
@@ -31,7 +33,8 @@ QUESTIONS = ("is_held", "is_kept_from_queue")
 class Seam:
     """Override of the scheduler's choice of workers for ready tasks that are held.
 
-    Dask's queue passes nothing by here, so no task that may be held later goes there. `fail` is
+    Dask's queue passes nothing by here, so no task that may be held later goes there. `flow` is
+    asked for the worker of a task that would be held, and returns None to hold it. `fail` is
     called with an error, after which the scheduler's own method answers.
 
     Somebody else may override the same methods later, around ours, and may call ours for as long
@@ -46,8 +49,10 @@ class Seam:
         may_be_held: Callable[[TaskState], bool],
         count_held: Callable[[], int],
         fail: Callable[[BaseException], None],
+        flow: Flow = lambda ts, plain: None,
     ) -> None:
         self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
+        self._flow = flow
         self._count_held = count_held
         self.fall_back = fail
         self._passes = False  # whether all that is asked goes to what is plain
@@ -114,7 +119,7 @@ class Seam:
     ) -> WorkerState | None:
         if ts in self._sending:
             return self._sending[ts]
-        return None if self.is_held(ts) else plain(ts)
+        return self._flow(ts, plain) if self.is_held(ts) else plain(ts)
 
     def _bulk_schedule_unrunnable_after_adding_worker(
         self, plain: Callable[[WorkerState], dict[Any, Any]], ws: WorkerState

@@ -66,17 +66,11 @@ class TaskControl:
         """Send held tasks to workers, all at once. Dask's transition log shows `why`."""
         workers: dict[TaskState, WorkerState] = {}
         given: dict[TaskState, Any] = {}
-        for ts, ws, theirs, order in tasks:
-            user = ts.worker_restrictions
-            allowed = theirs if user is None else theirs & frozenset(user)
-            if ws.address not in allowed:
-                allowed |= {ws.address}
-            self._sent[ts] = allowed, user, ts.loose_restrictions
-            # Any: Dask's annotation asks for a `set`, which it only reads.
-            restricted: Any = allowed
-            ts.worker_restrictions, ts.loose_restrictions = restricted, False
-            given[ts], workers[ts] = ts.priority, ws
-            ts.priority = self._turn[ts] = _FIRST, *order, *(ts.priority or ())
+        for sending in tasks:
+            ts = sending.ts
+            given[ts], workers[ts] = ts.priority, sending.ws
+            self._restrict(*sending)
+            ts.priority = self._turn[ts]
         self._seam.send(workers)
         try:
             self._transitions(reversed(workers), "processing", why)  # Dask begins with the last
@@ -86,6 +80,24 @@ class TaskControl:
                 ts.priority = priority
                 if ts.processing_on is None:
                     self.restore(ts)
+
+    def _restrict(
+        self, ts: TaskState, ws: WorkerState, theirs: frozenset[str], order: tuple[float, ...]
+    ) -> None:
+        user = ts.worker_restrictions
+        allowed = theirs if user is None else theirs & frozenset(user)
+        if ws.address not in allowed:
+            allowed |= {ws.address}
+        self._sent[ts] = allowed, user, ts.loose_restrictions
+        # Any: Dask's annotation asks for a `set`, which it only reads.
+        restricted: Any = allowed
+        ts.worker_restrictions, ts.loose_restrictions = restricted, False
+        self._turn[ts] = _FIRST, *order, *(ts.priority or ())
+
+    def prepare(self, sending: Sending) -> None:
+        """Restrict a task that Dask is about to send, with its turn; `take_turn` follows that."""
+        self._restrict(*sending)
+        self.give_turn(sending.ts)
 
     def give_turn(self, ts: TaskState) -> None:
         """Give a task that was sent the priority with which it was sent, until `take_turn`.

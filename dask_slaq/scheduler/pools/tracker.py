@@ -9,7 +9,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import ANY, BACK_WITHIN, NARROWER, OWED, SLACK, TOGETHER, Sent, undo
+from dask_slaq.core.dispatch import (
+    ANY,
+    BACK_WITHIN,
+    NARROWER,
+    OWED,
+    SHORT,
+    SLACK,
+    SOON,
+    TOGETHER,
+    Sent,
+    undo,
+)
 from dask_slaq.core.later import Absent
 from dask_slaq.scheduler.pools.entries import entry_of, input_bytes
 from dask_slaq.scheduler.pools.pool import Binding, Pool
@@ -72,6 +83,7 @@ class TaskTracker:
         self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self._count = itertools.count()
         self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
+        self._flowing: dict[TaskState, Sent] = {}  # what Dask is about to send, and was not held
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
         self.owner: dict[Any, Pool] = {}  # of each task, by key
         # Unfinished tasks that a task has submitted, and the task that has submitted each.
@@ -127,6 +139,36 @@ class TaskTracker:
             return not pool.passes
         strict = not self._order.lend and pool.most < math.inf
         return (strict or pool.holds_all) and not is_dasks(ts)
+
+    def flow(
+        self, ts: TaskState, plain: Callable[[TaskState], WorkerState | None]
+    ) -> WorkerState | None:
+        """Return the worker that `plain` chooses for a short task with inputs; None to hold it.
+
+        A round trip would take as long as the task. It has the turn of its job on the worker, if it
+        is expected to start there soon.
+        """
+        pool = self.owner.get(ts.key)
+        if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
+            return None
+        if ts.resource_restrictions or ts.key in self.away or is_direct(ts):
+            return None
+        if self.limits.label_of(ts) is not None:
+            return None
+        like, now = pool.durations.like(ts, input_bytes(ts)), monotonic()
+        expected = min(like.usual, SHORT)  # while it is unknown, few are sent
+        if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
+            return None
+        ws = plain(ts)
+        if ws is None or not (self._order.lend or ws.address in pool.workers):
+            return None
+        if not has_thread(ws) and self.sent.place(ws, now).free_in() > SOON:
+            return None
+        order = (*key[:-1], next(self._count))
+        sent = Sent(pool, like, True, "short", order, pool.service, expected, like.soonest)
+        self._flowing[ts] = sent
+        self.control.prepare(Sending(ts, ws, pool.workers, order))
+        return ws
 
     # Ownership
 
@@ -283,6 +325,7 @@ class TaskTracker:
     def _forget(self, ts: TaskState) -> None:
         for known in (self.owner, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
+        self._flowing.pop(ts, None)
         self._wanted.pop(ts, None)
         self._inner.pop(ts, None)
         self._waits_no_longer(ts)
@@ -492,7 +535,16 @@ class TaskTracker:
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
         assert ws is not None, f"{ts} is processing on no worker"
-        choice = self._sending.pop(ts, None)
+        choice, flowing = self._sending.pop(ts, None), self._flowing.pop(ts, None)
+        if flowing is not None:
+            self.control.take_turn(ts)
+            if not (pool.ready or pool.running):
+                self._is_back(pool)
+            self._charge_ahead(flowing)
+            self._enter(pool, ts, flowing)
+            reason = "granted" if ws.address in pool.workers else "lent"
+            self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, flowing.why))
+            return
         if choice is None:
             self._record(pool, ts)
             self._passed(ts)
