@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.common.results import give, json_option
 from benchmarks.live_jobs.emulated import COUNTS, make_jobs
 from benchmarks.live_jobs.owned import COUNT, Watched, make_owned_jobs, run_owned
+from benchmarks.virtual import latency_option
 from dask_slaq.core.engine import Engine
 from dask_slaq.simulation.fluid import Simulation
 from dask_slaq.simulation.settings import Settings
@@ -201,6 +202,7 @@ def _is_wrong(real: float, expected: float) -> bool:
 @click.option("--live", "on_dask", is_flag=True, help="Run on Dask's scheduler.")
 @click.option("--owners", is_flag=True, help="With --live: jobs of four owners, of all shapes.")
 @click.option("--quick", is_flag=True, help="One seed of few jobs.")
+@latency_option
 @json_option
 def main(
     policy: str | None,

@@ -204,6 +204,7 @@ def _run_on(clock: str) -> Callable[..., Run]:
 )
 @assumption_options
 @click.option("--quick", is_flag=True, help="One seed, few and small jobs; takes under a minute.")
+@virtual.latency_option
 @json_option
 def main(**options: Any) -> None:
     """Run jobs on a real Dask cluster under each policy, and compare the policies."""

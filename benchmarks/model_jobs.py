@@ -113,6 +113,7 @@ def measure(
 @click.option("--seed", default=0, show_default=True)
 @click.option("--other", is_flag=True, help="A training of somebody else at the same time.")
 @click.option("--quick", is_flag=True, help="Six models of ten steps, one seed.")
+@virtual.latency_option
 @json_option
 def main(
     count: int, steps: int, seeds: int, seed: int, other: bool, quick: bool, output: str | None

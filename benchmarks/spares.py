@@ -75,6 +75,7 @@ def measure(count: int, seed: int = 0) -> dict[str, dict[str, dict[str, float]]]
 @click.option("--iterations", default=200, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--quick", is_flag=True, help="30 iterations.")
+@virtual.latency_option
 @json_option
 def main(iterations: int, seed: int, quick: bool, output: str | None) -> None:
     """Run the benchmark."""

@@ -167,6 +167,7 @@ def show(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
 @click.option("--seed", default=0, show_default=True, help="First seed.")
 @click.option("--parallel", type=click.IntRange(1), show_default="one per core")
 @click.option("--quick", is_flag=True, help="One seed and short jobs.")
+@virtual.latency_option
 @json_option
 def main(
     cases: list[str] | None,

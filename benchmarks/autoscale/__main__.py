@@ -51,6 +51,7 @@ EQUAL = 1.05
     type=click.Choice(["adaptive", "worth"]),
     help="With --real: only this one.",
 )
+@virtual.latency_option
 @json_option
 def main(
     lists: list[str] | None,

@@ -16,7 +16,7 @@ from benchmarks.chaos.rounds import FAULTS_PER_ROUND
 from benchmarks.chaos.verdict import KEYS, Verdict, judge_seed, smallest
 from benchmarks.common.ledger import Ledger, ledger_option
 from benchmarks.common.results import give, json_option
-from benchmarks.virtual import pool
+from benchmarks.virtual import latency_option, pool
 
 
 @click.command()
@@ -29,6 +29,7 @@ from benchmarks.virtual import pool
 )
 @click.option("--shrink", is_flag=True, help="Print a small round for each that is broken.")
 @ledger_option
+@latency_option
 @json_option
 def main(
     faults: int,

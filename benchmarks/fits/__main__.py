@@ -4,7 +4,8 @@ Each fit of a recording is a job: per iteration its driver computes, then sends 
 chains of tasks on four blocks of data and their sum, with the recorded seconds, and reports the
 recorded loss. Lists: six at once; all over time, one every two seconds on average; long ones, of
 which most comes after 90 % of the fall, one every four seconds. `none` is plain Dask; the oracle
-serves the least work left to 90 % of the fall first, without a promise. With ``--record FILE``, real fits are recorded.
+serves the least work left to 90 % of the fall first, without a promise. With ``--record FILE``,
+real fits are recorded, and nothing runs.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ FIGURES = ("t90_mean_s", "t95_mean_s", "completion_mean_s", "makespan_s", "busy"
 
 
 class Oracle:
-    """Policy that knows the work left, in core-seconds by name: to 90 % of the fall, or to the end."""
+    """Policy that knows the core-seconds left by name: to 90 % of the fall, or to the end."""
 
     name = "oracle"
     needs: frozenset[str] = frozenset()

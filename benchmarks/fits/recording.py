@@ -1,12 +1,13 @@
 """Recorder of real fits: what their tasks took, and how long their drivers computed in between.
 
-A recording is JSON: by name of a fit its ``iterations``, each the seconds for which the driver alone
-computed and a list of the seconds of its tasks, in order of their starts, and its ``losses``, one
-per report. The last iteration may have none.
+A recording is JSON: by name of a fit its ``iterations``, each the seconds for which the driver
+alone computed and a list of the seconds of its tasks, in order of their starts, and its ``losses``,
+one per report. The last iteration may have none.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -112,7 +113,7 @@ def _iterations(
 ) -> list[tuple[float, list[float]]]:
     """Return for each interval between two reports the driver's seconds and those of tasks."""
     found = []
-    for first, last in zip(reports, reports[1:], strict=False):
+    for first, last in itertools.pairwise(reports):
         here = [run for run in runs if first <= run[0] < last]
         busy, until = 0.0, first
         for start, stop in here:

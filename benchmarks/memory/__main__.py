@@ -68,6 +68,7 @@ LISTS = 6
     "--forecasts-only", is_flag=True, help="Only the errors of forecasts, without running jobs."
 )
 @click.option("--quick", is_flag=True, help="One seed, few and small jobs.")
+@virtual.latency_option
 @json_option
 def main(**options: Any) -> None:
     """Run jobs of kinds that were run before, with and without a memory of it."""

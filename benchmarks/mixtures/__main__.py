@@ -31,6 +31,7 @@ POLICIES = ["fair", "max-total", "first-to-target"]
 @click.option("--seed", default=0, show_default=True)
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
 @click.option("--quick", is_flag=True, help="Three lists and the default policy only.")
+@virtual.latency_option
 @json_option
 def main(
     lists: list[str] | None,

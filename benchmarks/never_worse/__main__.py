@@ -44,6 +44,7 @@ FIRST = ("1 results", "1 left over")
 @click.option(
     "--only", type=Names("situation", SITUATIONS), help="Situations to run, comma-separated."
 )
+@virtual.latency_option
 @json_option
 def main(
     scenarios: int,
