@@ -774,6 +774,8 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def _task_stolen(self, event: Any) -> None:
         """Follow a task that work stealing moves."""
+        if self.spares.running:
+            self.spares.stealing()
         if self.jobs.reports:
             self.pools.tracker.stealing(event)
 

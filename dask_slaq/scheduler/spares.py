@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -171,7 +171,7 @@ class Spares:
     def _copy(self, ts: TaskState, running: _Running) -> bool:
         """Send a copy of a late task to an idle thread. Returns whether there was one."""
         idle = list(self._idle(ts, running.worker))
-        if not idle:
+        if not idle or ts in _stolen(self.scheduler):
             return False
         name = ts.prefix.name
         factor = {ws: self._speeds.factor(ws.address, name) for ws in idle}
@@ -223,12 +223,28 @@ class Spares:
             self._moved(key)
             self.won += 1
 
+    def stealing(self) -> None:
+        """Drop the copies of tasks that are about to be stolen.
+
+        The thief may be the worker of the copy. Dask does not know that inputs are needed there,
+        and may have dropped them: the stolen task would fail.
+        """
+        for ts in _stolen(self.scheduler):
+            if (running := self.running.get(ts.key)) is not None and running.copied:
+                self.seceded(ts.key)
+
     def seceded(self, key: Any) -> None:
         """Make no copy of a task that gave up its thread: it may wait for as long as it likes."""
         running = self.running.pop(key, None)
         if running is not None:
             self._alarm.forget(key)
             self._drop(key, running)
+
+
+def _stolen(scheduler: Scheduler) -> Mapping[TaskState, Any]:
+    """Return the tasks that work stealing has asked for, and has no answer about yet."""
+    stealing = scheduler.extensions.get("stealing")
+    return {} if stealing is None else stealing.in_flight
 
 
 def _bytes_there(ts: TaskState, ws: WorkerState) -> int:
