@@ -12,6 +12,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -81,18 +82,18 @@ class Spares:
         scheduler: Scheduler,
         control: TaskControl,
         moved: Callable[[Any], None],
-        fail: Callable[[BaseException], None],
+        enter: Callable[..., Any],
         speeds: WorkerSpeeds,
         listen: Callable[[], None],
     ) -> None:
         self._speeds = speeds
         self.scheduler, self.made, self.won = scheduler, 0, 0
-        self._control, self._moved, self._fail, self._listen = control, moved, fail, listen
+        self._control, self._moved, self._listen = control, moved, listen
         self._listens = False
         self.running: dict[Any, _Running] = {}
         self._on: Counter[str] = Counter()  # copies by worker
         self._times = ByGroup[deque[float]]()
-        self._alarm = Alarm(self._rang)
+        self._alarm = Alarm(partial(enter, self._rang))
 
     def stop(self) -> None:
         """Drop all copies."""
@@ -151,22 +152,19 @@ class Spares:
 
     def _rang(self, keys: list[Any]) -> None:
         now = monotonic()
-        try:
-            for key in keys:
-                running = self.running.get(key)
-                if running is None or running.copied:
-                    continue
-                ts = self.scheduler.tasks[key]
-                there = ts.processing_on
-                if there is not None and there.address != running.worker:  # stolen
-                    running.worker, running.start = there.address, now
-                    running.factor = self._speeds.factor(there.address, ts.prefix.name)
-                if running.due() > now:  # similar tasks have taken longer since
-                    self._look_at(key, running.due())
-                elif not self._copy(ts, running):
-                    self._look_at(key, now + LOOK)
-        except Exception as error:
-            self._fail(error)
+        for key in keys:
+            running = self.running.get(key)
+            if running is None or running.copied:
+                continue
+            ts = self.scheduler.tasks[key]
+            there = ts.processing_on
+            if there is not None and there.address != running.worker:  # stolen
+                running.worker, running.start = there.address, now
+                running.factor = self._speeds.factor(there.address, ts.prefix.name)
+            if running.due() > now:  # similar tasks have taken longer since
+                self._look_at(key, running.due())
+            elif not self._copy(ts, running):
+                self._look_at(key, now + LOOK)
 
     def _copy(self, ts: TaskState, running: _Running) -> bool:
         """Send a copy of a late task to an idle thread. Returns whether there was one."""

@@ -50,7 +50,7 @@ class TaskOwners:
         is_contended: Callable[[], bool],
         claimed: Callable[[str, TaskState], None],
         outside: Callable[[str, float], bool],
-        fail: Callable[[BaseException], None],
+        enter: Callable[..., Any],
     ) -> None:
         self._pools, self._running, self._claimed = pools, running, claimed
         self._outside = outside
@@ -58,7 +58,7 @@ class TaskOwners:
         # Clients and names of ended jobs that left unfinished tasks.
         self._left: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._pool_of_unowned, self._is_contended = pool_of_unowned, is_contended
-        self._steps = Steps(fail, 0.005)
+        self._steps = Steps(enter, 0.005)
         self._todo: deque[Iterator[None]] = deque()
 
     def own(

@@ -9,7 +9,7 @@ that users gave them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import NOT_DATA
@@ -104,6 +104,14 @@ class Seam:
         """Return whether a task must not go to Dask's queue."""
         return not self._passes and (self._is_held(ts) or self._may_be_held(ts))
 
+    @guarded_as(always=True, otherwise=lambda self: self._scheduler.unrunnable)
+    def others(self) -> Collection[TaskState]:
+        """Return the tasks that wait for a worker and are not held."""
+        unrunnable = self._scheduler.unrunnable
+        if len(unrunnable) == self._count_held():
+            return ()  # as nearly always
+        return [ts for ts in unrunnable if not self.is_held(ts)]
+
     # What is asked, instead of what is plain
 
     def _is_rootish(self, plain: Callable[[TaskState], bool], ts: TaskState) -> bool:
@@ -121,10 +129,8 @@ class Seam:
     ) -> dict[Any, Any]:
         """Skip held tasks when a worker joins: each check takes some microseconds."""
         scheduler = self._scheduler
-        unrunnable, others = scheduler.unrunnable, []
-        if len(unrunnable) != self._count_held():  # nearly always all are held
-            others = [ts for ts in unrunnable if not self.is_held(ts)]
-        scheduler.unrunnable = others  # type: ignore[assignment]  # Dask only iterates over them
+        unrunnable = scheduler.unrunnable
+        scheduler.unrunnable = self.others()  # Dask only iterates
         try:
             return plain(ws)
         finally:
