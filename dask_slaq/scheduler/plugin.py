@@ -272,7 +272,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
-        self._hook_into(HOOKS.keys() - AT_FIRST_USE)
+        self._hook_into(SURROUNDED.keys() - AT_FIRST_USE)
         self._announce()
         forget_failure(scheduler)
         self._started_on = scheduler
@@ -805,11 +805,9 @@ class SlaqPlugin(SchedulerPlugin):
     # What Dask has no hooks for
 
     def _hook_into(self, names: Collection[str]) -> None:
-        """Put the hooks with these names around messages."""
+        """Put the methods with these names around messages."""
         for name in names:
-            if (around := HOOKS[name]) is not None:
-                put, what = around
-                put(self.scheduler, what, getattr(self, name), self.messages.drop)
+            surround(self.scheduler, SURROUNDED[name], getattr(self, name), self.messages.drop)
 
     def _does_not_secede(self, *, key: Any, worker: str, **message: Any) -> bool | None:
         """Drop the message of a copy of a task, and a second one of the task.
@@ -890,24 +888,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.scheduler.idle_since = idle_since
 
 
-#: Everything that Dask calls, by the name of the method, which is guarded: hooks that all plugins
-#: have, and what they call (None), and those put around a handler of messages: how, and which.
-HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
-    "update_graph": None,
-    "_follow": None,  # what `transition` calls, if there is anything to do
-    "add_worker": None,
-    "remove_worker": None,
-    "remove_client": None,
-    "log_event": None,
-    "_task_stolen": None,  # as that says
-    "_worker_changed": None,  # as that says
-    "valid_workers_downscaling": None,
-    "restart": None,
-    "_task_secedes": (surround, "long-running"),
-    "_task_seceded": None,  # after that
-    "_task_finished": (surround, "task-finished"),
-    "_keep_waiting": None,  # by a timer, before Dask's own
-    "_keep_open": None,  # by the same
-}
+#: Methods that are put around Dask's handlers of messages, and of which.
+SURROUNDED = {"_task_secedes": "long-running", "_task_finished": "task-finished"}
 #: Those that are put around messages when what needs them is first used: spare copies of tasks.
 AT_FIRST_USE = frozenset({"_task_finished"})

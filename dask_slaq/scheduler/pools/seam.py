@@ -24,8 +24,6 @@ OVERRIDDEN = (
     "decide_worker_non_rootish",
     "bulk_schedule_unrunnable_after_adding_worker",
 )
-#: Guarded methods that answer for these.
-QUESTIONS = ("is_held", "is_kept_from_queue")
 
 
 class Seam:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
 
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NotAllowed, SlaqError
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NoPlugin, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.settings import check_owner, is_number, is_whole, shown
 from dask_slaq.scheduler import views
@@ -127,10 +127,9 @@ class Messages:
         return answer
 
     async def _act(self, name: str, handle: Callable[..., Any], message: dict[str, Any]) -> Any:
-        """Do what is asked, and raise what that raises.
+        """Do what is asked. An error of this package makes the plugin fall back: `NoPlugin`.
 
-        What it raises by itself is an error of this package, maybe half-way through a change: then
-        the plugin falls back.
+        It may be half-way through a change; if nothing is changed, it is raised as it is.
         """
         try:
             inspect.signature(handle).bind(**message)
@@ -142,9 +141,10 @@ class Messages:
         except RecursionError as error:
             raise InvalidSetting(f"slaq_{name}: an argument is nested too deeply") from error
         except Exception as error:
-            if name in CHANGES and not isinstance(error, SlaqError):
-                self.plugin.fall_back(error)
-            raise
+            if name not in CHANGES or isinstance(error, SlaqError):
+                raise
+            self.plugin.fall_back(error)
+            raise NoPlugin(f"dask_slaq failed in slaq_{name}: {self.plugin.failed}") from error
 
     def _follow(self, name: str, what: str) -> Callable[..., None]:
         """Return the handler of a stream message: an invalid one is dropped, and that is logged."""
