@@ -318,6 +318,9 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
             (plugin.open_spares(), "finished"),
             (plugin.pools.tracker, "moving"),
             (plugin.pools.tracker, "is_held"),
+            (plugin.jobs, "open"),
+            (plugin.jobs, "forget"),
+            (plugin.task_owners, "adopt"),
         ]
         await _fail(stage, *places[fault.number % len(places)])
 
@@ -438,6 +441,8 @@ async def report_malformed(fault: Fault, stage: Stage) -> None:
             message = nonsense[(fault.number + i) % len(nonsense)]
             known = {"job": block.name, "run": block._run} if block else {}
             _send(stage, name, **{**known, **message})
+        for more in ({"key": {}, "worker": None}, {"key": {}}, {}, {"key": 7, "worker": [None]}):
+            stage.clients[name]._send_to_scheduler({"op": "long-running", **more})
         stage.clients[name]._send_to_scheduler(
             {"op": "slaq-expect", "job": block and block.name, "iterations": "many"}
         )

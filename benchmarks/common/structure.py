@@ -124,16 +124,15 @@ def handlers_set(folder: Path) -> set[str]:
 
 def touch_points(folder: Path) -> list[Points]:
     """Return what the package overrides, surrounds and reads of Dask's insides."""
-    from dask_slaq.scheduler.plugin import AT_FIRST_USE, HOOKS
+    from dask_slaq.scheduler.plugin import AT_FIRST_USE, SURROUNDED
     from dask_slaq.scheduler.pools.seam import OVERRIDDEN
 
     def private(parts: Iterable[str], *theirs: str) -> tuple[str, ...]:
         paths = (path for part in parts for path in (folder / part).rglob("*.py"))
         return tuple(sorted(set().union(*(private_names(p, THEIRS | {*theirs}) for p in paths))))
 
-    around = {name: put[1] for name, put in HOOKS.items() if put is not None}
-    surrounded = tuple(sorted({*around.values(), *handlers_set(folder)}))
-    later = tuple(sorted(around[name] for name in AT_FIRST_USE))
+    surrounded = tuple(sorted({*SURROUNDED.values(), *handlers_set(folder)}))
+    later = tuple(sorted(SURROUNDED[name] for name in AT_FIRST_USE))
     on_workers = private(("worker",), "pool", "executor")
     return [
         Points("scheduler", "methods overridden", tuple(sorted(OVERRIDDEN))),

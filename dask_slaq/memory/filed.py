@@ -191,13 +191,19 @@ class FiledMemory(Memory):
         def read() -> list[list[dict[str, Any]]]:
             return [store.events("ended"), store.events("curves")]
 
-        def found(future: asyncio.Future[list[list[dict[str, Any]]]]) -> None:
-            if not future.cancelled() and future.exception() is None:
-                ended, curves = future.result()
-                ended = [x for x in ended if is_number(x.get("ended")) and x["ended"] >= since]
-                then(ended, [x for x in curves if x.get("ended", 0.0) >= since])
+        found = self._loop.run_in_executor(None, read)
+        found.add_done_callback(functools.partial(self._found, since, then))
 
-        self._loop.run_in_executor(None, read).add_done_callback(found)
+    @safely
+    def _found(
+        self,
+        since: float,
+        then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None],
+        found: asyncio.Future[list[list[dict[str, Any]]]],
+    ) -> None:
+        ended, curves = found.result()
+        ended = [x for x in ended if is_number(x.get("ended")) and x["ended"] >= since]
+        then(ended, [x for x in curves if x.get("ended", 0.0) >= since])
 
     async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
         """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ class RunningPlugin(Protocol):
 
     def fall_back(self, error: BaseException) -> None:
         """Leave every task to plain Dask from now on."""
+
+    def enter(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call what the event loop has to do; an error makes the plugin fall back."""
 
     def run_once(self) -> None:
         """Run one epoch."""

@@ -114,13 +114,16 @@ class Alarm:
 
 
 class Steps:
-    """Work on many tasks in steps of the event loop, each of which ends after some seconds."""
+    """Work on many tasks in steps of the event loop, each of which ends after some seconds.
+
+    Each is done by `enter`; see `SlaqPlugin.enter`.
+    """
 
     TOGETHER = 50  # tasks per part
     PARTS = 10  # at most, per step: the clock may be virtual and stand still within one
 
-    def __init__(self, fail: Callable[[BaseException], None], seconds: float = 0.010) -> None:
-        self._fail, self._seconds = fail, seconds
+    def __init__(self, enter: Callable[..., Any], seconds: float = 0.010) -> None:
+        self._enter, self._seconds = enter, seconds
         self._work: Iterator[object] = iter(())
         self._handle: asyncio.Handle | None = None
 
@@ -146,15 +149,16 @@ class Steps:
             self._handle = None
 
     def _step(self) -> None:
-        self._handle, begin = None, perf_counter()
-        try:
-            for _ in range(self.PARTS):
-                if next(self._work, self) is self:
-                    return
-                if perf_counter() - begin > self._seconds:
-                    break
-        except Exception as error:
-            self._fail(error)
-            return
-        if self._handle is None:
+        self._handle = None
+        if self._enter(self._go_on) and self._handle is None:
             self._handle = asyncio.get_running_loop().call_soon(self._step)
+
+    def _go_on(self) -> bool:
+        """Do one step. Returns whether there is more to do."""
+        begin = perf_counter()
+        for _ in range(self.PARTS):
+            if next(self._work, self) is self:
+                return False
+            if perf_counter() - begin > self._seconds:
+                break
+        return True

@@ -1,4 +1,7 @@
-"""Hooks around what Dask's scheduler calls: an error in one makes the plugin fall back."""
+"""Boundary between Dask and this package: by `ENTRIES` alone Dask and its event loop enter it.
+
+An error in one makes the plugin fall back, or what `safely` guards, or a page, fail alone.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["guarded", "guarded_as", "replace", "surround"]
+#: All guarded methods, by how Dask or its event loop comes to call them.
+ENTRIES = {
+    "hook": (
+        *("SlaqPlugin.update_graph", "SlaqPlugin._follow", "SlaqPlugin.add_worker"),
+        *("SlaqPlugin.remove_worker", "SlaqPlugin.remove_client", "SlaqPlugin.log_event"),
+        *("SlaqPlugin.restart", "SlaqPlugin.valid_workers_downscaling"),
+        *("SlaqPlugin._task_stolen", "SlaqPlugin._worker_changed"),  # which `log_event` tells
+    ),
+    "message": (
+        *("SlaqPlugin._task_secedes", "SlaqPlugin._task_seceded", "SlaqPlugin._task_finished"),
+        *("SlaqPlugin._client_publishes", "SlaqPlugin._worker_publishes", "Messages._take"),
+    ),
+    "request": ("Messages._act",),
+    "override": (
+        *("Seam.is_held", "Seam.flow", "Seam.is_kept_from_queue", "Seam.others", "Scaling.limit"),
+        "Scaling.closable",
+    ),
+    "loop": (
+        *("SlaqPlugin.run_once", "SlaqPlugin.reallocate", "SlaqPlugin._limit", "SlaqPlugin._keep"),
+        *("SlaqPlugin._keep_waiting", "SlaqPlugin._keep_open", "SlaqPlugin.changed"),
+        "SlaqPlugin.enter",  # all that other parts put on the loop
+    ),
+    "page": ("StatusJSON.get", "TaskPage.why", "SlaqMetrics.families"),
+}
+
+#: Messages of a worker about one of its tasks.
+OF_TASKS = ("long-running", "task-finished")
+
+__all__ = ["ENTRIES", "guarded", "guarded_as", "replace", "surround"]
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,18 +89,34 @@ def replace(plain: Any, make: Callable[[Any], Any]) -> Any:
     return new
 
 
-def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
+def surround(
+    scheduler: Scheduler,
+    op: str,
+    before: Callable[..., Any],
+    drop: Callable[[str, Exception], None],
+) -> None:
     """Call `before` with each message or request `op`, and what it returns afterwards.
 
-    It may return None, or False: then the message is dropped. The handler may be a coroutine
-    function.
+    It may return None, or False: then the message is dropped. One of a task without a worker, or a
+    key that may be one, ends with `drop`. The handler may be a coroutine function.
     """
+
+    def first(message: dict[str, Any]) -> Any:
+        if op in OF_TASKS:
+            try:
+                hash(message["key"])
+                if not isinstance(message["worker"], str):
+                    raise TypeError("the worker must be an address")
+            except (KeyError, TypeError) as error:
+                drop(op, error)
+                return False
+        return before(**message)
 
     def around(handler: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(handler):
 
             async def wait_for(**message: Any) -> None:
-                then = before(**message)
+                then = first(message)
                 if then is False:
                     return
                 try:
@@ -81,7 +128,7 @@ def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
             return wait_for
 
         def call(**message: Any) -> None:
-            then = before(**message)
+            then = first(message)
             if then is False:
                 return
             try:

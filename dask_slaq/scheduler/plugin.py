@@ -230,6 +230,7 @@ class SlaqPlugin(SchedulerPlugin):
             epoch=chosen.epoch,
             charge=lambda *task: self.jobs.charge(*task),
             fail=self.fall_back,
+            enter=self.enter,
             is_registered=lambda: self.is_active,
             changed=lambda: self.changed(),
             log_length=chosen.bindings,
@@ -264,7 +265,7 @@ class SlaqPlugin(SchedulerPlugin):
             outside=self._submits_outside,
             is_of=self.jobs.submits,
             until=lambda holds: self.messages.waiting.until(holds),
-            fail=self.fall_back,
+            enter=self.enter,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
         self.keeper = PeriodicCallback(self._keep, KEEP)
@@ -277,7 +278,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
-        self._hook_into(HOOKS.keys() - AT_FIRST_USE)
+        self._hook_into(SURROUNDED.keys() - AT_FIRST_USE)
         self._announce()
         forget_failure(scheduler)
         self._started_on = scheduler
@@ -371,7 +372,7 @@ class SlaqPlugin(SchedulerPlugin):
                 let_move=self.pools.let_models_move,
                 tell_client=self.jobs.tell_client,
                 tell=self.jobs.goals.tell_once,
-                fail=self.fall_back,
+                enter=self.enter,
             )
             self.searches.draining = draining
         return self.searches
@@ -385,7 +386,7 @@ class SlaqPlugin(SchedulerPlugin):
                 self.scheduler,
                 self.pools.control,
                 self.pools.tracker.moved,
-                self.fall_back,
+                self.enter,
                 self.speeds,
                 listen=functools.partial(self._hook_into, AT_FIRST_USE),
             )
@@ -477,12 +478,12 @@ class SlaqPlugin(SchedulerPlugin):
             await self.notices.close()
         self._close_journal()
 
-    def _rest(self) -> None:
-        """Make no further decision, let all trials train on, and drop all copies of tasks.
+    def _rest(self, *also: Callable[[], object]) -> None:
+        """Make no further decision, let all trials train on, and drop all copies; `also` these.
 
         Never raises: this is what follows an error, which may be in any of these.
         """
-        for stop in (self._stop_timers, self.searches.release_all, self.spares.stop):
+        for stop in (self._stop_timers, self.searches.release_all, self.spares.stop, *also):
             try:
                 stop()
             except Exception:
@@ -511,12 +512,10 @@ class SlaqPlugin(SchedulerPlugin):
                 self.failed,
                 exc_info=error,
             )
-            self.shown.drop()
-            self._rest()
-            self.messages.waiting.look()
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.give_up)
-            self.alert({"event": "fell back", "job": "", "owner": "", "message": self.failed})
+            told = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
+            self._rest(self.shown.drop, self.messages.waiting.look, lambda: self.alert(told))
 
     def alert(self, event: dict[str, Any]) -> None:
         """Tell an alert to its owner and to all who follow them, after a failure too.
@@ -573,27 +572,36 @@ class SlaqPlugin(SchedulerPlugin):
         """
         if outcome == "done" and name in self.jobs.stopping:
             outcome = "stopped"  # by somebody, though its tasks have ended
-        self.searches.end_model(name, outcome)
-        self.searches.end(name)
-        self._remember(name)
-        if self.recomputed is not None:
-            self.recomputed.job_ended(name)
+        for part in (
+            lambda: self.searches.end_model(name, outcome),
+            lambda: self.searches.end(name),
+            lambda: self.jobs.remember(name),
+            lambda: self.recomputed and self.recomputed.job_ended(name),
+            lambda: self._free_state(name, outcome),
+            lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
+            lambda: self.task_owners.ended(name, failed=outcome == "failed"),
+            lambda: self.jobs.forget(name, outcome),
+            lambda: self.memory.ended(name),
+            self.messages.waiting.look,
+            self._end_all,
+        ):
+            self.enter(part)  # one that fails keeps no other from its end
+        self.changed()
+
+    def _free_state(self, name: str, outcome: str | None) -> None:
         if outcome == "done" and self._job_states:
             self._job_states.free(self.jobs.owner.get(name, ""), name)
-        self.memory.end(name, outcome, self.jobs.stage_times(name))
-        self.task_owners.ended(name, failed=outcome == "failed")
-        self.jobs.forget(name, outcome)
-        self.memory.ended(name)
-        self.messages.waiting.look()
+
+    def _end_all(self) -> None:
+        """Stop what runs for jobs alone, after the last one."""
         if not self.jobs.reports:
             self.jobs.forget_all()
             self._stop_timers()
-        self.changed()
 
-    @guarded
-    def _remember(self, name: str) -> None:
-        """Add the last iteration of a job that ends to its history."""
-        self.jobs.remember(name)
+    @guarded_as(always=True)
+    def enter(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call what the event loop, or a part of several, has to do. Returns None if it fails."""
+        return call(*args, **kwargs)
 
     @guarded_as(always=True)
     def changed(self) -> None:
@@ -687,7 +695,7 @@ class SlaqPlugin(SchedulerPlugin):
         if self.pools.tracker.passing and self._passes_by(key, start, finish, kwargs):
             return
         if finish == "forgotten" and self.searches.states:
-            asyncio.get_running_loop().call_soon(self.searches.states.free, key)
+            asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
         if finish == "processing" and not self.spares:
             notes = self.scheduler.tasks[key].annotations
             if notes and notes.get(SPARE_LABEL):
@@ -728,7 +736,7 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded_as(otherwise=lambda plugin, scheduler, workers: workers)
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
         """Keep workers with data of a job that computes. See `SchedulerPlugin`."""
-        return self.scaling.closable(workers)
+        return list(self.scaling.closable(workers))
 
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
@@ -799,6 +807,8 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def _task_stolen(self, event: Any) -> None:
         """Follow a task that work stealing moves."""
+        if self.spares.running:
+            self.spares.stealing()
         if self.jobs.reports:
             self.pools.tracker.stealing(event)
 
@@ -820,11 +830,9 @@ class SlaqPlugin(SchedulerPlugin):
     # What Dask has no hooks for
 
     def _hook_into(self, names: Collection[str]) -> None:
-        """Put the hooks with these names around messages."""
+        """Put the methods with these names around messages."""
         for name in names:
-            if (around := HOOKS[name]) is not None:
-                put, what = around
-                put(self.scheduler, what, getattr(self, name))
+            surround(self.scheduler, SURROUNDED[name], getattr(self, name), self.messages.drop)
 
     def _does_not_secede(self, *, key: Any, worker: str, **message: Any) -> bool | None:
         """Drop the message of a copy of a task, and a second one of the task.
@@ -876,6 +884,7 @@ class SlaqPlugin(SchedulerPlugin):
         if needed != self.keeper.is_running():
             (self.keeper.start if needed else self.keeper.stop)()
 
+    @guarded_as(always=True)
     def _keep(self) -> None:
         """Keep what Dask's periodic checks must not take for abandoned. It has no hook for them."""
         self._keep_waiting()
@@ -900,35 +909,17 @@ class SlaqPlugin(SchedulerPlugin):
         """
         if not (self.jobs.reports and self.registered):
             return
-        try:
-            busy = bool(self.progress.busy())
-        except Exception as error:
-            self.fall_back(error)
-            busy = True
-        if busy:
-            self.scheduler.idle_since = None
+        self.scheduler.idle_since, idle_since = None, self.scheduler.idle_since
+        if not self.progress.busy():
+            self.scheduler.idle_since = idle_since
 
 
-#: Everything that Dask calls, by the name of the method, which is guarded: hooks that all plugins
-#: have, and what they call (None), and those put around a handler of messages: how, and which.
-HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
-    "update_graph": None,
-    "_follow": None,  # what `transition` calls, if there is anything to do
-    "add_worker": None,
-    "remove_worker": None,
-    "remove_client": None,
-    "log_event": None,
-    "_client_publishes": (surround, "log_event"),
-    "_worker_publishes": (surround, "log-event"),
-    "_task_stolen": None,  # as `log_event` says
-    "_worker_changed": None,  # as that says
-    "valid_workers_downscaling": None,
-    "restart": None,
-    "_task_secedes": (surround, "long-running"),
-    "_task_seceded": None,  # after that
-    "_task_finished": (surround, "task-finished"),
-    "_keep_waiting": None,  # by a timer, before Dask's own
-    "_keep_open": None,  # by the same
+#: Methods that are put around Dask's handlers of messages, and of which.
+SURROUNDED = {
+    "_client_publishes": "log_event",
+    "_worker_publishes": "log-event",
+    "_task_secedes": "long-running",
+    "_task_finished": "task-finished",
 }
 #: Those that are put around messages when what needs them is first used: spare copies of tasks.
 AT_FIRST_USE = frozenset({"_task_finished"})

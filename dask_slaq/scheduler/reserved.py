@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.reservations import Reservation, Reservations
+from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number, shown
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from dask_slaq.memory import RunStore
 
 __all__ = ["KeptReservations", "local"]
+
+logger = logging.getLogger(__name__)
 
 
 def local(moment: Any) -> str:
@@ -35,14 +39,20 @@ class KeptReservations:
     def __init__(self, store: RunStore | None, threads: Callable[[], int]) -> None:
         self._store, self._threads = store, threads
         self._known = Reservations()
+        self.broken: str | None = None
         self._read: asyncio.Future[list[Reservation]] | None = None
         if store is not None:
             self._read = asyncio.get_running_loop().run_in_executor(None, store.reservations)
             self._read.add_done_callback(self._load)
 
+    @safely
     def _load(self, found: asyncio.Future[list[Reservation]]) -> None:
-        if not found.cancelled() and found.exception() is None:
-            self._known.put(found.result())
+        self._known.put(found.result())
+
+    def fail(self, error: Exception) -> None:
+        """Log that the file could not be read."""
+        self.broken = f"{type(error).__name__}: {error}"
+        logger.error("reservations are not known: %s", self.broken, exc_info=error)
 
     async def reserve(
         self, owner: object, threads: object, begin: object, end: object

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.batch_jobs import group_of
+from dask_slaq.scheduler.hooks import guarded_as
 
 if TYPE_CHECKING:
     from distributed.scheduler import WorkerState
@@ -48,40 +49,34 @@ class Scaling:
         self._pools, self._reports, self._busy, self._is_active = pools, reports, busy, is_active
         self.failed = False  # whether Dask's own numbers were used because of an error
 
+    @guarded_as(always=True, otherwise=lambda self, target: target)
     def limit(self, target: int) -> int:
         """Return the number of workers to ask for instead of `target`, which is Dask's."""
-        try:
-            if self.by_worth is not None and self._is_active():
-                return self.by_worth.target()
-            if not self._active:
-                return target
-            self._busy()
-            return self._limited(target)
-        except Exception:
-            self._log()
+        if self.by_worth is not None and self._is_active():
+            return self.by_worth.target()
+        if not self._active:
             return target
+        self._busy()
+        return self._limited(target)
 
+    @guarded_as(always=True, otherwise=lambda self, workers: workers)
     def closable(self, workers: list[WorkerState]) -> list[WorkerState]:
         """Return the workers that may be closed: without data of a job that computes.
 
         Clusters close all workers of a batch job at once, so if one has to stay, all do.
         """
-        try:
-            if self.by_worth is not None and self._is_active():
-                found = self.by_worth.closable(workers)
-            elif not self._active:
-                return workers
-            else:
-                found = self._without_data(workers)
-            stay = set()
-            for ws in self._pools.scheduler.workers.values():
-                group = group_of(ws)
-                if ws not in found or (group[0] and ws.processing):
-                    stay.add(group)
-            return [ws for ws in found if group_of(ws) not in stay]
-        except Exception:
-            self._log()
+        if self.by_worth is not None and self._is_active():
+            found = self.by_worth.closable(workers)
+        elif not self._active:
             return workers
+        else:
+            found = self._without_data(workers)
+        stay = set()
+        for ws in self._pools.scheduler.workers.values():
+            group = group_of(ws)
+            if ws not in found or (group[0] and ws.processing):
+                stay.add(group)
+        return [ws for ws in found if group_of(ws) not in stay]
 
     def _without_data(self, workers: list[WorkerState]) -> list[WorkerState]:
         busy, owner = self._busy(), self._pools.tracker.owner
@@ -95,10 +90,11 @@ class Scaling:
     def _active(self) -> bool:
         return bool(self._reports or self._pools.limits) and self._is_active()
 
-    def _log(self) -> None:
+    def fall_back(self, error: BaseException) -> None:
+        """Log an error, once: Dask's own number counts then."""
         if not self.failed:
             self.failed = True
-            logger.exception("adaptive scaling is left to Dask")
+            logger.error("adaptive scaling is left to Dask", exc_info=error)
 
     def _limited(self, target: int) -> int:
         scheduler = self._pools.scheduler

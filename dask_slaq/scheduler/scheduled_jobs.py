@@ -388,7 +388,12 @@ class ScheduledJobs:
         self._forget(name, heir, outcome)
 
     def _forget(self, name: str, heir: Pool | None, outcome: str | None = None) -> None:
-        self.pools.remove(name, heir)
+        try:
+            self.pools.remove(name, heir)
+        finally:  # whatever fails, a job of this name may begin again
+            self._drop(name, outcome)
+
+    def _drop(self, name: str, outcome: str | None) -> None:
         self.resources.pop(name, None)
         self.worth.pop(name, None)
         self.reports.pop(name, None)
@@ -404,19 +409,27 @@ class ScheduledJobs:
             else:
                 self._within[inner] = outer
         self.pace.pop(name, None)
-        if name in self.engine.jobs:
-            if self.engine.jobs[name].reports:
-                used = self.engine.jobs[name].runtime.attained
-                if (alert := self.goals.end(name, outcome or "lost")) is not None:
-                    self.ended.append({**alert, "core_seconds": used, "ended": time()})
-                    self.memory.keep_ended(self.ended[-1])
-                    self._keep_curve(name)
-                grant = self.engine.grants.get(name)
-                reduction = 1.0 - grant.normalized if grant else 0.0
-                self.accounts.job_ended(name, outcome or "lost", reduction)
-            self.engine.remove_job(name, monotonic(), outcome, ended=time())
-        self.owner.pop(name, None)
+        try:
+            if name in self.engine.jobs:
+                if self.engine.jobs[name].reports:
+                    self._sum_up(name, outcome or "lost")
+                self.engine.remove_job(name, monotonic(), outcome, ended=time())
+        finally:
+            if name in self.engine.jobs:
+                self.engine.jobs.remove(name)
+            self.owner.pop(name, None)
         self.admit()
+
+    def _sum_up(self, name: str, outcome: str) -> None:
+        """Remember how a job has ended, and count what it has reached."""
+        used = self.engine.jobs[name].runtime.attained
+        if (alert := self.goals.end(name, outcome)) is not None:
+            self.ended.append({**alert, "core_seconds": used, "ended": time()})
+            self.memory.keep_ended(self.ended[-1])
+            self._keep_curve(name)
+        grant = self.engine.grants.get(name)
+        reduction = 1.0 - grant.normalized if grant else 0.0
+        self.accounts.job_ended(name, outcome, reduction)
 
     def forget_all(self) -> None:
         """Forget every job and all unowned tasks."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -89,13 +90,13 @@ class Spares:
         scheduler: Scheduler,
         control: TaskControl,
         moved: Callable[[Any], None],
-        fail: Callable[[BaseException], None],
+        enter: Callable[..., Any],
         speeds: WorkerSpeeds,
         listen: Callable[[], None],
     ) -> None:
         self._speeds = speeds
         self.scheduler, self.made, self.won = scheduler, 0, 0
-        self._control, self._moved, self._fail, self._listen = control, moved, fail, listen
+        self._control, self._moved, self._listen = control, moved, listen
         self._listens = False
         self.running: dict[Any, _Running] = {}
         self._on: Counter[str] = Counter()  # copies by worker
@@ -103,9 +104,9 @@ class Spares:
         self._unstarted: dict[str, dict[Any, _Running]] = {}  # by worker and key
         self._late: dict[Any, None] = {}  # keys of tasks for which no thread was idle
         self._freed: set[str] = set()  # workers that may have an idle thread since
-        self._soon = Soon(self._serve, REST)
+        self._soon = Soon(partial(enter, self._serve), REST)
         self._times = ByGroup[_Times]()
-        self._alarm = Alarm(self._rang)
+        self._alarm = Alarm(partial(enter, self._rang))
 
     def stop(self) -> None:
         """Drop all copies."""
@@ -188,17 +189,14 @@ class Spares:
     def _serve(self) -> None:
         """Copy late tasks to the threads that are idle since nobody was for them."""
         workers = self.scheduler.workers
-        try:
-            with self._soon.work():
-                freed, self._freed = self._freed, set()
-                idle = [ws for a in freed if (ws := workers.get(a)) and self._has_thread(ws)]
-                for key in list(self._late) if idle else ():
-                    self._try(key, idle)
-                    idle = [ws for ws in idle if self._has_thread(ws)]
-                    if not idle:
-                        break
-        except Exception as error:
-            self._fail(error)
+        with self._soon.work():
+            freed, self._freed = self._freed, set()
+            idle = [ws for a in freed if (ws := workers.get(a)) and self._has_thread(ws)]
+            for key in list(self._late) if idle else ():
+                self._try(key, idle)
+                idle = [ws for ws in idle if self._has_thread(ws)]
+                if not idle:
+                    break
 
     def _has_thread(self, ws: WorkerState) -> bool:
         """Return whether a worker has an idle thread, and no late task of its own."""
@@ -211,11 +209,8 @@ class Spares:
             self._alarm.set(when, key)
 
     def _rang(self, keys: list[Any]) -> None:
-        try:
-            for key in keys:
-                self._try(key, None)
-        except Exception as error:
-            self._fail(error)
+        for key in keys:
+            self._try(key, None)
 
     def _try(self, key: Any, idle: Collection[WorkerState] | None) -> None:
         """Copy a task if it is late, to one of these workers, or to any.
@@ -242,7 +237,7 @@ class Spares:
     ) -> bool:
         """Send a copy of a late task to an idle thread. Returns whether there was one."""
         idle = list(self._idle(ts, running.worker, among))
-        if not idle:
+        if not idle or ts in _stolen(self.scheduler):
             return False
         name = ts.prefix.name
         factor = {ws: self._speeds.factor(ws.address, name) for ws in idle}
@@ -305,12 +300,28 @@ class Spares:
             self._moved(key)
             self.won += 1
 
+    def stealing(self) -> None:
+        """Drop the copies of tasks that are about to be stolen.
+
+        The thief may be the worker of the copy. Dask does not know that inputs are needed there,
+        and may have dropped them: the stolen task would fail.
+        """
+        for ts in _stolen(self.scheduler):
+            if (running := self.running.get(ts.key)) is not None and running.copied:
+                self.seceded(ts.key)
+
     def seceded(self, key: Any) -> None:
         """Make no copy of a task that gave up its thread: it may wait for as long as it likes."""
         self._forget(key)
         ts = self.scheduler.tasks.get(key)
         if ts is not None and ts.processing_on is not None:
             self.look(ts.processing_on.address)
+
+
+def _stolen(scheduler: Scheduler) -> Mapping[TaskState, Any]:
+    """Return the tasks that work stealing has asked for, and has no answer about yet."""
+    stealing = scheduler.extensions.get("stealing")
+    return {} if stealing is None else stealing.in_flight
 
 
 def _bytes_there(ts: TaskState, ws: WorkerState) -> int:

@@ -1,13 +1,18 @@
-"""Each hook that Dask calls may fail: the cluster goes on under plain Dask, and says so, loudly.
+"""Whatever enters the plugin may fail: the cluster goes on under plain Dask, and says so, loudly.
 
-The hooks are those of the list that installs them, so a new one is tried here without further ado.
+The entries are those of the table of the boundary, and what the code puts on the event loop, so a
+new one is tried here without further ado.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
+import functools
 import inspect
+import re
+from pathlib import Path
 
 import dask
 import pytest
@@ -17,15 +22,72 @@ from distributed.utils_test import captured_logger, inc
 from driving import PATIENCE, gen_cluster, start_plugin, tasks_of, until
 
 import dask_slaq as slaq
+from dask_slaq.client.connection import request
+from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import ALERT_TOPIC
-from dask_slaq.scheduler.plugin import AT_FIRST_USE, HOOKS, SlaqPlugin
-from dask_slaq.scheduler.pools.seam import OVERRIDDEN, QUESTIONS, Seam
+from dask_slaq.scheduler.hooks import ENTRIES
+from dask_slaq.scheduler.plugin import AT_FIRST_USE, SURROUNDED, SlaqPlugin
+from dask_slaq.scheduler.pools.seam import OVERRIDDEN, Seam
+from dask_slaq.scheduler.requests.handlers import CHANGES, MESSAGES, REQUESTS, Messages
 
-#: Hooks of the plugin, of the seam, and of the plugin's own timers.
+PACKAGE = Path(slaq.__file__).parent
+PARTS = [PACKAGE / part for part in ("scheduler", "memory", "persisting")]
+SOURCES = [path for part in PARTS for path in part.rglob("*.py") if path.name != "event_loop.py"]
+
+#: What puts a function on the event loop; and what follows a failure, or only drops a record.
+SCHEDULES = (
+    *("call_soon", "call_later", "call_at", "call_soon_threadsafe", "PeriodicCallback"),
+    *("add_done_callback", "Soon", "Alarm", "Steps"),
+)
+BY_THEMSELVES = {"self.pools.give_up", "self._ticked", "self._tell", "decide_soon"}
+
+
+def calls(names):
+    """Yield the calls of functions with these names, and their arguments, as text."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
+                yield path.name, [ast.unparse(each) for each in node.args]
+
+
+@functools.cache
+def guarded_methods(decorators=("guarded", "guarded_as")):
+    """Return the methods with these decorators, as ``Class.method``."""
+    found = set()
+    for path in SOURCES:
+        for owner in ast.walk(ast.parse(path.read_text())):
+            for node in getattr(owner, "body", ()) if isinstance(owner, ast.ClassDef) else ():
+                texts = map(ast.unparse, getattr(node, "decorator_list", ()))
+                if any(text.partition("(")[0] in decorators for text in texts):
+                    found.add(f"{owner.name}.{node.name}")
+    return found
+
+
+METHODS = {n.partition(".")[2] for n in guarded_methods() | guarded_methods(("safely",))}
+
+
+def entered():
+    """Return the names of what `SlaqPlugin.enter` is to call."""
+    texts = [", ".join(given) for _, given in calls((*SCHEDULES, "_later"))]
+    return sorted(
+        {
+            match[1].rpartition(".")[2]
+            for text in texts
+            if (match := re.search(r"(?:enter, |^)self\.([\w.]+)", text))
+            and match[0].rpartition(".")[2] not in METHODS
+        }
+        - {name.rpartition(".")[2] for name in BY_THEMSELVES}
+    )
+
+
+#: Entries that fall back, by class and name; of `enter`, what it is to call.
+CLASSES = {"SlaqPlugin": SlaqPlugin, "Seam": Seam, "Messages": Messages}
 GUARDED = [
-    *((SlaqPlugin, name) for name in (*HOOKS, "run_once", "reallocate", "changed")),
-    *((Seam, name) for name in QUESTIONS),
-]
+    (CLASSES[owner], name, None)
+    for kind in ("hook", "message", "override", "loop")
+    for owner, _, name in (entry.partition(".") for entry in ENTRIES[kind])
+    if owner in CLASSES and name != "enter"
+] + [(SlaqPlugin, "enter", name) for name in entered()]
 
 
 def broken(*args, **kwargs):
@@ -69,6 +131,13 @@ async def whatever_dask_calls(c, s, futures):
         await asyncio.sleep(0.01)
 
 
+#: What is called only where there are jobs.
+NOT_WITHOUT_JOBS = {
+    *("run_once", "reallocate", "changed", "is_held", "is_kept_from_queue", "others", "_take"),
+    *("_limit", "_keep"),
+}
+
+
 @contextlib.asynccontextmanager
 async def situation(c, plugin, what):
     """No job, two of them, or a search beside another job."""
@@ -81,16 +150,17 @@ async def situation(c, plugin, what):
 
 
 @pytest.mark.parametrize("what", ["no job", "a job", "a search"])
-@pytest.mark.parametrize(("owner", "name"), GUARDED, ids=[name for _, name in GUARDED])
+@pytest.mark.parametrize(("owner", "name", "part"), GUARDED, ids=[p or n for _, n, p in GUARDED])
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
-async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, name, what):
+async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, name, part, what):
     plugin = await start_plugin(c, s, epoch="10ms")
     alive, called = set(s.stream_comms), []
     guard = getattr(owner, name)
     body = guard.body
 
     def fails(self, *args, **kwargs):
-        if self in (plugin, plugin.pools.seam):
+        mine = self in (plugin, plugin.pools.seam, plugin.messages)
+        if mine and part in (None, args and getattr(args[0], "__name__", None)):
             called.append(name)
             broken()
         return body(self, *args, **kwargs)
@@ -117,13 +187,7 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
         finally:
             guard.body = body
     assert alive == set(s.stream_comms)  # no connection was lost
-    without = {
-        "run_once",
-        "reallocate",
-        "changed",
-        *QUESTIONS,
-    }  # where there is no job
-    assert called or (what == "no job" and name in without)
+    assert called or part or (what == "no job" and name in NOT_WITHOUT_JOBS)
     if called:
         assert plugin.failed == "ZeroDivisionError: on purpose"
         assert log.getvalue().count("dask_slaq failed;") == 1
@@ -132,6 +196,128 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
     assert not plugin.timer.is_running()
     assert not any(plugin.pools.control.has(ts) for ts in s.tasks.values())
     s.validate_state()
+
+
+@contextlib.asynccontextmanager
+async def held_beside(c, plugin):
+    """Two jobs and a search, whose tasks wait for one another."""
+    async with slaq.job("a", client=c), slaq.search("s", client=c):
+        with tasks_of("a"):
+            futures = c.map(inc, range(20), pure=False)
+        futures += c.map(trains, range(6), pure=False)
+        yield futures
+
+
+@contextlib.contextmanager
+def failing(owner, name):
+    """Have a method of an object fail."""
+    setattr(owner, name, broken)
+    try:
+        yield
+    finally:
+        delattr(owner, name)
+
+
+#: What opening and closing a job does, of the plugin.
+OPENING = "engine.add_job goals.begin epochs.begin pools.limit_memory pools.add pools.review"
+CLOSING = (
+    "searches.end_model searches.end jobs.remember task_owners.ended jobs.forget pools.remove "
+    "pools.tracker.disown goals.end engine.remove_job jobs.admit memory.runs.add jobs.stage_times"
+)
+
+
+@pytest.mark.parametrize("end", ["opened", "closed"])
+@pytest.mark.parametrize("part", [*OPENING.split(), *CLOSING.split()])
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part, end):
+    plugin = await start_plugin(c, s, epoch="10ms")
+    *way, name = part.split(".")
+    owner, alive = plugin, set(s.stream_comms)
+    plugin.open_searches()
+    for step in way:
+        owner = getattr(plugin.jobs if step in ("goals", "epochs") else owner, step)
+    given = {"search": {}} if end == "searched" else {}
+    with captured_logger("dask_slaq", propagate=False) as log:
+        async with held_beside(c, plugin) as futures:
+            if end in ("closed", "lost"):
+                await request(c, "slaq_open", name="x", run="x")
+            with failing(owner, name):
+                if end == "closed":
+                    await request(c, "slaq_close", name="x", run="x")
+                elif end == "lost":
+                    plugin.end_job("x")
+                else:
+                    with contextlib.suppress(NoPlugin):
+                        await request(c, "slaq_open", name="x", run="x", **given)
+            opened = plugin.failed is None and end in ("opened", "searched")
+            known = plugin.jobs.reports, plugin.engine.jobs, plugin.pools.pools
+            assert ["x" in some for some in known] == [opened] * 3
+            if plugin.failed is not None:
+                assert plugin.failed == "ZeroDivisionError: on purpose"
+                assert log.getvalue().count("dask_slaq failed;") == 1
+            if not opened:
+                await request(c, "slaq_open", name="x", run="y")
+            await asyncio.wait_for(c.gather(futures), PATIENCE)
+            await request(c, "slaq_close", name="x")
+        assert not plugin.jobs.reports
+    assert await c.submit(inc, 1, pure=False) == 2
+    assert alive == set(s.stream_comms)
+    if plugin.failed is not None:
+        await until(lambda: not plugin.pools.holds_or_releases)
+    s.validate_state()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_a_request_that_fails_is_answered(c, s, a, name):
+    plugin, plain = await start_plugin(c, s, epoch="10ms"), Messages.handler
+    changes = name in CHANGES
+
+    def handler(self, asked):
+        return broken if asked == name else plain(self, asked)
+
+    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed.core"):
+        async with held_beside(c, plugin) as futures:
+            plugin.messages.handler = handler.__get__(plugin.messages)
+            with pytest.raises((NoPlugin, ZeroDivisionError)):
+                await request(c, f"slaq_{name}")
+            del plugin.messages.handler
+            assert plugin.failed == ("ZeroDivisionError: on purpose" if changes else None)
+            await asyncio.wait_for(c.gather(futures), PATIENCE)
+
+
+#: What no key, and no worker, is; and further arguments.
+HOSTILE = [
+    {"key": {}, "worker": None}, {"worker": None}, {"key": {}}, {"key": [["x"]] * 50}, {},
+    {"key": {"a": {}}, "worker": "x"}, {"key": 7, "worker": {}}, {"key": None, "worker": ["x"]},
+    {"key": {}, "worker": "x" * 10**5, "run_id": {}, "compute_duration": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", [*SURROUNDED.values(), *(f"slaq-{name}" for name in MESSAGES)])
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, a, op):
+    plugin = await start_plugin(c, s)
+    plugin.open_spares()._listen()
+    deep = []
+    for _ in range(30):
+        deep = [deep]
+    async with Client(s.address, asynchronous=True, set_as_default=False) as eve:
+        with captured_logger("dask_slaq", propagate=False) as log:
+            async with slaq.job("a", client=c):
+                for message in [*HOSTILE, {"key": deep, "job": deep, "run": deep}]:
+                    eve._send_to_scheduler({"op": op, **message})
+                await eve.submit(inc, 1)
+                assert plugin.failed is None
+        assert eve.status == "running" and eve.id in s.stream_comms | s.client_comms
+        if op in SURROUNDED.values():
+            worker_too = {"key": {}, "op": op}
+            a.batched_stream.send(worker_too)
+            count = len(HOSTILE) + 1
+            await until(lambda: plugin.messages._dropped.count == count + 1)
+            assert log.getvalue().count("dropped a message from") == 1
+            assert eve.id in log.getvalue()
+        assert a.address in s.workers
 
 
 def callbacks(s):
@@ -154,24 +340,34 @@ def taken_over(s, before):
 async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
     before, periodic = followed(s), {n: p.callback for n, p in callbacks(s).items()}
     plugin = await start_plugin(c, s)
-    around = {name: put[1] for name, put in HOOKS.items() if put is not None}
-    later = {around[name] for name in AT_FIRST_USE}
-    assert taken_over(s, before) == set(around.values()) - later
+    later = {SURROUNDED[name] for name in AT_FIRST_USE}
+    assert taken_over(s, before) == set(SURROUNDED.values()) - later
     with dask.annotate(slaq_spare=True):
         await c.submit(inc, 1)
-    assert taken_over(s, before) == set(around.values())
+    assert taken_over(s, before) == set(SURROUNDED.values())
     assert periodic == {n: p.callback for n, p in callbacks(s).items()}
     mine = {name for name, _ in inspect.getmembers(SlaqPlugin, inspect.isfunction)}
     hooks = {name for name, _ in inspect.getmembers(SchedulerPlugin, inspect.isfunction)}
-    own = {name for name in mine & hooks if name in vars(SlaqPlugin) and name[0] != "_"}
-    assert (
-        own - {"start", "close", "transition"}
-        == {name for name, put in HOOKS.items() if put is None} & hooks
-    )
+    own = {f"SlaqPlugin.{n}" for n in mine & hooks if n in vars(SlaqPlugin) and n[0] != "_"}
+    outside = {"SlaqPlugin.start", "SlaqPlugin.close", "SlaqPlugin.transition"}
+    assert own - outside == {name for name in ENTRIES["hook"] if name.partition(".")[2] in hooks}
+    for kind, made in ((s.handlers, "Messages._answer"), (s.stream_handlers, "Messages._follow")):
+        ours = {name: each for name, each in kind.items() if name.startswith("slaq")}
+        assert ours and all(each.__qualname__.startswith(made) for each in ours.values())
     attributes = set(vars(s))
     plugin.pools.seam.install()
     assert set(vars(s)) - attributes == set(OVERRIDDEN)
     plugin.pools.seam.remove()
     assert set(vars(s)) == attributes
-    for owner, name in GUARDED:
-        assert callable(getattr(owner, name).body), f"{name} is not guarded"
+
+
+def test_the_table_has_all_that_is_guarded_and_the_loop_calls_nothing_else():
+    listed = {name for kind, names in ENTRIES.items() if kind != "request" for name in names}
+    assert listed == guarded_methods()
+    bare = [
+        (path, given)
+        for path, given in calls(SCHEDULES)
+        if not {"enter", "_enter", *METHODS} & {*re.findall(r"\w+", " ".join(given))}
+        and not BY_THEMSELVES & {*given}
+    ]
+    assert sorted(path for path, _ in bare) == ["following.py", "silence.py"]  # lambdas, as said

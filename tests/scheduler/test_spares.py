@@ -206,6 +206,20 @@ async def test_the_first_run_counts_if_the_hook_for_copies_is_broken(
 
 
 @with_copy
+async def test_a_task_that_is_stolen_has_no_copy(client, scheduler, plugin, future, workers, ends):
+    # Dask may have dropped inputs where the copy is, which the stolen task would lack there.
+    first, copy = (scheduler.workers[w.address] for w in workers.values())
+    stealing, ts = scheduler.extensions["stealing"], scheduler.tasks[future.key]
+    stealing.move_task_request(ts, first, copy)
+    stealing.log(("request", []))
+    assert not plugin.spares.running
+    ends["copy"].set()
+    await until(lambda: future.key not in workers["copy"].state.tasks)
+    ends["first"].set()
+    assert await future == "first"
+
+
+@with_copy
 async def test_a_cancelled_task_ends_on_both(client, scheduler, plugin, future, workers, ends):
     await future.cancel()
     await until(lambda: future.key not in scheduler.tasks)

@@ -147,7 +147,7 @@ async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_senders_that_are_told_apart_are_bounded(c, s, a):
-    dropped = edge.Dropped()
+    dropped = edge.Dropped(lambda call, *args: call(*args))
     with captured_logger("dask_slaq", propagate=False) as log:
         for i in range(2 * edge.MOST_SENDERS):
             dropped.add("report", f"{i}", ValueError(HUGE))

@@ -54,16 +54,16 @@ class Limits:
         in_pool: Callable[[TaskState], bool],
         holding: Callable[[], bool],
         freed: Callable[[], None],
-        fail: Callable[[BaseException], None],
+        enter: Callable[..., Any],
     ) -> None:
         self.scheduler, self._control = scheduler, control
-        self._in_pool, self._holding, self._freed = in_pool, holding, freed
+        self._in_pool, self._holding, self._freed, self._enter = in_pool, holding, freed, enter
         self.most: dict[str, int] = {}  # tasks at once, by label
         self.used: Counter[str] = Counter()
         self._running: dict[Any, str] = {}  # label of each task that counts, by key
         self._waiting: dict[str, Ready] = {}  # tasks that wait in no pool, by label
         self._entries: dict[Any, Entry] = {}  # these, by key
-        self._count, self._steps = itertools.count(), Steps(fail)
+        self._count, self._steps = itertools.count(), Steps(enter)
         self._logged: set[str] = set()
         self._first_here = self._reserved = False
         self._later: asyncio.TimerHandle | None = None
@@ -206,7 +206,7 @@ class Limits:
             self._first_here = self._reserved = first
             # Not at once: the cause may be a transition.
             delay = 0 if first else AFTER_JOBS
-            self._later = asyncio.get_running_loop().call_later(delay, self._go)
+            self._later = asyncio.get_running_loop().call_later(delay, self._enter, self._go)
         self._freed()
 
     def _go(self) -> None:

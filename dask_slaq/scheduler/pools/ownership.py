@@ -58,9 +58,9 @@ class TaskOwners:
         outside: Callable[[str, float], bool],
         is_of: Callable[[str, Any], bool],
         until: Callable[[Callable[[], object]], Awaitable[object]],
-        fail: Callable[[BaseException], None],
+        enter: Callable[..., Any],
     ) -> None:
-        self._is_of, self._until, self._fail = is_of, until, fail
+        self._is_of, self._until, self._enter = is_of, until, enter
         self._inside: InsideClients | None = None  # until a client names a task of another
         self._asking: set[asyncio.Task[None]] = set()
         self._pools, self._running, self._claimed = pools, running, claimed
@@ -69,7 +69,7 @@ class TaskOwners:
         # Clients and names of ended jobs that left unfinished tasks.
         self._left: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._pool_of_unowned, self._is_contended = pool_of_unowned, is_contended
-        self._steps = Steps(fail, 0.005)
+        self._steps = Steps(enter, 0.005)
         self._todo: deque[Iterator[None]] = deque()
 
     def own(
@@ -151,24 +151,26 @@ class TaskOwners:
         tracker, known = self._pools.tracker, self._pools.scheduler.tasks
         tracker.unsure |= keys
 
+        def found_out(inside: bool) -> None:
+            pool = self._pools.pools.get(around) if inside else None
+            tracker.unsure -= keys
+            found = [known[each] for each in keys if each in known]
+            submitter = known.get(key) if pool is not None else None
+            if submitter is not None and submitter.processing_on is None:
+                submitter = None  # it has ended meanwhile
+            if found and self._running and self._pools.follows_tasks:
+                self._take(pool := pool or self._pool_of_unowned(client), found)
+                if submitter is not None:
+                    tracker.submitted(pool, found, submitter)
+            else:
+                self._pools.control.release(found, "unsure")
+
         async def find_out() -> None:
+            inside = False
             try:
-                pool = None
-                if await self.inside.ask(comm, worker):
-                    pool = self._pools.pools.get(around)
-                tracker.unsure -= keys
-                found = [known[each] for each in keys if each in known]
-                submitter = known.get(key) if pool is not None else None
-                if submitter is not None and submitter.processing_on is None:
-                    submitter = None  # it has ended meanwhile
-                if found and self._running and self._pools.follows_tasks:
-                    self._take(pool := pool or self._pool_of_unowned(client), found)
-                    if submitter is not None:
-                        tracker.submitted(pool, found, submitter)
-                else:
-                    self._pools.control.release(found, "unsure")
-            except Exception as error:
-                self._fail(error)
+                inside = await self.inside.ask(comm, worker)
+            finally:
+                self._enter(found_out, inside)
 
         task = asyncio.create_task(find_out())
         self._asking.add(task)

@@ -67,6 +67,7 @@ class Pools:
         epoch: float,  # seconds for which an unused guarantee accrues at most
         charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
+        enter: Callable[..., Any],
         is_registered: Callable[[], bool],
         changed: Callable[[], None],  # called when jobs pass, or no longer
         log_length: int,  # maximum number of remembered bindings
@@ -105,7 +106,7 @@ class Pools:
             lambda: self.dispatch(),
             lambda: bool(self.waiting.pools),
             lambda worker: self.dispatcher.slot_in(worker),
-            fail,
+            enter,
         )
         self.tracker = tracker = TaskTracker(
             scheduler,
@@ -120,9 +121,9 @@ class Pools:
         self.dispatcher = Dispatcher(
             scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: self.limits
         )
-        self._is_registered, self._fail, self._changed = is_registered, fail, changed
+        self._is_registered, self._enter, self._changed = is_registered, enter, changed
         self._to_release: deque[TaskState] = deque()
-        self._steps = Steps(fail)
+        self._steps = Steps(enter)
         self._held_since = self._hold_until = 0.0
         self.overload = Overload()
         self._passing = 0  # pools that pass
@@ -143,7 +144,7 @@ class Pools:
                 lambda ts: self.tracker.is_held(ts),
                 lambda: self.tracker.holding,
                 self.wakeups.soon,
-                self._fail,
+                self._enter,
             )
         return self.limits
 

@@ -9,7 +9,7 @@ that users gave them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import NOT_DATA
@@ -26,8 +26,6 @@ OVERRIDDEN = (
     "decide_worker_non_rootish",
     "bulk_schedule_unrunnable_after_adding_worker",
 )
-#: Guarded methods that answer for these.
-QUESTIONS = ("is_held", "is_kept_from_queue")
 
 
 class Seam:
@@ -104,10 +102,25 @@ class Seam:
         """Return whether a ready task must wait."""
         return not self._passes and self._is_held(ts)
 
+    @guarded_as(always=True, otherwise=lambda self, ts, plain: plain(ts))
+    def flow(
+        self, ts: TaskState, plain: Callable[[TaskState], WorkerState | None]
+    ) -> WorkerState | None:
+        """Return the worker of a task that is sent at once, though others like it are held."""
+        return self._flow(ts, plain)
+
     @guarded_as(always=True)
     def is_kept_from_queue(self, ts: TaskState) -> bool:
         """Return whether a task must not go to Dask's queue."""
         return not self._passes and (self._is_held(ts) or self._may_be_held(ts))
+
+    @guarded_as(always=True, otherwise=lambda self: self._scheduler.unrunnable)
+    def others(self) -> Collection[TaskState]:
+        """Return the tasks that wait for a worker and are not held."""
+        unrunnable = self._scheduler.unrunnable
+        if len(unrunnable) == self._count_held():
+            return ()  # as nearly always
+        return [ts for ts in unrunnable if not self.is_held(ts)]
 
     # What is asked, instead of what is plain
 
@@ -119,17 +132,15 @@ class Seam:
     ) -> WorkerState | None:
         if ts in self._sending:
             return self._sending[ts]
-        return self._flow(ts, plain) if self.is_held(ts) else plain(ts)
+        return self.flow(ts, plain) if self.is_held(ts) else plain(ts)
 
     def _bulk_schedule_unrunnable_after_adding_worker(
         self, plain: Callable[[WorkerState], dict[Any, Any]], ws: WorkerState
     ) -> dict[Any, Any]:
         """Skip held tasks when a worker joins: each check takes some microseconds."""
         scheduler = self._scheduler
-        unrunnable, others = scheduler.unrunnable, []
-        if len(unrunnable) != self._count_held():  # nearly always all are held
-            others = [ts for ts in unrunnable if not self.is_held(ts)]
-        scheduler.unrunnable = others  # type: ignore[assignment]  # Dask only iterates over them
+        unrunnable = scheduler.unrunnable
+        scheduler.unrunnable = self.others()  # Dask only iterates
         try:
             return plain(ws)
         finally:

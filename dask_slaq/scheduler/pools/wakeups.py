@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
+from typing import Any
 
 from dask_slaq.core.dispatch import MOST_REST, REST, TOGETHER
 from dask_slaq.scheduler.event_loop import Alarm, Soon
@@ -21,14 +23,14 @@ class Wakeups:
         dispatch: Callable[[], object],
         wanted: Callable[[], bool],
         slot_in: Callable[[str], float],
-        fail: Callable[[BaseException], None],
+        enter: Callable[..., Any],
     ) -> None:
         self.look_at: set[str] = set()  # workers that may have a free slot
         self._left: set[str] = set()  # those that the last dispatch left, which have none
         self._has_spare = False  # whether it left a free thread over
-        self._dispatch, self._wanted, self._slot_in, self._fail = dispatch, wanted, slot_in, fail
-        self._soon = Soon(self._now, REST, most=MOST_REST)
-        self._later = Alarm(self._rang)
+        self._dispatch, self._wanted, self._slot_in = dispatch, wanted, slot_in
+        self._soon = Soon(partial(enter, self._now), REST, most=MOST_REST)
+        self._later = Alarm(partial(enter, self._rang))
 
     @property
     def due(self) -> bool:
@@ -78,7 +80,4 @@ class Wakeups:
 
     def _now(self) -> None:
         with self._soon.work():
-            try:
-                self._dispatch()
-            except Exception as error:
-                self._fail(error)
+            self._dispatch()

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
 
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NotAllowed, SlaqError
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NoPlugin, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.settings import check_owner, is_number, is_whole, shown
 from dask_slaq.scheduler import views
+from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.requests.waiting import WaitingRequests
@@ -49,6 +50,8 @@ ALWAYS = ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
 OF_CLIENT = ("introduce", "open", "close", "keep", "kept", "follow")
 PEOPLES = (*OF_CLIENT, "steer")
+#: Those after an error of which nobody can know what is half done.
+CHANGES = (*AUDITED, *OF_CLIENT)
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
@@ -70,9 +73,9 @@ class Messages:
     """
 
     def __init__(self, plugin: RunningPlugin) -> None:
-        self.plugin = plugin
+        self.plugin, self.fall_back = plugin, plugin.fall_back
         self.waiting = WaitingRequests()
-        self._dropped = Dropped()
+        self._dropped = Dropped(plugin.enter)
         self._requests = {f"slaq_{name}": self._answer(name) for name in REQUESTS}
 
     def register(self) -> None:
@@ -107,10 +110,8 @@ class Messages:
                 known = message.get("by", "") if self.plugin.identity.counts else ""
                 if name not in ALWAYS:
                     self.plugin.check_registered()
-                handle = self.handler(name)
-                found = handle(sender, **message) if name in PEOPLES else handle(**message)
-                if inspect.isawaitable(found):
-                    found = await found
+                who = (sender,) if name in PEOPLES else ()
+                found = await self._act(name, partial(self.handler(name), *who), message)
             except SlaqError as error:
                 refused = error
                 found = error_message(error, status="uncaught-error")  # the client raises it
@@ -128,27 +129,49 @@ class Messages:
         answer.plugin = self.plugin  # type: ignore[attr-defined]
         return answer
 
-    def _follow(self, name: str, what: str) -> Callable[..., None]:
-        """Return the handler of a stream message: an invalid one is dropped, and that is logged.
+    async def _act(self, name: str, handle: Callable[..., Any], message: dict[str, Any]) -> Any:
+        """Do what is asked. An error of this package makes the plugin fall back: `NoPlugin`.
 
-        What it raises by itself is an error of this package, perhaps half-way through an account:
-        then the plugin falls back.
+        It may be half-way through a change; if nothing is changed, it is raised as it is.
         """
-        handle = getattr(self, name)
+        try:
+            inspect.signature(handle).bind(**message)
+        except TypeError as error:
+            raise InvalidSetting(f"slaq_{name}: {error}") from None
+        try:
+            found = handle(**message)
+            return await found if inspect.isawaitable(found) else found
+        except RecursionError as error:
+            raise InvalidSetting(f"slaq_{name}: an argument is nested too deeply") from error
+        except Exception as error:
+            if name not in CHANGES or isinstance(error, SlaqError):
+                raise
+            self.plugin.fall_back(error)
+            raise NoPlugin(f"dask_slaq failed in slaq_{name}: {self.plugin.failed}") from error
+
+    def _follow(self, name: str, what: str) -> Callable[..., None]:
+        """Return the handler of a stream message: an invalid one is dropped, and that is logged."""
 
         def follow(*, client: object = None, worker: object = None, **message: Any) -> None:
-            sender = None
-            try:
-                if (sender := sender_of_message()) is None or not sender.name:
-                    raise NotAllowed("it came on the connection of no client or worker")
-                handle(sender, **message)
-            except SlaqError as error:
-                self._dropped.add(what, "" if sender is None else sender.name, error)
-            except Exception as error:
-                self.plugin.fall_back(error)
-            self.waiting.look()
+            self._take(getattr(self, name), what, message)
 
         return follow
+
+    @guarded_as(always=True)
+    def _take(self, handle: Callable[..., None], what: str, message: dict[str, Any]) -> None:
+        """Handle a message, or drop it."""
+        try:
+            if (sender := sender_of_message()) is None or not sender.name:
+                raise NotAllowed("it came on the connection of no client or worker")
+            handle(sender, **message)
+        except (SlaqError, RecursionError) as error:  # the latter if it is nested too deeply
+            self.drop(what, error)
+        self.waiting.look()
+
+    def drop(self, what: str, error: Exception) -> None:
+        """Count a message that is dropped, and log by whose connection it came."""
+        sender = sender_of_message()
+        self._dropped.add(what, "" if sender is None else sender.name, error)
 
     @property
     def current(self) -> bool:
@@ -203,14 +226,19 @@ class Messages:
             rivals = around.pool.name if settings.goal == "best" else ""
             answer["maximizes"] = settings.maximize
             checked["max_iter"] = checked.get("max_iter") or settings.steps
-        self.plugin.jobs.open(name, sender.client, comm=sender.comm, search=rivals, **checked)
-        if search is not None:
-            about = {"owner": checked["owner"], "kept": kept, "followed": followed}
-            searches.begin(name, checked["run"], search, **about)
-        if around is not None:
-            self.plugin.open_searches().begin_job(name, around, params)
-        memory.begin(name, checked["owner"], checked["kind"])
-        self.plugin.began(name)
+        try:
+            self.plugin.jobs.open(name, sender.client, comm=sender.comm, search=rivals, **checked)
+            if search is not None:
+                about = {"owner": checked["owner"], "kept": kept, "followed": followed}
+                searches.begin(name, checked["run"], search, **about)
+            if around is not None:
+                self.plugin.open_searches().begin_job(name, around, params)
+            memory.begin(name, checked["owner"], checked["kind"])
+            self.plugin.began(name)
+        except Exception as error:
+            if not isinstance(error, SlaqError):  # otherwise there was one of its name before
+                self.plugin.end_job(name)
+            raise
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
             self.plugin.changed()
             # Until it is judged by what it had done, it would look as if nothing was done.

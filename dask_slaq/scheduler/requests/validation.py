@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting
@@ -101,13 +101,15 @@ def _read_params(given: object) -> dict[str, Any]:
 
 
 class Dropped:
-    """Log of dropped messages, limited to one line per sender and `PAUSE` seconds."""
+    """`count` and log of dropped messages, limited to a line per sender and `PAUSE` seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, enter: Callable[..., Any]) -> None:
+        self._enter, self.count = enter, 0
         self._held: dict[str, tuple[int, str]] = {}  # unlogged messages, last error
 
     def add(self, what: str, sender: object, error: BaseException) -> None:
         """Log a dropped message of a client or worker, or count it after a recent log line."""
+        self.count += 1
         name, text = shown(sender), f"{what}: {str(error)[:300]}"
         if name in self._held:
             self._held[name] = self._held[name][0] + 1, text
@@ -117,7 +119,7 @@ class Dropped:
 
     def _hold(self, name: str) -> None:
         self._held[name] = 0, ""
-        asyncio.get_running_loop().call_later(PAUSE, self._release, name)
+        asyncio.get_running_loop().call_later(PAUSE, self._enter, self._release, name)
 
     def _release(self, name: str) -> None:
         count, text = self._held.pop(name)

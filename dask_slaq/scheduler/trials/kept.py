@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +46,12 @@ class Kept:
 class KeptSearches:
     """Searches of one scheduler that are kept, by name. `end` ends one that runs."""
 
-    def __init__(self, scheduler: Scheduler, end: Callable[[str], None]) -> None:
-        self._scheduler, self._end = scheduler, end
+    def __init__(
+        self, scheduler: Scheduler, end: Callable[[str], None], enter: Callable[..., Any]
+    ) -> None:
+        self._scheduler, self._end, self._enter = scheduler, end, enter
         self._kept: dict[str, Kept] = {}
-        self._timer = PeriodicCallback(self.look, LOOK * 1000)
+        self._timer = PeriodicCallback(partial(enter, self.look), LOOK * 1000)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -125,8 +128,7 @@ class KeptSearches:
         kept = self._kept.pop(name, None)
         if kept is not None:
             # Not at once: this may be called inside a transition.
-            loop = asyncio.get_running_loop()
-            loop.call_soon(lambda: self._release(kept, list(kept.keys), all_of_them=True))
+            asyncio.get_running_loop().call_soon(self._enter, self._release, kept, list(kept.keys))
         if not self._kept:
             self._timer.stop()
 
@@ -135,7 +137,7 @@ class KeptSearches:
         for name in list(self._kept):
             self.forget(name)
 
-    def _release(self, kept: Kept, keys: Collection[Any], *, all_of_them: bool) -> None:
+    def _release(self, kept: Kept, keys: Collection[Any], all_of_them: bool = True) -> None:
         known = [key for key in keys if key in self._scheduler.tasks]
         if kept.wants not in self._scheduler.clients:
             return

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,8 @@ class Searches:
     """Searches of one scheduler.
 
     `report` records the loss of a job, `stop` asks one to stop, `stopping` has those that were,
-    `tell` sends an alert of a job, once per kind, and `fail` is called with an error, after which
-    nothing is active.
+    `tell` sends an alert of a job, once per kind, and `enter` calls what the event loop has to do:
+    after an error in that, nothing is active.
     """
 
     def __init__(
@@ -91,26 +92,27 @@ class Searches:
         let_move: Callable[[bool], None],
         tell_client: Callable[..., None],
         tell: Callable[[str, str, str], object],
-        fail: Callable[[BaseException], None],
+        enter: Callable[..., Any],
     ) -> None:
         self._scheduler, self._engine = scheduler, engine
         self._pools, self._tracker = pools, tracker
         self._report, self._stopping, self._stop = report, stopping, stop
         self._end_job = end_job
-        self._is_active, self._fail = is_active, fail
+        self._is_active, self._enter = is_active, enter
         self.running: dict[str, RunningSearch] = {}
         self._with_job: dict[str, RunningSearch] = {}  # searches whose models are jobs, by these
         self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
         self.ended = EndedSearches()
         self._let_move, self._tell_client = let_move, tell_client
-        self.kept = KeptSearches(scheduler, self._end_kept)
+        self.kept = KeptSearches(scheduler, self._end_kept, enter)
         self.silence = SilentTrials(scheduler, lambda name, message: tell(name, "silent", message))
         self.states = States(
             scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
         )
         self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where
-        self._beat = PeriodicCallback(self._decide_if_active, BEAT * 1000)
-        self._soon = Soon(self._decide_if_active, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
+        decide_soon = partial(enter, self._decide_if_active)
+        self._beat = PeriodicCallback(decide_soon, BEAT * 1000)
+        self._soon = Soon(decide_soon, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
         self._decided = 0.0
         self.desks = Desks(scheduler)
         self.rooms = Rooms(scheduler, pools, tracker, self.running)
@@ -202,7 +204,7 @@ class Searches:
         del search.jobs[name]
         search.trials.end(name, outcome or "")
         if search.outcome is not None:
-            asyncio.get_running_loop().call_soon(self._end_if_over, search)
+            self._later(self._end_if_over, search)
 
     def jobs_of(self, name: str) -> list[str]:
         """Return the jobs that are models of a search, and run; none of another job."""
@@ -315,23 +317,20 @@ class Searches:
 
     def _ended_elsewhere(self, search: RunningSearch, key: Any) -> None:
         """Follow the end of a model that others have trained."""
-        try:
-            ts, name = self._scheduler.tasks.get(key), search.pool.name
-            if self.running.get(name) is not search or key not in search.elsewhere:
-                return
-            outcome = "" if ts is None else _OUTCOMES.get(ts.state, "")
-            if outcome and ts is not None and key in search.trials.alive:
-                search.trials.end(key, outcome, str(ts.exception_text or ""))
-                del search.elsewhere[key]
-            elif outcome:
-                self._take_over(search, [key])
-            elif ts is None or not ts.who_wants:
-                search.trials.drop(key)
-                del search.elsewhere[key]
-            if search.outcome is not None:
-                self._end_if_over(search)
-        except Exception as error:
-            self._fail(error)
+        ts, name = self._scheduler.tasks.get(key), search.pool.name
+        if self.running.get(name) is not search or key not in search.elsewhere:
+            return
+        outcome = "" if ts is None else _OUTCOMES.get(ts.state, "")
+        if outcome and ts is not None and key in search.trials.alive:
+            search.trials.end(key, outcome, str(ts.exception_text or ""))
+            del search.elsewhere[key]
+        elif outcome:
+            self._take_over(search, [key])
+        elif ts is None or not ts.who_wants:
+            search.trials.drop(key)
+            del search.elsewhere[key]
+        if search.outcome is not None:
+            self._end_if_over(search)
 
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
@@ -416,7 +415,7 @@ class Searches:
         self._decide()
         if not self.running:
             self._beat.stop()
-            asyncio.get_running_loop().call_soon(self._stay)
+            self._later(self._stay)
             self.desks.clear()
             self.rooms.clear()
 
@@ -424,16 +423,14 @@ class Searches:
         """Let all trials train on, and make no further choice."""
         self._beat.stop()
         self.desks.tell({})
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self._let_move, False)
+        self._later(self._let_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts(curves=True))
             search.trials.follow(None)
-            loop.call_soon(self.states.unpin, search.trained_on)
-            # Not at once: this may be called inside a transition.
-            loop.call_soon(self._leave_to_dask, search)
+            self._later(self.states.unpin, search.trained_on)
+            self._later(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
-                loop.call_soon(self._end_job, name, search.outcome)
+                self._later(self._end_job, name, search.outcome)
         self.running.clear()
         self._with_job.clear()
         self._interrupted.clear()
@@ -458,7 +455,7 @@ class Searches:
         """Leave models that have left their worker to Dask, soon: this may be in a transition."""
         some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
         if some:
-            asyncio.get_running_loop().call_soon(self._tracker.leave_to_dask, some)
+            self._later(self._tracker.leave_to_dask, some)
 
     def _follow(self, search: RunningSearch, followed: bool) -> None:
         """Keep what happens in a search for its client, if that follows it."""
@@ -734,7 +731,7 @@ class Searches:
         if finish in ("memory", "erred", "forgotten"):
             for other in self.running.values():
                 if key in other.elsewhere:
-                    asyncio.get_running_loop().call_soon(self._ended_elsewhere, other, key)
+                    self._later(self._ended_elsewhere, other, key)
         if search is None:
             for other in self.running.values() if finish == "forgotten" else ():
                 self._drop_inherited(other, key)
@@ -781,7 +778,7 @@ class Searches:
                 self._warn_of_silence(pool.name, search, least=FEW)
         search.promise()
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
-            asyncio.get_running_loop().call_soon(self._end_if_over, search)
+            self._later(self._end_if_over, search)
         self._soon.ask()
 
     def _drop_inherited(self, search: RunningSearch, key: Any) -> None:
@@ -815,14 +812,15 @@ class Searches:
 
     # Choices
 
+    def _later(self, call: Callable[..., object], *args: Any) -> None:
+        """Call something soon, and not at once: this may be called inside a transition."""
+        asyncio.get_running_loop().call_soon(self._enter, call, *args)
+
     def _decide_if_active(self) -> None:
-        try:
-            if self._is_active():
-                self._decide()
-            elif self.running:
-                self.release_all()
-        except Exception as error:
-            self._fail(error)
+        if self._is_active():
+            self._decide()
+        elif self.running:
+            self.release_all()
 
     def _decide(self) -> None:
         """Choose the trials that train on every worker, and tell the workers."""
@@ -861,7 +859,7 @@ class Searches:
                 self._release(search)
             elif places is not None:
                 self._to_send += [(search, move.key, move.worker) for move in found]
-                asyncio.get_running_loop().call_soon(self._send_models)
+                self._later(self._send_models)
             search.give_turns(choice)
             for worker, chosen in choice.items():
                 if plain and not search.pool.paused:
@@ -936,22 +934,19 @@ class Searches:
     def _send_models(self) -> None:
         """Send models that have left their worker to the workers where they go on."""
         some, self._to_send = self._to_send, []
-        try:
-            for search, key, worker in some:
-                ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
-                trial = search.trials.alive.get(key)
-                if trial is None or ts is None or ws is None or ts.state != "no-worker":
-                    continue
-                group, needs = search.pool.group, ts.resource_restrictions or {}
-                if group is not None and not (group.has_room() and group.supplies(needs.items())):
-                    continue  # until the one whose thread it takes has reported
-                if self._tracker.send_back(ts, ws):
-                    trial.waits, trial.worker = False, worker
-                    search.pool.waiting = search.trials.waiting
-            if self._scheduler.queued and self._is_active():
-                self._tracker.control.fill()
-        except Exception as error:
-            self._fail(error)
+        for search, key, worker in some:
+            ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
+            trial = search.trials.alive.get(key)
+            if trial is None or ts is None or ws is None or ts.state != "no-worker":
+                continue
+            group, needs = search.pool.group, ts.resource_restrictions or {}
+            if group is not None and not (group.has_room() and group.supplies(needs.items())):
+                continue  # until the one whose thread it takes has reported
+            if self._tracker.send_back(ts, ws):
+                trial.waits, trial.worker = False, worker
+                search.pool.waiting = search.trials.waiting
+        if self._scheduler.queued and self._is_active():
+            self._tracker.control.fill()
 
     def _bound(self, name: str, search: RunningSearch) -> None:
         """Set the number of steps that a search will make, if its trials have a bound."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.current import registered_plugin
+from dask_slaq.scheduler.hooks import guarded_as
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -49,18 +50,19 @@ def add_metrics(scheduler: Scheduler) -> None:
             return []  # otherwise registering would collect
 
         def collect(self) -> Iterator[Any]:
-            try:
-                plugin = registered_plugin(self.server)
-                found = []
-                if plugin is not None:
-                    from dask_slaq.scheduler.views.families import families
+            yield from self.families()
 
-                    made = partial(families, plugin, self.build_name)
-                    found = plugin.shown.get("metrics", made)
-            except Exception:  # it would take all other metrics along
-                logger.exception("the metrics of jobs could not be collected")
-                found = []
-            yield from found
+        @guarded_as(always=True, otherwise=lambda self: [])  # others' metrics would go along
+        def families(self) -> list[Any]:
+            if (plugin := registered_plugin(self.server)) is None:
+                return []
+            from dask_slaq.scheduler.views.families import families
+
+            made = partial(families, plugin, self.build_name)
+            return list(plugin.shown.get("metrics", made))
+
+        def fall_back(self, error: BaseException) -> None:
+            logger.error("the metrics of jobs could not be collected", exc_info=error)
 
     _collector = SlaqMetrics(scheduler)
     prometheus_client.REGISTRY.register(_collector)

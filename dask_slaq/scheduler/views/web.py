@@ -17,6 +17,7 @@ from distributed.http.utils import RequestHandler, get_handlers
 
 from dask_slaq.core.text import without_nan
 from dask_slaq.scheduler.current import registered_plugin
+from dask_slaq.scheduler.hooks import guarded_as
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 class StatusJSON(RequestHandler):  # type: ignore[misc]
     """Status as JSON, with null for nan and infinity."""
 
+    @guarded_as(always=True)
     def get(self) -> None:
         """Answer a request."""
         plugin = registered_plugin(self.server)
@@ -39,6 +41,11 @@ class StatusJSON(RequestHandler):  # type: ignore[misc]
             self.write('{"registered": false}')
         else:
             self.write(plugin.shown.get("json", partial(_as_json, plugin)))
+
+    def fall_back(self, error: BaseException) -> None:
+        """Answer with an error."""
+        logger.error("the status of jobs could not be shown", exc_info=error)
+        self.send_error(500)
 
 
 def _as_json(plugin: RunningPlugin) -> str:
@@ -54,16 +61,20 @@ class TaskPage(Task):  # type: ignore[misc]
     def render_string(self, template_name: str, **kwargs: Any) -> bytes:
         """Return the page."""
         page: bytes = super().render_string(template_name, **kwargs)
-        try:
-            plugin = registered_plugin(self.server)
-            text = "" if plugin is None else why_it_waits(plugin, kwargs.get("Task"))
-        except Exception:
-            logger.exception("Dask's page of a task is shown without its job")
-            return page
-        if not text:
+        if not (text := self.why(kwargs.get("Task"))):
             return page
         row = f"<tr><th> Slaq </th><td> {escape(text)} </td></tr>"
         return page.replace(b"</table>", row.encode() + b"</table>", 1)
+
+    @guarded_as(always=True)
+    def why(self, key: Any) -> str:
+        """Return what a task waits for."""
+        plugin = registered_plugin(self.server)
+        return "" if plugin is None else why_it_waits(plugin, key)
+
+    def fall_back(self, error: BaseException) -> None:
+        """Log an error: the page is shown as Dask has it."""
+        logger.error("Dask's page of a task is shown without its job", exc_info=error)
 
 
 #: Routes of this module, in the form of ``distributed.scheduler.http.routes``.

@@ -1,0 +1,124 @@
+"""Replay of recorded fits on the virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import numpy as np
+from dask import delayed
+
+from benchmarks import virtual
+from benchmarks.common import cluster as clusters
+from benchmarks.common.metrics import JobTrace, Run
+from benchmarks.fits.recording import Fit, lengthen, read
+from dask_slaq.core.policies import Allocation, Snapshot
+
+__all__ = ["run"]
+
+#: Blocks of data per fit, their bytes, those of results, and worker threads.
+BLOCKS, BLOCK_BYTES, RESULT_BYTES, WORKERS = 4, 10_000_000, 200_000, 2
+#: Virtual seconds of a task where none was recorded, and the timeout of a run.
+SHORTEST, LIMIT = 0.0005, 5000.0
+
+
+class Oracle:
+    """Policy that knows the core-seconds left by name: to 90 % of the fall, or to the end."""
+
+    name = "oracle"
+    needs: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self.left: dict[str, tuple[bool, float]] = {}
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Give all threads to the first job."""
+        order = sorted(range(len(snapshot.jobs)), key=lambda i: self.left[snapshot.jobs[i]])
+        index, share = np.zeros(len(order)), np.zeros(len(order))
+        index[order] = np.arange(len(order), 0, -1)
+        share[order[:1]] = snapshot.capacity
+        return Allocation(share, index)
+
+
+def make_list(name: str, fits: Mapping[str, Fit], seed: int) -> dict[str, tuple[float, Fit]]:
+    """Return the arrival in seconds and the fit of each job of a list."""
+    rng = np.random.default_rng([3, seed])
+    names = [list(fits)[i] for i in rng.permutation(len(fits))]
+    if name == "six":
+        return {each: (0.0, fits[each]) for each in names[:6]}
+    gap, times = (2.0, 1) if name == "twelve" else (4.0, 4)
+    at = np.cumsum(rng.exponential(gap, len(names)))
+    made = (lengthen(fits[each], times) for each in names)
+    return dict(zip(names, zip((at - at[0]).tolist(), made, strict=True), strict=True))
+
+
+def graph(name: str, k: int, data: list[Any], seconds: list[float]) -> Any:
+    """Return four chains of tasks on four blocks of data, and their sum."""
+    ends = []
+    for p in range(BLOCKS):
+        last = data[p]
+        for i, each in enumerate(seconds[p:-1:BLOCKS] or [SHORTEST]):
+            key = (f"t{i}-{name}-{k}", p)
+            last = delayed(virtual.work)(last, seconds=each, nbytes=RESULT_BYTES, dask_key_name=key)
+        ends.append(last)
+    total = seconds[-1] if seconds else SHORTEST
+    return delayed(virtual.work)(*ends, seconds=total, nbytes=512, dask_key_name=f"sum-{name}-{k}")
+
+
+def run(which: str, path: str | None, policy: str, seed: int, latency: float, charge: float) -> Run:
+    """Run a list under one policy."""
+    jobs = make_list(which, read(path), seed)
+    traces = {name: JobTrace(name, arrival) for name, (arrival, _) in jobs.items()}
+    oracle = Oracle() if policy == "oracle" else None
+    plugin = clusters.plugin(policy if oracle is None else "fair", epoch="1s")
+    if oracle is not None:
+        from dask_slaq import SlaqPlugin
+
+        plugin = SlaqPlugin(policy=oracle, epoch="200ms", promise=0)
+    virtual.set_latency(latency)
+
+    async def drive(client: Any, name: str, data: list[Any], begin: float) -> None:
+        (arrival, fit), trace = jobs[name], traces[name]
+        goal = fit.reports_to(0.9)
+        await asyncio.sleep(begin + arrival - virtual.now())
+        if oracle is not None:
+            oracle.left[name] = False, fit.seconds(0, goal)
+        async with clusters.job_block(policy, name, client, len(fit.losses) - 1) as block:
+            for k, (gap, seconds) in enumerate(fit.iterations):
+                await asyncio.sleep(gap)
+                future = client.compute(graph(name, k, data, seconds))
+                await future
+                del future
+                if oracle is not None:
+                    past = k + 1 >= goal
+                    oracle.left[name] = past, fit.seconds(k + 1, None if past else goal)
+                if k < len(fit.losses):
+                    trace.record(virtual.now() - begin, fit.losses[k])
+                    block.report(fit.losses[k])
+        trace.completion = virtual.now() - begin
+
+    async def main() -> Run:
+        async with virtual.Cluster(threads=[1] * WORKERS) as cluster, AsyncExitStack() as stack:
+            stack.enter_context(virtual.charge_scheduler(cluster.scheduler, charge))
+            clients = {n: await stack.enter_async_context(cluster.client()) for n in jobs}
+            if plugin is not None:
+                await next(iter(clients.values())).register_plugin(plugin)
+            at, data = itertools.cycle(list(cluster.scheduler.workers)), {}
+            for name, client in clients.items():
+                data[name] = [
+                    client.submit(
+                        virtual.work, nbytes=BLOCK_BYTES, key=f"data-{name}-{p}",
+                        workers=[next(at)], pure=False,
+                    )
+                    for p in range(BLOCKS)
+                ]  # fmt: skip
+                await asyncio.gather(*data[name])
+            begin, meter = virtual.now(), clusters.meter(cluster)
+            await asyncio.gather(*(drive(clients[n], n, data[n], begin) for n in jobs))
+            data.clear()
+            return Run(seed, list(traces.values()), 0, meter.seconds, WORKERS)
+
+    return virtual.run(main, seed=seed, limit=LIMIT)
