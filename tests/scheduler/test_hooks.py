@@ -122,6 +122,7 @@ async def whatever_dask_calls(c, s, futures):
                 change(status=status, worker=ws.address, stimulus_id="test")
         s.log_event("stealing", ("confirm", "x", "ready", a.address, b.address, "x"))
         s.plugins["slaq"]._keep()  # which a timer calls
+        s.plugins["slaq"]._limit()  # which the loop calls once
         s.log_event("test", 1)
         c.log_event("test", 1)
         await asyncio.sleep(0.01)
