@@ -581,6 +581,8 @@ class SlaqPlugin(SchedulerPlugin):
             lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
             lambda: self.task_owners.ended(name, failed=outcome == "failed"),
             lambda: self.jobs.forget(name, outcome),
+            lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed
+            lambda: self.jobs.drop(name, outcome),
             lambda: self.memory.ended(name),
             self.messages.waiting.look,
             self._end_all,

@@ -391,9 +391,11 @@ class ScheduledJobs:
         try:
             self.pools.remove(name, heir)
         finally:  # whatever fails, a job of this name may begin again
-            self._drop(name, outcome)
+            self.pools.pools.pop(name, None)
+            self.drop(name, outcome)
 
-    def _drop(self, name: str, outcome: str | None) -> None:
+    def drop(self, name: str, outcome: str | None) -> None:
+        """Forget a job that has no pool any more; nothing if it is forgotten."""
         self.resources.pop(name, None)
         self.worth.pop(name, None)
         self.reports.pop(name, None)
@@ -410,13 +412,11 @@ class ScheduledJobs:
                 self._within[inner] = outer
         self.pace.pop(name, None)
         try:
-            if name in self.engine.jobs:
-                if self.engine.jobs[name].reports:
-                    self._sum_up(name, outcome or "lost")
-                self.engine.remove_job(name, monotonic(), outcome, ended=time())
+            if name in self.engine.jobs and self.engine.jobs[name].reports:
+                self._sum_up(name, outcome or "lost")
         finally:
             if name in self.engine.jobs:
-                self.engine.jobs.remove(name)
+                self.engine.remove_job(name, monotonic(), outcome, ended=time())
             self.owner.pop(name, None)
         self.admit()
 

@@ -237,6 +237,7 @@ class Messages:
             self.plugin.began(name)
         except Exception as error:
             if not isinstance(error, SlaqError):  # otherwise there was one of its name before
+                self.plugin.fall_back(error)
                 self.plugin.end_job(name)
             raise
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
