@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import math
 import re
 from pathlib import Path
 
@@ -25,10 +26,10 @@ import dask_slaq as slaq
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import ALERT_TOPIC
-from dask_slaq.scheduler.hooks import ENTRIES
+from dask_slaq.scheduler.hooks import ENTRIES, OF_TASKS
 from dask_slaq.scheduler.plugin import AT_FIRST_USE, SURROUNDED, SlaqPlugin
 from dask_slaq.scheduler.pools.seam import OVERRIDDEN, Seam
-from dask_slaq.scheduler.requests.handlers import CHANGES, MESSAGES, REQUESTS, Messages
+from dask_slaq.scheduler.requests.handlers import MESSAGES, REQUESTS, Messages
 
 PACKAGE = Path(slaq.__file__).parent
 PARTS = [PACKAGE / part for part in ("scheduler", "memory", "persisting")]
@@ -135,7 +136,7 @@ async def whatever_dask_calls(c, s, futures):
 #: What is called only where there are jobs.
 NOT_WITHOUT_JOBS = {
     *("run_once", "reallocate", "changed", "is_held", "is_kept_from_queue", "others", "_take"),
-    *("_limit", "_keep"),
+    *("_limit", "_keep", "flow"),
 }
 
 
@@ -272,7 +273,6 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_a_request_that_fails_is_answered(c, s, a, name):
     plugin, plain = await start_plugin(c, s, epoch="10ms"), Messages.handler
-    changes = name in CHANGES
 
     def handler(self, asked):
         return broken if asked == name else plain(self, asked)
@@ -283,8 +283,27 @@ async def test_a_request_that_fails_is_answered(c, s, a, name):
             with pytest.raises((NoPlugin, ZeroDivisionError)):
                 await request(c, f"slaq_{name}")
             del plugin.messages.handler
-            assert plugin.failed == ("ZeroDivisionError: on purpose" if changes else None)
+            assert plugin.failed is None
             await asyncio.wait_for(c.gather(futures), PATIENCE)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_no_argument_of_a_request_ends_the_plugin(c, s, a, name):
+    plugin = await start_plugin(c, s, epoch="10ms")
+    handle = plugin.messages.handler(name)
+    known = [n for n in inspect.signature(handle).parameters if n not in ("plugin", "sender")]
+    odd = [None, {}, [[]], {"x": {}}, -1, math.nan, "x" * 1000, "\ud800", True, b"\xff", 10**400]
+    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed.core"):
+        async with held_beside(c, plugin) as futures:
+            for value in odd:
+                for given in [{n: value} for n in known] + [dict.fromkeys(known, value)]:
+                    for about in ({}, {"name": "a"}, {"job": "a", "run": "x"}):
+                        with contextlib.suppress(Exception):
+                            await request(c, f"slaq_{name}", **{**about, **given})
+            assert plugin.failed is None
+            await asyncio.wait_for(c.gather(futures), PATIENCE)
+            await request(c, "slaq_open", name="new", run="y")
 
 
 #: What no key, and no worker, is; and further arguments.
@@ -295,7 +314,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("op", [*SURROUNDED.values(), *(f"slaq-{name}" for name in MESSAGES)])
+@pytest.mark.parametrize("op", [*OF_TASKS, *(f"slaq-{name}" for name in MESSAGES)])
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, a, op):
     plugin = await start_plugin(c, s)
@@ -311,7 +330,7 @@ async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, a, op):
                 await eve.submit(inc, 1)
                 assert plugin.failed is None
         assert eve.status == "running" and eve.id in s.stream_comms | s.client_comms
-        if op in SURROUNDED.values():
+        if op in OF_TASKS:
             worker_too = {"key": {}, "op": op}
             a.batched_stream.send(worker_too)
             count = len(HOSTILE) + 1
@@ -371,4 +390,5 @@ def test_the_table_has_all_that_is_guarded_and_the_loop_calls_nothing_else():
         if not {"enter", "_enter", *METHODS} & {*re.findall(r"\w+", " ".join(given))}
         and not BY_THEMSELVES & {*given}
     ]
-    assert sorted(path for path, _ in bare) == ["silence.py"]  # drops a record
+    # The first two ask a worker, and act by `enter`; the last drops a record.
+    assert sorted(path for path, _ in bare) == ["inside.py", "ownership.py", "silence.py"]

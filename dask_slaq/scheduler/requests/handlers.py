@@ -50,8 +50,6 @@ ALWAYS = ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
 OF_CLIENT = ("introduce", "open", "close", "keep", "kept", "follow")
 PEOPLES = (*OF_CLIENT, "steer")
-#: Those after an error of which nobody can know what is half done.
-CHANGES = (*AUDITED, *OF_CLIENT)
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
@@ -130,9 +128,9 @@ class Messages:
         return answer
 
     async def _act(self, name: str, handle: Callable[..., Any], message: dict[str, Any]) -> Any:
-        """Do what is asked. An error of this package makes the plugin fall back: `NoPlugin`.
+        """Do what is asked. An error in it, of which arguments may be the cause, is only raised.
 
-        It may be half-way through a change; if nothing is changed, it is raised as it is.
+        Parts that change several records fall back themselves: the client then has `NoPlugin`.
         """
         try:
             inspect.signature(handle).bind(**message)
@@ -143,10 +141,12 @@ class Messages:
             return await found if inspect.isawaitable(found) else found
         except RecursionError as error:
             raise InvalidSetting(f"slaq_{name}: an argument is nested too deeply") from error
+        except SlaqError:
+            raise
         except Exception as error:
-            if name not in CHANGES or isinstance(error, SlaqError):
+            logger.exception("slaq_%s failed", name)
+            if self.plugin.failed is None or name in ALWAYS:
                 raise
-            self.plugin.fall_back(error)
             raise NoPlugin(f"dask_slaq failed in slaq_{name}: {self.plugin.failed}") from error
 
     def _follow(self, name: str, what: str) -> Callable[..., None]:
