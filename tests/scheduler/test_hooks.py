@@ -232,7 +232,8 @@ CLOSING = (
 @pytest.mark.parametrize("part", [*OPENING.split(), *CLOSING.split()])
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part, end):
-    plugin = await start_plugin(c, s, epoch="10ms")
+    # Jobs of no owner among owners.
+    plugin = await start_plugin(c, s, epoch="10ms", owners={"ann": {"max-jobs": 3}})
     *way, name = part.split(".")
     owner, alive = plugin, set(s.stream_comms)
     plugin.open_searches()

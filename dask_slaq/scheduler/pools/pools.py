@@ -458,7 +458,8 @@ class Pools:
             for name, grant in owners.items()
         }
         for name, grant in owners.items():
-            self.groups[name].team = self.groups.get(grant.team)
+            if grant.team:  # a client that names no owner has the name ""
+                self.groups[name].team = self.groups.get(grant.team)
         for name, pool in self.pools.items() if self.groups else ():
             pool.group = group = self.groups[owner_of[name]]
             group.add(pool)

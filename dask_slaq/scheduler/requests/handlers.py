@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from importlib import import_module
 from time import time
@@ -50,6 +50,8 @@ ALWAYS = ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
 OF_CLIENT = ("introduce", "open", "close", "keep", "kept", "follow")
 PEOPLES = (*OF_CLIENT, "steer")
+#: Arguments of requests by which something is found.
+IDENTIFIERS = frozenset({"name", "job", "run", "mark"})
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
@@ -136,6 +138,9 @@ class Messages:
             inspect.signature(handle).bind(**message)
         except TypeError as error:
             raise InvalidSetting(f"slaq_{name}: {error}") from None
+        for each in IDENTIFIERS & message.keys():
+            if not isinstance(message[each], Hashable):
+                raise InvalidSetting(f"slaq_{name}: no {each} is {shown(message[each])}")
         try:
             found = handle(**message)
             return await found if inspect.isawaitable(found) else found
