@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any
@@ -73,11 +74,10 @@ def run(which: str, path: str | None, policy: str, seed: int, latency: float, ch
     jobs = make_list(which, read(path), seed)
     traces = {name: JobTrace(name, arrival) for name, (arrival, _) in jobs.items()}
     oracle = Oracle() if policy == "oracle" else None
-    plugin = clusters.plugin(policy if oracle is None else "fair", epoch="1s")
+    settings = {"epoch": "1s"}
     if oracle is not None:
-        from dask_slaq import SlaqPlugin
-
-        plugin = SlaqPlugin(policy=oracle, epoch="200ms", promise=0)
+        settings = {"epoch": "200ms", "floor": 0.0, "latest": math.inf}
+    plugin = clusters.plugin("max-total" if oracle is not None else policy, **settings)
     virtual.set_latency(latency)
 
     async def drive(client: Any, name: str, data: list[Any], begin: float) -> None:
@@ -106,6 +106,8 @@ def run(which: str, path: str | None, policy: str, seed: int, latency: float, ch
             clients = {n: await stack.enter_async_context(cluster.client()) for n in jobs}
             if plugin is not None:
                 await next(iter(clients.values())).register_plugin(plugin)
+            if oracle is not None:
+                cluster.scheduler.plugins["slaq"].engine.set_policy(oracle)
             at, data = itertools.cycle(list(cluster.scheduler.workers)), {}
             for name, client in clients.items():
                 data[name] = [

@@ -1,0 +1,102 @@
+"""Short tasks with inputs are not held: they go to workers at once, in their job's turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+import dask
+import pytest
+from driving import on_virtual_clock, state_of, tasks_of, work
+
+import dask_slaq as slaq
+
+SHORT, LONG = 0.01, 0.2
+
+
+async def learn(client, seconds):
+    """Let the scheduler know how long these tasks take in each of two jobs."""
+    for name in ("a", "b"):
+        with tasks_of(name):
+            data = client.submit(work, 0.0, name, pure=False)
+            await client.submit(work, seconds, data, pure=False)
+
+
+def chains(client, name, seconds, count, length=4):
+    """Submit chains of tasks, each on a piece of data of its own."""
+    ends = []
+    with tasks_of(name):
+        for i in range(count):
+            last = client.submit(work, 0.0, i, pure=False)
+            for _ in range(length):
+                last = client.submit(work, seconds, last, pure=False)
+            ends.append(last)
+    return ends
+
+
+def behind(ts):
+    """Yield a task and all that it depends on, but for those without inputs."""
+    if ts.dependencies:
+        yield ts
+        for dep in ts.dependencies:
+            yield from behind(dep)
+
+
+@pytest.mark.parametrize("lend", [True, False])
+@pytest.mark.parametrize("seconds", [SHORT, LONG])
+def test_short_tasks_with_inputs_are_sent_at_once_within_the_worker_set(seconds, lend):
+    async def scenario(client, cluster, plugin):
+        scheduler, outside, unrestricted = cluster.scheduler, [], []
+        async with slaq.job("a", client=client), slaq.job("b", client=client):
+            await learn(client, seconds)
+            futures = [f for name in "ab" for f in chains(client, name, seconds, 4)]
+            while not all(f.done() for f in futures):
+                for ts in scheduler.tasks.values():
+                    pool = plugin.pools.tracker.owner.get(ts.key)
+                    if ts.processing_on is None or pool is None or not ts.dependencies:
+                        continue
+                    if ts.processing_on.address not in (ts.worker_restrictions or ()):
+                        unrestricted.append(ts.key)
+                    if ts.processing_on.address not in pool.workers:
+                        outside.append(ts.key)
+                await asyncio.sleep(0.002)
+            await client.gather(futures)
+            mine = {ts.key for f in futures for ts in behind(scheduler.tasks[f.key])}
+            log = scheduler.transition_log
+            waited = mine & {key for key, _, finish, *_ in log if finish == "no-worker"}
+            assert not lend or bool(waited) == (seconds == LONG)
+            found = [b for b in plugin.pools.bindings if b.key in mine]
+            reasons = {b.reason for b in found if b.why == "short"}
+            assert reasons <= ({"granted", "lent"} if lend else {"granted"})
+            assert bool(reasons) == (seconds == SHORT)
+        assert not unrestricted
+        assert lend or not outside
+        assert not any(plugin.pools.control.has(ts) for ts in scheduler.tasks.values())
+        assert all(ts.priority[0] == 0 for ts in scheduler.tasks.values())
+
+    on_virtual_clock(scenario, [1, 1], lend=lend)
+
+
+@pytest.mark.parametrize("about", ["pause", "resources", "gang", "label"])
+def test_what_has_a_limit_is_held_however_short(about):
+    async def scenario(client, cluster, plugin):
+        given = {"gang": True} if about == "gang" else {}
+        async with slaq.job("a", client=client, **given), slaq.job("b", client=client):
+            await learn(client, SHORT)
+            with tasks_of("a"):
+                data = client.submit(work, 0.0, 1, pure=False)
+                await data
+                if about == "pause":
+                    await slaq.pause("a", client=client)
+                annotations = {"resources": {"GPU": 1}} if about == "resources" else {}
+                if about == "label":
+                    annotations = {"slaq_limit": "db"}
+                with dask.annotate(**annotations):
+                    future = client.submit(work, SHORT, data, pure=False)
+            await state_of(cluster.scheduler, future, "no-worker", "processing")
+            log = [f for key, _, f, *_ in cluster.scheduler.transition_log if key == future.key]
+            assert "no-worker" in log
+            if about == "pause":
+                await slaq.resume("a", client=client)
+            await future
+
+    on_virtual_clock(scenario, [1, 1], resources=[{"GPU": 1}] * 2, limits={"db": 1})
