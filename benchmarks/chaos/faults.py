@@ -7,6 +7,7 @@ the variant, and the `Stage` on which it acts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from benchmarks import virtual
 from benchmarks.chaos.outcome import Deliberate
 from benchmarks.never_worse.probe import compute, who_of
+from dask_slaq.scheduler.hooks import ENTRIES
 from dask_slaq.scheduler.pools.seam import OVERRIDDEN
 
 if TYPE_CHECKING:
@@ -325,9 +327,21 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
         await _fail(stage, *places[fault.number % len(places)])
 
 
+async def entry_raises(fault: Fault, stage: Stage) -> None:
+    """Make one of the entries of the boundary raise once."""
+    if (plugin := stage.plugin) is None:
+        return
+    parts = {"SlaqPlugin": plugin, "Seam": plugin.pools.seam, "Messages": plugin.messages}
+    entries = [e.partition(".") for names in ENTRIES.values() for e in names]
+    entries = [e for e in entries if hasattr(getattr(parts.get(e[0]), e[2], None), "body")]
+    owner, _, name = entries[fault.number % len(entries)]
+    await _fail(stage, getattr(type(parts[owner]), name), "body")
+
+
 async def _fail(stage: Stage, owner: Any, name: str) -> None:
     """Make the next call of a method raise, and register a new plugin if this one failed."""
-    if name in vars(owner):
+    plain = vars(owner).get(name)
+    if getattr(plain, "fails", False):
         return
 
     def fails(*args: Any, **kwargs: Any) -> Any:
@@ -335,9 +349,11 @@ async def _fail(stage: Stage, owner: Any, name: str) -> None:
         raise Deliberate(name)
 
     def undo() -> None:
-        vars(owner).pop(name, None)
+        if vars(owner).get(name) is fails:
+            delattr(owner, name) if plain is None else setattr(owner, name, plain)
 
     plugin = stage.plugin
+    fails.fails = True  # type: ignore[attr-defined]
     setattr(owner, name, fails)
     pending_cleanups.append(undo)
     for _ in range(20):
@@ -458,7 +474,16 @@ async def hostile_client(fault: Fault, stage: Stage) -> None:
     others = [job for job in jobs.reports if job not in mine]
     worker = _worker(fault, stage).address
     people = [pool.client for pool in plugin.pools.pools.values() if pool.client != client.id]
-    names: list[Any] = ["", client.id, "nobody", None, 7, ["x"], worker, *people[:2]]
+    names: list[Any] = [
+        "",
+        client.id,
+        "<img src=x onerror=alert(1)>\n",
+        None,
+        7,
+        ["x"],
+        worker,
+        *people[:2],
+    ]
     for i, job in enumerate(others):
         run, loss = jobs._runs[job], plugin.engine.jobs[job].loss
         said = names[(fault.number + i) % len(names)]
@@ -473,6 +498,9 @@ async def hostile_client(fault: Fault, stage: Stage) -> None:
                     await getattr(client.scheduler, operation)(**message)
             except Exception:  # it is refused, or the client is gone
                 continue
+        for topic in ("all", "slaq-astray", "slaq-alerts", worker):
+            with contextlib.suppress(Exception):
+                await client.log_event(topic, {"action": "remove-worker", "key": job, "x": said})
         # A job may report, end and begin anew meanwhile, but not so.
         if jobs.runs(job, run):
             now = plugin.engine.jobs[job]
@@ -562,7 +590,8 @@ HAPPEN = {
     for function in (
         worker_dies, worker_pauses, worker_retires, worker_comes, model_kills_worker, client_closes,
         client_loses_connection, client_suspended, restart, cancel, release, retry, engine_raises,
-        dispatcher_raises, hook_raises, plugin_registered_twice, plugin_unregistered, loop_stalls,
+        dispatcher_raises, hook_raises, entry_raises, plugin_registered_twice, plugin_unregistered,
+        loop_stalls,
         seam_overridden, report_late, report_twice, report_malformed, hostile_client, second_plugin,
     )
 }  # fmt: skip
