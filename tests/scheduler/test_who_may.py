@@ -13,6 +13,7 @@ from distributed.comm import connect
 from distributed.utils_test import captured_logger, inc
 from driving import (
     ONE,
+    TOLD,
     TWO,
     alerts_of,
     gen_cluster,
@@ -20,6 +21,7 @@ from driving import (
     on_virtual_clock,
     start_plugin,
     tasks_of,
+    tell,
     until,
     wait_for,
     with_plugin,
@@ -510,11 +512,9 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_client_sets_off_no_notice(c, s, a):
-    told = []
-    plugin = await start_plugin(c, s, notify={"default": {"webhook": "http://127.0.0.1:1/x"}})
-    plugin.notices._send = lambda *what: told.append(what)
+    await start_plugin(c, s, notify={"default": tell("who may")})
     await c.log_event(ALERT_TOPIC, {"event": "failed", "owner": "ann", "message": "a lie"})
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
-    await until(lambda: told)
-    assert [notice["event"] for _, _, notice in told] == ["done"]
+    await until(lambda: TOLD["who may"])
+    assert [notice["event"] for notice in TOLD["who may"]] == ["done"]
