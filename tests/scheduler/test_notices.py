@@ -15,6 +15,7 @@ import dask_slaq as slaq
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import NotAllowed
 from dask_slaq.core.notice_terms import check_notify
+from dask_slaq.core.settings import ALERT_TOPIC
 from dask_slaq.scheduler import notices
 
 SECRET = "token-4711"
@@ -127,7 +128,8 @@ async def test_a_scheduler_that_closes_waits_a_moment_for_the_last_notice(c, s, 
 async def test_events_that_others_make_up_are_told_nobody(c, s, a):
     plugin = await start_plugin(c, s, notify={"default": tell("all")})
     for event in (1, {"event": ["done"]}, {"event": "done", "owner": ["a"], "loss": b"x"}):
-        s.log_event("slaq", event)
+        s.log_event(ALERT_TOPIC, event)
+    await c.log_event(ALERT_TOPIC, {"event": "failed", "owner": "ann", "message": "a lie"})
     async with slaq.job("a", client=c) as job:
         job.report(0.5)
     await until(lambda: TOLD["all"])

@@ -13,7 +13,6 @@ from distributed.comm import connect
 from distributed.utils_test import captured_logger, inc
 from driving import (
     ONE,
-    TOLD,
     TWO,
     alerts_of,
     gen_cluster,
@@ -21,7 +20,6 @@ from driving import (
     on_virtual_clock,
     start_plugin,
     tasks_of,
-    tell,
     until,
     wait_for,
     with_plugin,
@@ -508,13 +506,3 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         assert await queued == 2
         await future
     assert plugin.failed is None
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_client_sets_off_no_notice(c, s, a):
-    await start_plugin(c, s, notify={"default": tell("who may")})
-    await c.log_event(ALERT_TOPIC, {"event": "failed", "owner": "ann", "message": "a lie"})
-    async with slaq.job("a", client=c) as job:
-        job.report(1.0)
-    await until(lambda: TOLD["who may"])
-    assert [notice["event"] for notice in TOLD["who may"]] == ["done"]
