@@ -161,10 +161,13 @@ def _notify(value: Any) -> dict[str, NoticeTerms]:
     from dask_slaq.core.notice_terms import check_notify
 
     read, found = _added("sink"), check_notify(value)
-    return {
-        owner: terms if terms.call is None else terms._replace(call=read(terms.call))
-        for owner, terms in found.items()
-    }
+    try:
+        return {o: terms._replace(call=read(terms.call)) for o, terms in found.items()}
+    except ValueError:  # the message would show arguments, which may be secret
+        raise InvalidSetting(
+            "call must be the class path of a sink, such as package.module:Name, and its arguments "
+            "by keyword"
+        ) from None
 
 
 def _identity(value: Any) -> str:
@@ -258,7 +261,7 @@ class Settings:
     )
     notify: dict[str, NoticeTerms] = _setting(
         _or_null(_notify, dict),
-        "a mapping of owner to a webhook, a command or what to call, or null",
+        "a mapping of owner to the class path of what to call, and events, or null",
         of_machine=True,
         shown=False,
     )

@@ -12,7 +12,7 @@ import inspect
 import itertools
 import math
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -42,6 +42,21 @@ OF_CLUSTER = ("config", "scheduler_kwargs", "worker_kwargs", "client_kwargs", "W
 
 #: Settings with which a task is sent only when a thread is free for it.
 LATE: dict[str, Any] = {"ahead": 0}
+
+
+#: Alerts by the name of the `sink` that got them.
+TOLD: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+
+def sink(notice: dict[str, Any], to: str) -> None:
+    """Keep what a scheduler of this process tells, in a test of ``slaq.notify``."""
+    TOLD[to].append(notice)
+
+
+def tell(to: str, *events: str) -> dict[str, Any]:
+    """Return the setting of somebody who is told by a new `sink`."""
+    TOLD[to].clear()
+    return {"call": {"class": "driving.sink", "to": to}, **({"events": events} if events else {})}
 
 
 class Fixed:

@@ -127,24 +127,49 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
             "1 to 1000000, "
             "not 'database' to 0",
         ),
-        ({"notify": 3}, "slaq.notify: notify must be a mapping of owner to a webhook or a command"),
         (
-            {"notify": {"ann": {"webhook": "file:///secret"}}},
-            "slaq.notify: the webhook of 'ann' must be an address that starts with http:// "
-            "or https://",
+            {"notify": 3},
+            "slaq.notify: notify must be a mapping of owner to what to call, and events",
         ),
+        *[
+            (
+                {"notify": {"ann": given}},
+                f"slaq.notify: notify of 'ann' has a {kind}, which is a "
+                f"plug-in now: copy examples/sinks/slaq_{kind}.py to where the scheduler "
+                f"runs, and write call: {{class: {call}}}",
+            )
+            for kind, call, given in (
+                ("webhook", "slaq_webhook.Webhook, url: ...", {"webhook": "https://a/secret"}),
+                (
+                    "webhook",
+                    "slaq_webhook.Webhook, url: ...",
+                    {"webhook": None, "call": "a:secret"},
+                ),
+                (
+                    "command",
+                    "slaq_command.Command, words: [...]",
+                    {"command": "mail secret", "events": ["done"]},
+                ),
+            )
+        ],
+        *[
+            (
+                {"notify": {"ann": given}},
+                "slaq.notify: notify of 'ann' must be a mapping with call, "
+                "the class path of a sink, and events if not all but audit are told",
+            )
+            for given in ({"hook": "http://a/secret"}, "secret", {"call": None, "events": ["done"]})
+        ],
+        *[
+            (
+                {"notify": {"ann": {"call": call}}},
+                "slaq.notify: call must be the class path of a "
+                "sink, such as package.module:Name, and its arguments by keyword",
+            )
+            for call in ("a:b('secret')", "secret", 3, {"url": "secret"})
+        ],
         (
-            {"notify": {"ann": {"hook": "http://a/secret"}}},
-            "slaq.notify: notify of 'ann' must be a mapping with a webhook, a command, the class "
-            "path of what to call or several of these, and events if not all but audit are told",
-        ),
-        (
-            {"notify": {"ann": {"command": "mail 'secret"}}},
-            "slaq.notify: the command of 'ann' must be a text such as 'mail -s dask ops', or "
-            "a list of words",
-        ),
-        (
-            {"notify": {"ann": {"command": "mail", "events": ["ended"]}}},
+            {"notify": {"ann": {"call": "a:b", "events": ["ended"]}}},
             "slaq.notify: 'ended' is not an event of which 'ann' may be told; events are: "
             "reached, late, converged, stalled, diverged, silent, blocked, budget, done, stopped, "
             "failed, lost, fell back, audit",

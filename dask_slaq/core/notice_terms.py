@@ -1,25 +1,27 @@
-"""Settings of notices: who is told of which alerts, and how."""
+"""Settings of notices: who is told of which alerts, and by what."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import ALERTS, shown
 
 __all__ = ["NoticeTerms", "check_notify"]
 
+#: Sinks that were settings, and what each is now.
+_EXAMPLES = {
+    "webhook": "{class: slaq_webhook.Webhook, url: ...}",
+    "command": "{class: slaq_command.Command, words: [...]}",
+}
+
 
 class NoticeTerms(NamedTuple):
-    """How an owner is told, and of which events. Addresses and commands may hold secrets."""
+    """By what an owner is told, and of which events. The class path may hold secrets."""
 
-    webhook: str | None
-    command: tuple[str, ...] | None
+    call: Any
     events: frozenset[str]
-    call: str | None = None  # class path of a function of somebody else
 
     def __repr__(self) -> str:
         return f"NoticeTerms(..., events={sorted(self.events)})"
@@ -28,54 +30,29 @@ class NoticeTerms(NamedTuple):
 def check_notify(value: object) -> dict[str, NoticeTerms]:
     """Return the settings of notices by owner, from ``slaq.notify``, or raise `InvalidSetting`.
 
-    The message shows neither addresses nor commands.
+    The message does not show what is called.
     """
     if not isinstance(value, Mapping):
-        raise InvalidSetting("notify must be a mapping of owner to a webhook or a command")
+        raise InvalidSetting("notify must be a mapping of owner to what to call, and events")
     return {str(owner): _terms(owner, given) for owner, given in value.items()}
 
 
 def _terms(owner: object, given: Any) -> NoticeTerms:
     if not isinstance(owner, str) or not owner:
         raise InvalidSetting(f"notify must name owners, or default, not {shown(owner)}")
-    known = ("webhook", "command", "events", "call")
-    wrong = not isinstance(given, Mapping) or [key for key in given if key not in known]
-    if wrong or not (given.get("webhook") or given.get("command") or given.get("call")):
+    mapping = given if isinstance(given, Mapping) else {}
+    for name, call in _EXAMPLES.items():
+        if name in mapping:
+            raise InvalidSetting(
+                f"notify of {shown(owner)} has a {name}, which is a plug-in now: copy "
+                f"examples/sinks/slaq_{name}.py to where the scheduler runs, and write call: {call}"
+            )
+    if not mapping.get("call") or not mapping.keys() <= {"call", "events"}:
         raise InvalidSetting(
-            f"notify of {shown(owner)} must be a mapping with a webhook, a command, the class path "
-            "of what to call or several of these, and events if not all but audit are told"
+            f"notify of {shown(owner)} must be a mapping with call, the class path of a sink, "
+            "and events if not all but audit are told"
         )
-    webhook, command, events, call = (given.get(name) for name in known)
-    if webhook is not None and not _is_web(webhook):
-        raise InvalidSetting(
-            f"the webhook of {shown(owner)} must be an address that starts with http:// or https://"
-        )
-    return NoticeTerms(webhook, _words(owner, command), _events(owner, events), call)
-
-
-def _is_web(webhook: object) -> bool:
-    if not isinstance(webhook, str) or not webhook.isprintable() or " " in webhook:
-        return False
-    try:
-        parts = urlsplit(webhook)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # such as a port that is no number
-        return False
-
-
-def _words(owner: object, command: object) -> tuple[str, ...] | None:
-    if command is None:
-        return None
-    try:
-        words = shlex.split(command) if isinstance(command, str) else list(command)  # type: ignore[call-overload]
-    except (TypeError, ValueError):
-        words = []
-    if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise InvalidSetting(
-            f"the command of {shown(owner)} must be a text such as 'mail -s dask ops', or a list "
-            "of words"
-        )
-    return tuple(words)
+    return NoticeTerms(mapping["call"], _events(owner, mapping.get("events")))
 
 
 def _events(owner: object, events: Any) -> frozenset[str]:

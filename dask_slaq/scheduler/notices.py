@@ -1,19 +1,14 @@
-"""Notices: alerts that the scheduler posts to a webhook, or passes to a command or a function.
+"""Notices: alerts that the scheduler passes to sinks, which are plug-ins.
 
-No client needs to be connected. Each way has a thread of its own while it has something to tell, so
-that one that hangs keeps neither the event loop nor others waiting. A failure is logged once.
+No client needs to be connected. Each sink has a thread of its own while there is something to tell,
+so that one that hangs keeps neither the event loop nor others waiting. A failure is logged once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import subprocess
 import threading
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic, time
@@ -27,9 +22,9 @@ __all__ = ["Notices"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that one notice may take; notices that wait for one way at most; and seconds for which a
-#: scheduler that closes waits for those that are on their way.
-TIMEOUT, MOST_WAITING, AT_CLOSE = 10.0, 100, 2.0
+#: Notices that wait for one sink at most; and seconds for which a scheduler that closes waits for
+#: those that are on their way.
+MOST_WAITING, AT_CLOSE = 100, 2.0
 
 
 class Notices:
@@ -37,12 +32,8 @@ class Notices:
 
     def __init__(self, terms: Mapping[str, NoticeTerms]) -> None:
         self._terms = terms
-        self._calls = {
-            name: call
-            for name, one in terms.items()
-            if one.call and (call := _sink(name, one.call))
-        }
-        self._ways: dict[tuple[str, str], _Way] = {}
+        sinks = {name: _sink(name, one.call) for name, one in terms.items()}
+        self._ways = {name: _Way(name, sink) for name, sink in sinks.items() if sink is not None}
 
     @property
     def dropped(self) -> int:
@@ -56,25 +47,10 @@ class Notices:
             name = next((name for name in _names_of(owner) if name in self._terms), None)
             if name is None or event not in self._terms[name].events:
                 return
-            text = alert.get("message", "")
-            notice = {**alert, "text": text, "time": time()}
-            self._send(name, self._terms[name], notice)
+            if (way := self._ways.get(name)) is not None:
+                way.put({**alert, "text": alert.get("message", ""), "time": time()})
         except Exception as error:
             logger.warning("an alert is not told: %s", _in_words(error))
-
-    def _send(self, name: str, terms: NoticeTerms, notice: dict[str, Any]) -> None:
-        if (url := terms.webhook) is not None:
-            self._way(name, "webhook", lambda notice: _post(url, notice)).put(notice)
-        if (command := terms.command) is not None:
-            self._way(name, "command", lambda notice: _run(command, notice)).put(notice)
-        if (call := self._calls.get(name)) is not None:
-            self._way(name, "sink", call).put(notice)
-
-    def _way(self, name: str, kind: str, deliver: Callable[[dict[str, Any]], object]) -> _Way:
-        way = self._ways.get((name, kind))
-        if way is None:
-            way = self._ways[name, kind] = _Way(f"the {kind} of {name}", deliver)
-        return way
 
     async def close(self) -> None:
         """Wait a moment for notices that are on their way."""
@@ -96,7 +72,7 @@ def _names_of(owner: str) -> list[str]:
 
 
 class _Way:
-    """One way to tell somebody: a bounded queue, and a thread while there is something in it."""
+    """The sink of one name: a bounded queue, and a thread while there is something in it."""
 
     def __init__(self, name: str, deliver: Callable[[dict[str, Any]], object]) -> None:
         self._name, self._deliver = name, deliver
@@ -134,56 +110,37 @@ class _Way:
     def _log(self, why: str) -> None:
         if not self._failed:
             self._failed = True
-            logger.warning("%s failed, not logged again until it works: %s", self._name, why)
+            logger.warning(
+                "the sink of %s failed, not logged again until it works: %s", self._name, why
+            )
 
 
 def _sink(name: str, text: str) -> Callable[[dict[str, Any]], object] | None:
-    """Return what is called with the notices of `name`; None, and a line in the log, if broken."""
+    """Return what is called with the notices of `name`; None, and a line in the log, if broken.
+
+    The line has no arguments of the class path, which may hold secrets.
+    """
     from dask_slaq.plug_ins import load
 
+    where, why = text.partition("(")[0], "it cannot be called"
     try:
         found = load("sink", text)
-        if not callable(found):
-            raise InvalidSetting(f"{text} cannot be called")
+        if callable(found):
+            call: Callable[[dict[str, Any]], object] = found
+            return call
     except InvalidSetting as error:
-        logger.error("slaq.notify of %s: %s; nothing is called", name, error)
-        return None
-    call: Callable[[dict[str, Any]], object] = found
-    return call
-
-
-def _post(url: str, notice: dict[str, Any]) -> None:
-    body = json.dumps(notice, default=str).encode()
-    headers = {"Content-Type": "application/json", "User-Agent": "dask-slaq"}
-    request = urllib.request.Request(url, body, headers, method="POST")
-    with urllib.request.urlopen(request, timeout=TIMEOUT):
-        pass
-
-
-def _run(command: tuple[str, ...], notice: dict[str, Any]) -> None:
-    fields = ("event", "job", "owner", "message")
-    told = {f"SLAQ_{key.upper()}": str(notice.get(key, "")).replace("\0", "") for key in fields}
-    subprocess.run(
-        command,
-        input=json.dumps(notice, default=str).encode() + b"\n",
-        env={**os.environ, **told},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=TIMEOUT,
-        check=True,
-    )
+        why = type(error.__cause__).__name__
+    logger.error("slaq.notify of %s: %s cannot be used: %s; nothing is called", name, where, why)
+    return None
 
 
 def _in_words(error: Exception) -> str:
-    """Return what went wrong, without the address or command, which may hold secrets."""
-    if isinstance(error, urllib.error.HTTPError):
-        return f"it answered with status {error.code}"
-    if isinstance(error, subprocess.CalledProcessError):
-        return f"it ended with code {error.returncode}"
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, TimeoutError | subprocess.TimeoutExpired):
-        return f"no answer within {TIMEOUT:g} s"
-    return getattr(cause, "strerror", None) or type(cause).__name__
+    """Return what went wrong, without the message, which may hold secrets."""
+    cause = getattr(error, "reason", error)  # what `urllib` has wrapped
+    number = getattr(error, "code", getattr(error, "returncode", None))
+    name = type(error).__name__
+    known: str | None = getattr(cause, "strerror", None)
+    return known or (f"{name} {number}" if isinstance(number, int) else name)
 
 
 def _join(threads: list[threading.Thread], until: float) -> None:

@@ -90,16 +90,6 @@ async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 
 
-@with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}}, config=VALIDATED)
-async def test_at_its_limit_a_task_that_waits_for_its_own_tasks_lends_them_its_thread(
-    c, s, plugin, a, b
-):
-    async with slaq.job("of ann", owner="ann", client=c):
-        futures = c.map(with_its_thread, [4, 4, 4], pure=False)
-        assert await asyncio.wait_for(c.gather(futures), 60) == [6, 6, 6]
-        assert AtOnce.most == 1
-
-
 def and_goes_on(n):
     client = get_client()
     found = sum(client.gather(client.map(leaf, range(n), pure=False)))
@@ -107,12 +97,16 @@ def and_goes_on(n):
     return found
 
 
-@with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}}, config=VALIDATED)
-async def test_a_task_whose_own_tasks_have_ended_lends_its_thread_no_longer(c, s, plugin, a, b):
-    async with slaq.job("of ann", owner="ann", client=c):
-        futures = c.map(and_goes_on, [2, 2, 2], pure=False)
-        assert await asyncio.wait_for(c.gather(futures), 60) == [1, 1, 1]
-        assert AtOnce.most == 1
+@pytest.mark.parametrize(("function", "n"), [(with_its_thread, 4), (and_goes_on, 2)])
+def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_tasks(function, n):
+    @with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}}, config=VALIDATED)
+    async def test(c, s, plugin, a, b):
+        async with slaq.job("of ann", owner="ann", client=c):
+            futures = c.map(function, [n] * 3, pure=False)
+            assert await asyncio.wait_for(c.gather(futures), 60) == [sum(range(n))] * 3
+            assert AtOnce.most == 1
+
+    test()
 
 
 def on_gpus(n):

@@ -506,15 +506,3 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         assert await queued == 2
         await future
     assert plugin.failed is None
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_client_sets_off_no_notice(c, s, a):
-    told = []
-    plugin = await start_plugin(c, s, notify={"default": {"webhook": "http://127.0.0.1:1/x"}})
-    plugin.notices._send = lambda *what: told.append(what)
-    await c.log_event(ALERT_TOPIC, {"event": "failed", "owner": "ann", "message": "a lie"})
-    async with slaq.job("a", client=c) as job:
-        job.report(1.0)
-    await until(lambda: told)
-    assert [notice["event"] for _, _, notice in told] == ["done"]

@@ -1,7 +1,9 @@
 """Faults of dask-ml 2025.1.0 with newer Dask, pandas and scikit-learn, and their repairs.
 
 Two functions per fault: one checks the installed libraries for it, the other returns the
-replacements. No repair changes a result: without it there is only an error.
+replacements. No repair changes a result: without it there is only an error. dask-ml 2025.1.0
+is the newest release. It needs all five with dask 2026.8.0, scikit-learn 1.9 and pandas 3.1; with
+dask 2025.1.0 and scikit-learn 1.7, `k-means++` and `text-hashing`.
 """
 
 from __future__ import annotations
@@ -37,10 +39,7 @@ def persist(*collections: Any, **kwargs: Any) -> tuple[Any, ...]:
     from dask.base import unpack_collections
     from distributed import default_client
 
-    try:
-        client = default_client()
-    except ValueError:
-        return dask.persist(*collections, **kwargs)
+    client = default_client()  # a search has asked for it before
     if not client.asynchronous:
         return dask.persist(*collections, **kwargs)
     found, repack = unpack_collections(*collections)
@@ -71,7 +70,7 @@ def start_with_equal_weights(module: ModuleType) -> Changes:
 
 
 # r2_score. It assigns to a slice of an array whose length is unknown until it is computed, which
-# Dask rejects since 2025.2.0 (dask-ml#1012; fixed there by #1013, unreleased).
+# Dask rejects since 2025.2.0. The release of dask-ml that has its #1013 ends this.
 
 
 def score_fails(module: ModuleType) -> bool:
@@ -98,26 +97,15 @@ def _r2_score(
     multioutput: Any = "uniform_average",
     compute: bool = True,
 ) -> Any:
-    # This code runs with the globals of dask-ml's module, so it imports what it needs.
-    from dask_slaq.adapters.compat.dask_ml import r2_score
-
-    return r2_score(y_true, y_pred, sample_weight, multioutput, compute)
-
-
-def r2_score(y_true: Any, y_pred: Any, sample_weight: Any, multioutput: Any, compute: bool) -> Any:
-    """Compute the coefficient of determination, as `sklearn.metrics.r2_score` does.
-
-    Supports what dask-ml's function does, no weights and the mean over outputs, and also arrays of
-    unknown length. Each output scores 1 - u / v, where u is the residual and v the total sum of
-    squares; 1 where both are 0, and 0 where only v is.
-    """
+    # This code runs with the globals of dask-ml's module, so it imports what it needs. Each output
+    # scores 1 - u / v, the residual over the total sum of squares; 1 if both are 0, 0 if only v is.
     import dask.array as da
-    from dask_ml.metrics import regression
+    from dask_ml.metrics.regression import _check_reg_targets, _check_sample_weight
 
     # Make both two-dimensional here, because dask-ml's reshape needs the length.
     y_true, y_pred = (y[:, None] if y.ndim == 1 else y for y in (y_true, y_pred))
-    regression._check_sample_weight(sample_weight)
-    _, y_true, y_pred, _ = regression._check_reg_targets(y_true, y_pred, multioutput)
+    _check_sample_weight(sample_weight)
+    _, y_true, y_pred, _ = _check_reg_targets(y_true, y_pred, multioutput)
     residual = ((y_true - y_pred) ** 2).sum(axis=0, dtype="f8")
     total = ((y_true - y_true.mean(axis=0)) ** 2).sum(axis=0, dtype="f8")
     scores = 1 - residual / da.where(total == 0, 1, total)
