@@ -1,1 +1,0 @@
-"""Small faults that are put into the package, and how many of them the tests catch."""
