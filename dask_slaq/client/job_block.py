@@ -762,7 +762,7 @@ def seconds_of(by: str | float, name: str = "by") -> float:
         return float(
             parse_timedelta(re.sub(r"(?<=\d)\s*min$", "m", by) if isinstance(by, str) else by)
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidSetting(
             f"{name} must be a time such as '10min' or a number of seconds, not {shown(by)}"
         ) from error

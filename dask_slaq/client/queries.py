@@ -223,7 +223,7 @@ def seconds_of(age: object) -> float | None:
         return None
     try:
         seconds = math.nan if isinstance(age, bool) else float(parse_timedelta(age))
-    except (KeyError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         seconds = math.nan
     if not 0 <= seconds < math.inf:
         raise InvalidSetting(f"since must be a time such as 7d or 12h, not {shown(age)}")

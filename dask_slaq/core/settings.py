@@ -151,8 +151,7 @@ def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:
             f"resources must be a mapping like {{'GPU': 1}}, not {shown(resources)}"
         )
     for name, amount in resources.items():
-        number = isinstance(amount, int | float) and not isinstance(amount, bool)
-        if not (is_name(name) and number and math.isfinite(amount) and amount > 0):
+        if not (is_name(name) and is_number(amount) and amount > 0):
             raise InvalidSetting(
                 f"resources must map names to amounts > 0, not {shown(name)} to {shown(amount)}"
             )
@@ -176,7 +175,7 @@ def is_whole(value: object, least: int) -> bool:
 
 def check_latest(latest: float) -> None:
     """Raise `InvalidSetting` unless `latest` is a factor of the fair time."""
-    number = isinstance(latest, int | float) and not isinstance(latest, bool)
+    number = is_number(latest) or isinstance(latest, float)  # inf, too
     if not (number and latest >= 1):
         raise InvalidSetting(
             f"latest must be a factor >= 1 of the fair time, inf for none, not {shown(latest)}"

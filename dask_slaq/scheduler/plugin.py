@@ -38,6 +38,7 @@ from dask_slaq.core.settings import (
     SPARE_LABEL,
     our_topics,
 )
+from dask_slaq.core.text import printable
 from dask_slaq.memory import MEMORY_TOPIC, open_memory
 from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
@@ -505,7 +506,7 @@ class SlaqPlugin(SchedulerPlugin):
         if self.failed is not None:
             logger.debug("dask_slaq failed again", exc_info=error)
         else:
-            self.failed = f"{type(error).__name__}: {error}"
+            self.failed = printable(f"{type(error).__name__}: {error}"[:1000])
             logger.error(
                 "dask_slaq failed; every task is left to Dask's own scheduling until the plugin "
                 "is registered again: %s",

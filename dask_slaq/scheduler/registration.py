@@ -86,7 +86,10 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
             found = await register(**message)
         except SlaqError as error:
             refused, found = error, error_message(error, status="uncaught-error")
-        now = current_plugin(scheduler)
+        now, plugins = current_plugin(scheduler), scheduler.plugins
+        if now is not None and now is not before:  # one of another name would follow all tasks
+            for name in [n for n, p in plugins.items() if isinstance(p, kind) and p is not now]:
+                del plugins[name]
         if refused is not None or now is not before:
             policy = "" if now is None or refused else f" with policy {now.settings.policy}"
             what = f"register SlaqPlugin{policy}"

@@ -197,9 +197,11 @@ def test_names_that_are_not_allowed_are_refused(name):
 
 
 def test_what_is_long_is_cut_in_the_sentence():
-    for settings in ({"name": "x" * 257}, {"name": "a", "weight": 10**400}):
+    huge = 10**400, [10**400] * 99
+    given = [{name: value} for name in ("weight", "latest", "by", "resources") for value in huge]
+    for settings in ({"name": "x" * 257}, *given, {"resources": {"GPU": huge[0]}}):
         with pytest.raises(InvalidSetting) as error:
-            slaq.job(**settings)
+            slaq.job(**{"name": "a", **settings})
         assert len(str(error.value)) < 300
     slaq.job("x" * 256)
 

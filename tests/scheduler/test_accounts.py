@@ -316,7 +316,7 @@ async def test_few_clients_that_left_are_remembered(c, s, a, b, monkeypatch):
 
 @with_plugin(TWO)
 async def test_what_cannot_be_asked_is_said(c, s, plugin, a, b):
-    for bad in ("soon", -1, math.nan, True):
+    for bad in ("soon", -1, math.nan, True, c, 10**400):
         with pytest.raises(InvalidSetting, match="since must be a time"):
             await slaq.usage(bad, client=c)
     with pytest.raises(InvalidSetting, match="owner, kind, job, day"):

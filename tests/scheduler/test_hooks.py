@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import math
 import re
 from pathlib import Path
 
@@ -286,25 +285,6 @@ async def test_a_request_that_fails_is_answered(c, s, a, name):
             del plugin.messages.handler
             assert plugin.failed is None
             await asyncio.wait_for(c.gather(futures), PATIENCE)
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_no_argument_of_a_request_ends_the_plugin(c, s, a, name):
-    plugin = await start_plugin(c, s, epoch="10ms")
-    handle = plugin.messages.handler(name)
-    known = [n for n in inspect.signature(handle).parameters if n not in ("plugin", "sender")]
-    odd = [None, {}, [[]], {"x": {}}, -1, math.nan, "x" * 1000, "\ud800", True, b"\xff", 10**400]
-    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed.core"):
-        async with held_beside(c, plugin) as futures:
-            for value in odd:
-                for given in [{n: value} for n in known] + [dict.fromkeys(known, value)]:
-                    for about in ({}, {"name": "a"}, {"job": "a", "run": "x"}):
-                        with contextlib.suppress(Exception):
-                            await request(c, f"slaq_{name}", **{**about, **given})
-            assert plugin.failed is None
-            await asyncio.wait_for(c.gather(futures), PATIENCE)
-            await request(c, "slaq_open", name="new", run="y")
 
 
 #: What no key, and no worker, is; and further arguments.

@@ -102,8 +102,9 @@ async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for
             plugin.run_once()
             await get(s, page)
             assert len(made) == 2, page  # an epoch later it is new
-        plugin.fall_back(ZeroDivisionError("on purpose"))
+        plugin.fall_back(ZeroDivisionError("on purpose\n\x1b[31m" + "x" * 9999))
         assert "on purpose" in await get(s, "/json/slaq.json")
+        assert plugin.failed.isprintable() and len(plugin.failed) < 2000
     assert not json.loads(await get(s, "/json/slaq.json"))["jobs"]
 
 

@@ -49,4 +49,5 @@ async def test_a_plugin_of_another_name_takes_the_place_of_one(c, s, a):
         job.report(1.0)
         await until(lambda: s.plugins["other"].jobs.reports == {"a": 1})
         assert not first.jobs.reports
+        assert first not in s.plugins.values()
         assert (await slaq.status(c))["policy"] == "fair"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 
 import dask
 import pytest
@@ -196,6 +197,32 @@ def test_no_message_of_a_client_or_worker_makes_the_plugin_fall_back(some):
 
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
         on_virtual_clock(scenario, [1])
+
+
+BAD = (None, 10**400, 2.5, "x\n", b"x", [], {}, ({},), {"a": [{}]}, {"GPU": 10**400})
+MORE = {
+    "slaq_owner": dict.fromkeys(("max_resources", "latest", "weight", "core_hours"), 1),
+    "slaq_open": dict.fromkeys(("resources", "latest", "kind", "within", "search", "by"), None),
+    "slaq_steer": {"job": "b", "what": "set", **dict.fromkeys(("latest", "target", "weight"), 1)},
+}
+
+
+@pytest.mark.parametrize("operation", REQUESTS)
+def test_no_malformed_argument_of_a_request_makes_the_plugin_fall_back(operation):
+    @with_plugin(ONE)
+    async def test(c, s, plugin, a):
+        async with slaq.job("b", client=c):
+            proof = next(p for p, of in plugin.identity._secrets.items() if of.client == c.id)
+            comm, given = s.client_comms[c.id].comm, REQUESTS[operation] | MORE.get(operation, {})
+            for name, bad in itertools.product(given, BAD):
+                with contextlib.suppress(TypeError):  # nothing is changed
+                    await s.handlers[operation](comm, proof=proof, **{**given, name: bad})
+                assert plugin.failed is None, (name, bad)
+            for name in plugin.jobs.reports.keys() - {"b"}:
+                plugin.end_job(name)
+
+    with captured_logger("dask_slaq", propagate=False):
+        test()
 
 
 @with_plugin(ONE)

@@ -15,7 +15,7 @@ from dask_slaq.core.owner_settings import check_owners, flat_terms
 from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.owners import Owners
 from dask_slaq.core.search_settings import CHANGEABLE as OF_SEARCHES
-from dask_slaq.core.settings import check_limits, check_owner, shown
+from dask_slaq.core.settings import check_limits, check_owner, is_name, shown
 from dask_slaq.scheduler.requests.validation import with_goal
 
 if TYPE_CHECKING:
@@ -63,10 +63,12 @@ def set_limit(jobs: ScheduledJobs, label: object, most: object) -> None:
     """
     limits: dict[Any, Any] = dict(jobs.pools.limits.most)
     if most is None:
-        if not isinstance(label, str) or label not in limits:
+        if not is_name(label) or label not in limits:
             known = ", ".join(limits) or "none"
             raise InvalidSetting(f"{shown(label)} has no limit; labels with a limit are: {known}")
         del limits[label]
+    elif not is_name(label):
+        raise InvalidSetting(f"a label must be a name in one line, not {shown(label)}")
     else:
         limits.update(check_limits({label: most}))
     jobs.pools.set_limits(limits)
