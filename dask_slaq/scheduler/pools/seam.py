@@ -103,9 +103,7 @@ class Seam:
         return not self._passes and self._is_held(ts)
 
     @guarded_as(always=True, otherwise=lambda self, ts, plain: plain(ts))
-    def flow(
-        self, ts: TaskState, plain: Callable[[TaskState], WorkerState | None]
-    ) -> WorkerState | None:
+    def flow(self, ts: TaskState, plain: Callable[[TaskState], Any]) -> WorkerState | None:
         """Return the worker of a task that is sent at once, though others like it are held."""
         return self._flow(ts, plain)
 

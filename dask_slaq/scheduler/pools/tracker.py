@@ -542,19 +542,19 @@ class TaskTracker:
                 self._is_back(pool)
             self._charge_ahead(flowing)
             self._enter(pool, ts, flowing)
-            reason = "granted" if ws.address in pool.workers else "lent"
-            self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, flowing.why))
-            return
-        if choice is None:
+            self._bind(pool, ts.key, ws, flowing.why)
+        elif choice is None:
             self._record(pool, ts)
             self._passed(ts)
-            self._bound(Binding(time(), ts.key, pool.name, ws.address, "passed", "sent by Dask"))
-            return
-        self.sent.put(ts, ws, choice.sent)
-        reason = "granted" if ws.address in pool.workers else "lent"
-        if choice.key.turn == OWED:
-            reason = "floor"
-        self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, choice.sent.why))
+            self._bind(pool, ts.key, ws, "sent by Dask", "passed")
+        else:
+            self.sent.put(ts, ws, choice.sent)
+            owed = "floor" if choice.key.turn == OWED else ""
+            self._bind(pool, ts.key, ws, choice.sent.why, owed)
+
+    def _bind(self, pool: Pool, key: Any, ws: WorkerState, why: str, reason: str = "") -> None:
+        reason = reason or ("granted" if ws.address in pool.workers else "lent")
+        self._bound(Binding(time(), key, pool.name, ws.address, reason, why))
 
     def _passed(self, ts: TaskState) -> None:
         """Look at the worker to which Dask has sent a task."""
@@ -773,7 +773,6 @@ class TaskTracker:
             seconds = monotonic() - sent.start
             self._order.speeds.observe(sent.like, ts.prefix.name, before, seconds)
         self._enter(pool, ts, sent)
-        reason = "granted" if after.address in pool.workers else "lent"
-        self._bound(Binding(time(), key, pool.name, after.address, reason, "by work stealing"))
+        self._bind(pool, key, after, "by work stealing")
         self.wakeups.look_at |= {before, after.address}
         self.wakeups.soon()
