@@ -85,7 +85,7 @@ class Admission:
         line = [name]
         while (outer := self._within.get(line[-1])) is not None:
             line.append(outer)
-        for owner in self._owners.line(self._owner[name]):
+        for owner in self._owners.line(self._owner[name]) if len(line) > 1 else ():
             if self._is_full(owner, name, set()):
                 running = (n for n in self._reports if n not in self._queued)
                 if all(n in line for n in running if owner in self._owners.line(self._owner[n])):

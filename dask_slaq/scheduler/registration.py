@@ -79,6 +79,8 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
     if hasattr(register, "watched"):
         return
 
+    replaced: dict[str, bool] = {}  # who registered one may unregister it still
+
     async def registering(comm: Comm, **message: Any) -> Any:
         before = current_plugin(scheduler)
         refused, found = None, None
@@ -89,7 +91,7 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
         now, plugins = current_plugin(scheduler), scheduler.plugins
         if now is not None and now is not before:  # one of another name would follow all tasks
             for name in [n for n, p in plugins.items() if isinstance(p, kind) and p is not now]:
-                del plugins[name]
+                replaced[name] = plugins.pop(name) is not None
         if refused is not None or now is not before:
             policy = "" if now is None or refused else f" with policy {now.settings.policy}"
             what = f"register SlaqPlugin{policy}"
@@ -98,6 +100,8 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
 
     async def unregistering(comm: Comm, name: str) -> Any:
         plugin: Any = scheduler.plugins.get(name)
+        if plugin is None and replaced.pop(name, None) is not None:
+            return None
         if not isinstance(plugin, kind):
             return await unregister(name=name)
         what, where = "unregister SlaqPlugin", comm.peer_address
