@@ -396,6 +396,8 @@ class ScheduledJobs:
 
     def drop(self, name: str, outcome: str | None) -> None:
         """Forget a job that has no pool any more; nothing if it is forgotten."""
+        if name not in self._runs and name not in self.engine.jobs:
+            return
         self.resources.pop(name, None)
         self.worth.pop(name, None)
         self.reports.pop(name, None)
