@@ -33,7 +33,7 @@ def test_no_result_is_lost_and_no_law_is_broken_on_average(pool):
 
 
 #: Situations that do not keep their bounds yet, with the factor by which they may miss them.
-BEYOND = {"long-brief": 1.5, "many-loads-mapped": 1.05, "mixed": 1.03}
+BEYOND = {"long-brief": 1.5, "many-loads-mapped": 1.05, "mixed": 1.1}
 #: Situations that show at full size only what they are for.
 FULL = {"left-alone", "loads-training", "mixed"}
 

@@ -49,11 +49,3 @@ async def test_a_name_that_runs_says_what_to_do(c, s, plugin, a):
         again = slaq.job("fit", client=c)
         with pytest.raises(DuplicateJob, match=r"slaq.stop\('fit'\), wait .* another name"):
             await again.__aenter__()
-
-
-@with_plugin(ONE)
-async def test_names_are_in_one_line_of_an_explanation(c, s, plugin, a):
-    async with slaq.job("a\n\x1b[31mb", client=c, owner="x\ry"):
-        text = (await slaq.explain("a\n\x1b[31mb", client=c))["text"]
-    assert text.startswith(r"a\n\x1b[31mb (x\ry): ")
-    assert all(line.isprintable() for line in text.split("\n"))

@@ -180,7 +180,7 @@ def test_without_a_slash_nothing_changes(names, data):
 
 @pytest.mark.parametrize("name", ["a\nb", "/ann", "a//b", "default/x", "a/default/x", "\x1b[31m"])
 def test_names_that_nobody_can_read_or_be_are_refused(name):
-    with pytest.raises(InvalidSetting, match="must have names like|printable characters"):
+    with pytest.raises(InvalidSetting, match=r"must have names like|printable characters"):
         check_owners({name: {}})
     check_owners({"ann": {}, "ann@desk": {}, "a/b/default": {}, "default": {}, "a/": {}})
 
