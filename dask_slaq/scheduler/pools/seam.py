@@ -18,8 +18,6 @@ from dask_slaq.scheduler.hooks import guarded_as
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-Flow = Callable[["TaskState", Callable[["TaskState"], "WorkerState | None"]], "WorkerState | None"]
-
 #: Methods of the scheduler that are overridden.
 OVERRIDDEN = (
     "is_rootish",
@@ -47,7 +45,7 @@ class Seam:
         may_be_held: Callable[[TaskState], bool],
         count_held: Callable[[], int],
         fail: Callable[[BaseException], None],
-        flow: Flow = lambda ts, plain: None,
+        flow: Callable[..., WorkerState | None] = lambda ts, plain: None,
     ) -> None:
         self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
         self._flow = flow

@@ -145,18 +145,15 @@ class TaskTracker:
     ) -> WorkerState | None:
         """Return the worker that `plain` chooses for a short task with inputs; None to hold it.
 
-        A round trip would take as long as the task. It has the turn of its job on the worker, if it
-        is expected to start there soon.
+        A round trip would take as long. It is sent if it is expected to start soon, in its turn.
         """
         pool = self.owner.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
-        if ts.resource_restrictions or ts.key in self.away or is_direct(ts):
-            return None
-        if self.limits.label_of(ts) is not None:
+        other = ts.resource_restrictions or ts.key in self.away or self.limits.label_of(ts)
+        if other or is_direct(ts):
             return None
         like, now = pool.durations.like(ts, input_bytes(ts)), monotonic()
-        expected = min(like.usual, SHORT)  # while it is unknown, few are sent
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
             return None
         ws = plain(ts)
@@ -165,6 +162,7 @@ class TaskTracker:
         if not has_thread(ws) and self.sent.place(ws, now).free_in() > SOON:
             return None
         order = (*key[:-1], next(self._count))
+        expected = min(like.usual, SHORT)  # while it is unknown, few are sent
         sent = Sent(pool, like, True, "short", order, pool.service, expected, like.soonest)
         self._flowing[ts] = sent
         self.control.prepare(Sending(ts, ws, pool.workers, order))
