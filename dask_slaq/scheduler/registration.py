@@ -79,7 +79,7 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
     if hasattr(register, "watched"):
         return
 
-    replaced: dict[str, bool] = {}  # who registered one may unregister it still
+    replaced: set[str] = set()  # names of plugins that may be unregistered still
 
     async def registering(comm: Comm, **message: Any) -> Any:
         before = current_plugin(scheduler)
@@ -91,7 +91,8 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
         now, plugins = current_plugin(scheduler), scheduler.plugins
         if now is not None and now is not before:  # one of another name would follow all tasks
             for name in [n for n, p in plugins.items() if isinstance(p, kind) and p is not now]:
-                replaced[name] = plugins.pop(name) is not None
+                del plugins[name]
+                replaced.add(name)
         if refused is not None or now is not before:
             policy = "" if now is None or refused else f" with policy {now.settings.policy}"
             what = f"register SlaqPlugin{policy}"
@@ -100,8 +101,8 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
 
     async def unregistering(comm: Comm, name: str) -> Any:
         plugin: Any = scheduler.plugins.get(name)
-        if plugin is None and replaced.pop(name, None) is not None:
-            return None
+        if plugin is None and name in replaced:
+            return replaced.discard(name)
         if not isinstance(plugin, kind):
             return await unregister(name=name)
         what, where = "unregister SlaqPlugin", comm.peer_address

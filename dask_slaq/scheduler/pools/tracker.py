@@ -94,9 +94,7 @@ class TaskTracker:
         self.passing = False  # whether tasks of pools that pass need little work: nothing is held
         # Models that have left their worker, by key: their search sends them, and no pool.
         self.away: dict[Any, TaskState] = {}
-        self.unsure: set[Any] = (
-            set()
-        )  # keys of tasks of which it is being found out who submits them
+        self.unsure: set[Any] = set()  # keys of tasks whose submitter is not known yet
         self.models_move = False  # whether there may be any
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.
