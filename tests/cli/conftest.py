@@ -13,7 +13,7 @@ from scheduler_process import end, start_scheduler
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
 
-HOSTILE = "red \x1b[31m[bold]"  # a job's name is users' text
+HOSTILE = "red <b>[bold]"  # a name is text of users'
 
 
 @pytest.fixture(scope="session")

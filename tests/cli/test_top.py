@@ -12,7 +12,7 @@ import dask_slaq as slaq
 from dask_slaq.cli.top.table import shortened
 from dask_slaq.core.job_columns import rows
 
-HOSTILE = "red \x1b[31m[bold]"  # as in conftest.py
+HOSTILE = "red <b>[bold]"  # as in conftest.py
 
 
 def top(file, scenario, by="ann@desk", then=None, **options):
@@ -151,7 +151,7 @@ def test_top_shows_the_whole_reason_of_the_chosen_job(file, training):
         await pilot.press("e")
         assert not app.query_one("#detail").display  # the explanation says the same
         await pilot.press("e")
-        assert shown(app, "#detail").startswith(r"red \x1b[31m[bold] (bob@lab): ")
+        assert shown(app, "#detail").startswith(f"{HOSTILE} (bob@lab): ")
         heading = [column.label.plain for column in app.query_one("#jobs").ordered_columns]
         at = heading.index("age")
         assert app.query_one("#jobs").get_row("a")[at].plain == "2.0 h"
