@@ -25,6 +25,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 import dask_slaq as slaq
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.pools.pools import QUEUED
 
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
@@ -251,6 +252,10 @@ async def alerts_of(client: Client, scheduler: Scheduler) -> list[dict[str, Any]
     slaq.alerts(seen.append, client=client)
     await until(lambda: client.id in current_plugin(scheduler).followers)
     return seen
+
+
+#: States of ready tasks that wait in a pool.
+HELD = ("queued", "no-worker") if QUEUED else ("no-worker",)
 
 
 async def state_of(scheduler: Scheduler, future: Any, *states: str) -> None:

@@ -67,7 +67,7 @@ async def test_resources_above_an_owners_limit_ask_for_no_workers(c, s, plugin, 
     async with jobs(c, "a", owner="ann"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
-        await until(lambda: [ts.state for ts in s.tasks.values()].count("no-worker") >= 28)
+        await until(lambda: [ts.state for ts in s.tasks.values()].count(HELD[0]) >= 28)
         assert s.adaptive_target(target_duration=0.1) <= 2
         del futures
 

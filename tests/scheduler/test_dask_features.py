@@ -14,6 +14,7 @@ from distributed import Event, Worker, fire_and_forget, get_client, secede, work
 from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import inc
 from driving import (
+    HELD,
     ONE,
     PATIENCE,
     TWO,
@@ -53,7 +54,7 @@ async def test_actors_are_not_held(c, s, plugin, a, b):
             await until(lambda: len(plugin.pools.pools["b"].running) == 2)
         with tasks_of("a"):
             counters = c.map(lambda _: Counter(), range(2), actor=True, pure=False)
-            await until(lambda: all(ts.state != "no-worker" for ts in s.tasks.values() if ts.actor))
+            await until(lambda: all(ts.state not in HELD for ts in s.tasks.values() if ts.actor))
         assert not plugin.pools.pools["a"].ready
         await Event("go").set()
         for counter in await c.gather(counters):
@@ -167,7 +168,7 @@ async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, plu
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             future = c.submit(where, workers=absent)
-            await state_of(s, future, "no-worker")
+            await state_of(s, future, *HELD)
             assert await c.submit(inc, 1) == 2
         assert plugin.pools.tick(1.0) == 0
     assert s.tasks[future.key].state == "no-worker"
@@ -198,7 +199,7 @@ async def test_the_job_block_annotates_the_resources(c, s, plugin, a, b):
 async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugin, a, b):
     async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
         held = c.submit(where, key="held")
-        await state_of(s, held, "no-worker")
+        await state_of(s, held, *HELD)
         plugin.run_once()
         assert plugin.engine.grants["gpu"].share == 0
         assert plugin.engine.grants["plain"].share == 2
@@ -283,7 +284,7 @@ async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s,
                 await until(lambda: len(plugin.pools.pools["b"].running) == 2)
             with tasks_of("a"):
                 first = c.submit(inc, 1, key="same")
-                await state_of(s, first, "no-worker")
+                await state_of(s, first, *HELD)
             with tasks_of("b"):
                 second = c.submit(inc, 1, key="same")
                 after = c.submit(inc, second, key="after")
@@ -306,7 +307,7 @@ async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
         await until(lambda: monotonic() > since + 0.5)
         time.sleep(0.5)  # the event loop is busy for longer than the timeout
         await until(lambda: monotonic() > since + 1.5)
-        assert [s.tasks[future.key].state for future in futures].count("no-worker") == 2
+        assert [s.tasks[future.key].state for future in futures].count(HELD[0]) == 2
         await Event("go").set()
         assert await c.gather(futures) == [0, 1, 2]
 
@@ -318,7 +319,7 @@ async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             future = c.submit(inc, 1, resources={"GPU": 1})
-            await state_of(s, future, "no-worker", "erred")
+            await state_of(s, future, *HELD, "erred")
         s.periodic_callbacks["no-workers-timeout"].callback()
         with pytest.raises(NoValidWorkerError):
             await future

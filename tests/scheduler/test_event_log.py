@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributed import Client, Event
-from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+from driving import HELD, gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -192,7 +192,7 @@ async def iterate(client, scheduler, plugin, event):
             held.append(client.submit(wait_for, event, pure=False))
             rest += client.map(pow, range(3), [2] * 3, pure=False)
     for future in held:
-        await state_of(scheduler, future, "processing", "no-worker")
+        await state_of(scheduler, future, "processing", *HELD)
     plugin.run_once()
     await Event(event).set()
     await client.gather([*held, *rest])

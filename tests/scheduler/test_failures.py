@@ -9,6 +9,7 @@ import pytest
 from distributed import Client, Event, Variable, Worker
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    HELD,
     ONE,
     TWO,
     assert_nothing_left,
@@ -50,7 +51,7 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
             busy = c.map(wait_for, ["go"] * 2, pure=False)
             await until(lambda: len(plugin.pools.pools["a"].running) == 2)
             later = c.submit(inc, x, key="later")
-            await state_of(s, later, "no-worker")
+            await state_of(s, later, *HELD)
         await s.remove_worker(home, stimulus_id="test")
         assert s.tasks["later"].state == "waiting"
         await Event("go").set()
@@ -85,7 +86,7 @@ async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, plugin, a, b)
             busy = c.submit(wait_for, "go", workers=[b.address])
             await state_of(s, busy, "processing")
             later = c.submit(where)
-            await state_of(s, later, "no-worker")
+            await state_of(s, later, *HELD)
         change = s.stream_handlers["worker-status-change"]
         change(status="running", worker=a.address, stimulus_id="test")
         assert await later == a.address
@@ -98,7 +99,7 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s, plugin):
     async with jobs(c, "a", "b") as (job, _):
         with tasks_of("a"):
             held = c.map(inc, range(6))
-            await state_of(s, held[-1], "no-worker")
+            await state_of(s, held[-1], *HELD)
         await c.restart(wait_for_workers=False)
         assert not plugin.pools.tracker.owner
         assert not plugin.pools.pools["a"].tasks
@@ -117,7 +118,7 @@ async def test_an_exception_in_the_block_ends_the_job_and_goes_on(c, s, plugin, 
         async with jobs(c, "a", "b"):
             with tasks_of("a"):
                 futures = c.map(wait_for, ["go"] * 6, range(6), pure=False)
-                await state_of(s, futures[-1], "no-worker")
+                await state_of(s, futures[-1], *HELD)
             raise ZeroDivisionError
     assert_nothing_left(s, plugin)
     await Event("go").set()
@@ -193,7 +194,7 @@ async def test_a_task_released_and_submitted_again_at_once_runs(c, s, plugin, a)
             busy = c.submit(wait_for, "go")
             await state_of(s, busy, "processing")
             first = c.submit(inc, 1, key="x")
-            await state_of(s, first, "no-worker")
+            await state_of(s, first, *HELD)
             first.release()
         with tasks_of("b"):
             second = c.submit(inc, 1, key="x")

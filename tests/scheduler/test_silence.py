@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from distributed import Event
 from driving import (
+    HELD,
     ONE,
     alerts_of,
     on_virtual_clock,
@@ -140,7 +141,7 @@ async def test_what_seceded_and_what_finds_no_worker_is_said_so(c, s, plugin, a)
         await a.close()
         await until(lambda: not s.workers)
         none = c.submit(sum, (1, 2), pure=False)
-        await state_of(s, none, "no-worker", "queued")
+        await state_of(s, none, *HELD, "queued")
         assert (await slaq.explain("a", client=c))["reason"] == "waits: no worker runs"
         await c.cancel(none)
 

@@ -10,6 +10,7 @@ import pytest
 from distributed import Client, Event, as_completed
 from distributed.utils_test import inc
 from driving import (
+    HELD,
     ONE,
     TWO,
     jobs,
@@ -222,7 +223,7 @@ async def test_the_reason_says_what_a_job_waits_for(c, s, plugin, a):
         await state_of(s, first, "processing")
         with tasks_of("b"):
             waits = c.submit(inc, 1, key="waits")
-        await state_of(s, waits, "no-worker")
+        await state_of(s, waits, *HELD)
         found = await slaq.explain("b", client=c)
         assert found["position"] == 0
         assert "its next task gets the next free thread" in found["text"]

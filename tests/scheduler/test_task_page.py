@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from distributed import Event
 from distributed.utils_test import inc
-from driving import ONE, gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+from driving import HELD, ONE, gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
 from tornado.httpclient import AsyncHTTPClient
 
 NAME = "<i>a</i>"
@@ -31,7 +31,7 @@ def test_the_page_of_a_held_task_says_why_it_waits(prefix):
                     futures += [c.submit(wait_for, "go", k, pure=False) for k in range(3)]
             await until(lambda: len(plugin.pools.pools["b"].ready) >= 2)
             held = next(f for f in futures if s.tasks[f.key] in plugin.pools.pools["b"].ready)
-            await state_of(s, held, "no-worker")
+            await state_of(s, held, *HELD)
             html = await page(held)
             assert "Transition Log" in html
             assert "other ready tasks of it wait as well" in html

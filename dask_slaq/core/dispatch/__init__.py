@@ -20,11 +20,13 @@ from dask_slaq.core.dispatch.constants import (
 )
 from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
 from dask_slaq.core.dispatch.decide import Choice, Inputs, Pinned, Turn, decide, undo
+from dask_slaq.core.dispatch.fill import Filler
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.overload import Look, Overload
 from dask_slaq.core.dispatch.places import Place, Sent
 from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies
+from dask_slaq.core.dispatch.slots import Slots
 from dask_slaq.core.dispatch.waiting import Waiting
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "Choice",
     "Contender",
     "Entry",
+    "Filler",
     "Gaps",
     "Group",
     "Inputs",
@@ -62,6 +65,7 @@ __all__ = [
     "Place",
     "Ready",
     "Sent",
+    "Slots",
     "TaskKind",
     "Turn",
     "Waiting",

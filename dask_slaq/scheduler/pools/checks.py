@@ -66,7 +66,7 @@ def check_task(pools: Any, key: Any) -> None:
         return
     assert pools.pools.get(pool.name) is pool, f"{ts} is in the closed pool {pool.name}"
     if ts in pool.ready:
-        assert ts.state == "no-worker", f"{ts} is held, but {ts.state}"
+        assert ts.state in pools.control.WAITING, f"{ts} is held, but {ts.state}"
         gang, entry = pools.tracker.gangs.is_open(ts), pool.ready[ts]
         assert gang or entry in pool.kinds[entry.kind], f"{ts} is not to be found"
     elif ts.state == "no-worker" and pools.tracker.is_held(ts):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Annotations: name of a gang, unique per run; its number of members; and threads of a member.
 NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"
 #: States of a task that waits for nothing but a worker, or has been sent to one.
-READY = ("no-worker", "processing")
+READY = ("queued", "no-worker", "processing")
 
 
 @dataclass(eq=False)

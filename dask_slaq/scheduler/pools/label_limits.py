@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +168,8 @@ class Limits:
 
     def as_dict(self) -> dict[str, dict[str, int]]:
         """Return the limit of each label, ``most``, and its ``running`` and ``waiting`` tasks."""
-        waiting = Counter(map(self.label_of, self.scheduler.unrunnable)) if self.most else Counter()
+        waits = chain(self.scheduler.unrunnable, self.scheduler.queued) if self.most else ()
+        waiting = Counter(map(self.label_of, waits))
         return {
             label: {"most": most, "running": self.used[label], "waiting": waiting[label]}
             for label, most in self.most.items()

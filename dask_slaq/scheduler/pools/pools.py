@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
+
+#: Whether tasks of pools wait in Dask's own queue. A switch for as long as both ways are there.
+QUEUED = os.environ.get("SLAQ_QUEUE") == "1"
 
 #: Tasks for which each dispatch pays, where the scheduler validates: all are checked when they are
 #: paid for. A check at each dispatch would cost the square of their number.
@@ -90,7 +94,7 @@ class Pools:
         self.waiting = order.waiting
         self._logged_preference = False
         self._unchecked = 0
-        self.seam = seam = Seam(
+        arguments: Any = (
             scheduler,
             lambda ts: (
                 self.tracker.is_held(ts) or (bool(self.limits.most) and self.limits.is_held(ts))
@@ -100,15 +104,43 @@ class Pools:
             fail,
             lambda ts, plain: self.tracker.flow(ts, plain),
         )
+        if QUEUED:
+            from dask_slaq.scheduler.pools.filling import Filling
+            from dask_slaq.scheduler.pools.queue import QueueSeam
+            from dask_slaq.scheduler.pools.queue_tracker import QueueTracker
+
+            tracker_class: Any = QueueTracker
+            seam: Any = QueueSeam(
+                *arguments,
+                is_queued=lambda ts: self.tracker.is_queued(ts),
+                came=lambda ts: self.tracker.came(ts),
+                left=lambda ts: self.tracker.left(ts),
+                fill=lambda: self.wakeups.soon(),
+            )
+        else:
+            tracker_class, seam = TaskTracker, Seam(*arguments)
+        self.seam = seam
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(ahead)
-        self.wakeups = wakeups = Wakeups(
+        wakeups: Any = Wakeups(
             lambda: self.dispatch(),
             lambda: bool(self.waiting.pools),
             lambda worker: self.dispatcher.slot_in(worker),
             enter,
         )
-        self.tracker = tracker = TaskTracker(
+        if QUEUED:
+            wakeups = Filling(
+                scheduler,
+                order,
+                sent,
+                lambda choice: not self.tracker.send([choice]),
+                lambda: self.tracker.gangs,
+                lambda: self.limits,
+                lambda: self.dispatch(),
+                enter,
+            )
+        self.wakeups = wakeups
+        self.tracker = tracker = tracker_class(
             scheduler,
             seam,
             control,
@@ -118,9 +150,11 @@ class Pools:
             self.bindings.append,
             order,
         )
-        self.dispatcher = Dispatcher(
+        self.dispatcher: Any = Dispatcher(
             scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: self.limits
         )
+        if QUEUED:
+            self.dispatcher = wakeups
         self._is_registered, self._enter, self._changed = is_registered, enter, changed
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
@@ -392,7 +426,7 @@ class Pools:
                 logger.exception("some tasks could not be given back to Dask in order")
         self.tracker.holding = self.tracker.models_move = False
         self.tracker.away.clear()
-        self._release(list(self.scheduler.unrunnable))
+        self._release([*self.scheduler.unrunnable, *self.scheduler.queued])
 
     def _give_up(self, pool: Pool) -> None:
         self.tracker.disown(pool, None)
@@ -429,6 +463,8 @@ class Pools:
             count = min(self._steps.TOGETHER, len(self._to_release))
             self.control.release([self._to_release.popleft() for _ in range(count)], "released")
             yield
+        if not (self.tracker.holding or self.limits or self.tracker.models_move):
+            self.seam.remove()
 
     def apply(
         self,
@@ -488,7 +524,8 @@ class Pools:
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
-        self.wakeups.forget(worker)
+        if not QUEUED:
+            self.wakeups.forget(worker)
         self.dispatcher.forget_worker(worker)
         for pool in self.pools.values():
             pool.forget_worker(worker)
@@ -506,6 +543,19 @@ class Pools:
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
                 self.wakeups.later("", QUIET)
+        if QUEUED:
+            self.wakeups.fill_now()
+        else:
+            self._dispatch()
+        if self.scheduler.validate:
+            self._unchecked += CHECKED
+            if self._unchecked >= len(self.tracker.owner):
+                self._unchecked = 0
+                self.check()
+        self._choosing += thread_time() - begin
+        self._look()
+
+    def _dispatch(self) -> None:
         looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
         self.dispatcher.dispatch(looked_at)
         left = self.dispatcher.unserved
@@ -516,13 +566,6 @@ class Pools:
             self.wakeups.later("", self.dispatcher.later)
         for address, seconds in self.dispatcher.again.items():
             self.wakeups.later(address, seconds)
-        if self.scheduler.validate:
-            self._unchecked += CHECKED
-            if self._unchecked >= len(self.tracker.owner):
-                self._unchecked = 0
-                self.check()
-        self._choosing += thread_time() - begin
-        self._look()
 
     def tick(self, factor: float) -> int:
         """Fade old records by `factor` and look for free slots on all workers, once per epoch.

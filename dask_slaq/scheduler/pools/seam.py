@@ -38,6 +38,8 @@ class Seam:
     while nothing is held, and nothing is put around it a second time.
     """
 
+    overridden: tuple[str, ...] = OVERRIDDEN
+
     def __init__(
         self,
         scheduler: Scheduler,
@@ -56,23 +58,23 @@ class Seam:
 
     def install(self) -> None:
         """Override the scheduler's methods, unless they are ours already."""
-        for name in OVERRIDDEN:
+        for name in self.overridden:
             plain = getattr(self._scheduler, name)
             if not self._is_ours(plain):
                 setattr(self._scheduler, name, self._around(plain, getattr(self, f"_{name}")))
 
     def remove(self) -> None:
         """Restore the scheduler's methods, except those that somebody else has overridden since."""
-        for name in OVERRIDDEN:
+        for name in self.overridden:
             ours: Any = vars(self._scheduler).get(name)
             if self._is_ours(ours):
                 delattr(self._scheduler, name)
                 if getattr(self._scheduler, name) != ours.plain:
                     setattr(self._scheduler, name, ours.plain)
 
-    def _around(self, plain: Any, answer: Callable[[Any, Any], Any]) -> Any:
-        def override(about: Any) -> Any:
-            return answer(plain, about)
+    def _around(self, plain: Any, answer: Callable[..., Any]) -> Any:
+        def override(*about: Any, **more: Any) -> Any:
+            return answer(plain, *about, **more)
 
         new: Any = functools.wraps(plain)(override)
         new.plain, new.mark = plain, (new, self)

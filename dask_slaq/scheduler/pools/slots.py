@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 import math
-from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dask_slaq.core.dispatch import FEW, Place, Sent
+from dask_slaq.core.dispatch import Place, Slots
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
-
-@dataclass(slots=True, eq=False)
-class _OnWorker:
-    """Tasks on one worker; those that wait there, in order; and the dispatcher's among them."""
-
-    tasks: dict[TaskState, Sent] = field(default_factory=dict)
-    queue: list[tuple[Any, ...]] = field(default_factory=list)
-    ours: int = 0
-    seconds: float = 0.0  # that these take
-
-    def starts(self, sent: Sent) -> None:
-        """Record that a task no longer waits, if it did."""
-        if sent.start is None:
-            sent.start = monotonic()
-            if sent.ours:
-                self.ours -= 1
-                self.seconds = self.seconds - sent.counts if self.ours else 0.0
-
-
-_NOTHING = _OnWorker()
+    from dask_slaq.core.dispatch import Sent
 
 
 def load(ws: WorkerState) -> int:
@@ -65,8 +44,8 @@ class SentTasks:
 
     def __init__(self, ahead: float) -> None:
         self.ahead = ahead
-        self._on: dict[str, _OnWorker] = {}
-        self._where: dict[TaskState, str] = {}
+        self._on: dict[str, Slots] = {}
+        self._where: dict[TaskState, Slots] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -75,63 +54,54 @@ class SentTasks:
     def __contains__(self, ts: TaskState) -> bool:
         return ts in self._where
 
+    def on(self, ws: WorkerState) -> Slots:
+        """Return the slots of a worker, which is looked at now."""
+        slots = self._on.get(ws.address)
+        if slots is None:
+            slots = self._on[ws.address] = Slots(ws.address)
+        slots.nthreads = ws.nthreads
+        slots.resources, slots.used_resources = ws.resources, ws.used_resources
+        slots.blocked = blocked(ws) if ws.used_resources else 0
+        slots.load = len(ws.processing) - len(ws.long_running) - slots.blocked
+        return slots
+
+    def forget(self, address: str) -> None:
+        """Forget a worker that left."""
+        slots = self._on.get(address)
+        if slots is not None and not slots.tasks:
+            del self._on[address]
+
     def put(self, ts: TaskState, ws: WorkerState, sent: Sent) -> None:
         """Record that a task went to a worker."""
-        on = self._on.get(ws.address)
-        if on is None:
-            on = self._on[ws.address] = _OnWorker()
-        on.tasks[ts] = sent
-        self._where[ts] = sent.worker = ws.address
-        sent.start = monotonic() if load(ws) <= ws.nthreads else None
-        if sent.start is None:
-            self._count += 1
-            # Without the task: Dask takes a forgotten one that is referenced for a new one.
-            heapq.heappush(on.queue, (sent.order, self._count, sent))
-            if sent.ours:
-                on.ours += 1
-                on.seconds += sent.counts
+        slots = self._where[ts] = self.on(ws)
+        self._count += 1
+        slots.put(ts, sent, self._count, monotonic())
 
     def remove(self, ts: TaskState) -> Sent | None:
         """Remove a task that left its worker or gave up its thread, if it was there."""
-        address = self._where.pop(ts, None)
-        if address is None:
-            return None
-        on = self._on[address]
-        sent = on.tasks.pop(ts)
-        on.starts(sent)
-        if not on.tasks:
-            del self._on[address]
-        elif len(on.queue) > 2 * len(on.tasks) + FEW:  # most were stolen, or cancelled
-            on.queue = [each for each in on.queue if each[2].start is None]
-            heapq.heapify(on.queue)
-        return sent
+        slots = self._where.pop(ts, None)
+        return None if slots is None else slots.remove(ts, monotonic())
 
     def thread_freed(self, address: str) -> Sent | None:
         """Record that a thread is free. Returns the task that starts there, if any."""
-        on = self._on.get(address, _NOTHING)
-        while on.queue:
-            sent: Sent = heapq.heappop(on.queue)[2]
-            if sent.start is None and sent.worker == address:
-                on.starts(sent)
-                return sent
-        return None
+        slots = self._on.get(address)
+        return None if slots is None else slots.thread_freed(monotonic())
 
     def place(self, ws: WorkerState, now: float) -> Place:
         """Return a worker as it is now, in monotonic seconds."""
-        on, there = self._on.get(ws.address, _NOTHING), len(ws.processing) - len(ws.long_running)
-        used = ws.used_resources
-        stuck = blocked(ws) if used else 0
+        slots = self.on(ws)
         return Place(
-            ws.address, ws.nthreads, there - stuck, on.tasks.values(),
-            now=now, ahead=self.ahead, ours=on.ours, seconds=on.seconds, blocked=stuck,
-            occupancy=lambda: ws.occupancy, resources=ws.resources, used_resources=used,
+            ws.address, ws.nthreads, slots.load, slots.tasks.values(),
+            now=now, ahead=self.ahead, ours=slots.ours, seconds=slots.seconds,
+            blocked=slots.blocked, occupancy=lambda: ws.occupancy, resources=ws.resources,
+            used_resources=ws.used_resources,
         )  # fmt: skip
 
     def check(self) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""
-        there = {ts: address for address, on in self._on.items() for ts in on.tasks}
+        there = {ts: slots for slots in self._on.values() for ts in slots.tasks}
         assert there == self._where, "workers and tasks disagree"
-        for on in self._on.values():
-            waits = sum(s.start is None and s.ours for s in on.tasks.values())
-            assert waits == on.ours, "tasks that wait are miscounted"
-            assert all(s.pool.running.get(ts) is s for ts, s in on.tasks.items())
+        for slots in self._on.values():
+            waits = sum(s.start is None and s.ours for s in slots.tasks.values())
+            assert waits == slots.ours, "tasks that wait are miscounted"
+            assert all(s.pool.running.get(ts) is s for ts, s in slots.tasks.items())

@@ -51,6 +51,8 @@ class TaskControl:
         self._turn: dict[TaskState, tuple[Any, ...]] = {}
         # Those that have this priority now, and the one that Dask gave them.
         self._in_turn: dict[TaskState, Any] = {}
+        # Restrictions of tasks in Dask's queue, whose validation allows none there.
+        self._aside: dict[TaskState, tuple[Any, ...]] = {}
         # Deaths of workers that counted against the tasks that are excused, when this began.
         self._excused: dict[TaskState, int] = {}
 
@@ -69,6 +71,7 @@ class TaskControl:
         for sending in tasks:
             ts = sending.ts
             given[ts], workers[ts] = ts.priority, sending.ws
+            self.give_back(ts)
             self._restrict(*sending)
             ts.priority = self._turn[ts]
         self._seam.send(workers)
@@ -80,6 +83,26 @@ class TaskControl:
                 ts.priority = priority
                 if ts.processing_on is None:
                     self.restore(ts)
+                    if ts.state == "queued":
+                        self.lay_aside(ts)
+
+    def lay_aside(self, ts: TaskState) -> None:
+        """Take the user's restrictions off a task while it is in Dask's queue."""
+        if ts.worker_restrictions or ts.resource_restrictions or ts.host_restrictions:
+            self._aside[ts] = (
+                ts.worker_restrictions, ts.resource_restrictions, ts.host_restrictions,
+                ts.loose_restrictions,
+            )  # fmt: skip
+            ts.worker_restrictions = ts.resource_restrictions = ts.host_restrictions = None
+            ts.loose_restrictions = False
+
+    def give_back(self, ts: TaskState) -> None:
+        """Restore the user's restrictions of a task that leaves Dask's queue."""
+        if self._aside and (given := self._aside.pop(ts, None)) is not None:
+            (
+                ts.worker_restrictions, ts.resource_restrictions, ts.host_restrictions,
+                ts.loose_restrictions,
+            ) = given  # fmt: skip
 
     def _restrict(
         self, ts: TaskState, ws: WorkerState, theirs: frozenset[str], order: tuple[float, ...]

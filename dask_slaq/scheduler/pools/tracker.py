@@ -508,7 +508,7 @@ class TaskTracker:
         finally:
             refused, self._sending = self._sending, {}
             for ts, choice in refused.items():
-                waits = ts.state == "no-worker" and self.is_held(ts)
+                waits = ts.state in self.control.WAITING and self.is_held(ts)
                 undo(self._order, choice, listed=waits and ts not in choice.pool.ready)
         return refused.values()
 
@@ -665,7 +665,7 @@ class TaskTracker:
     def let_go(self, gang: Gang) -> None:
         """Leave the members of a gang to Dask, since they cannot start together."""
         gang.closed = True
-        self.control.release([ts for ts in gang.members if ts.state == "no-worker"], "gang let go")
+        self.control.release([ts for ts in gang.members if ts.processing_on is None], "gang let go")
 
     def charge_gangs(self) -> None:
         """Charge the members of gangs that run for the threads that they have used so far."""

@@ -12,6 +12,7 @@ from distributed import Event, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import inc
 from driving import (
+    HELD,
     LATE,
     gen_cluster,
     jobs,
@@ -59,7 +60,7 @@ class Peak(SchedulerPlugin):
 
 
 def held(scheduler):
-    return [ts for ts in scheduler.tasks.values() if ts.state == "no-worker"]
+    return [ts for ts in scheduler.tasks.values() if ts.state in HELD]
 
 
 @with_plugin(FOUR, limits=LIMITS)

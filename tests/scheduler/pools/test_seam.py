@@ -11,6 +11,7 @@ from distributed import Event, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    HELD,
     LATE,
     TWO,
     Fixed,
@@ -58,7 +59,7 @@ async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plug
             plain = c.submit(where, key="plain")
             chosen = c.submit(where, key="chosen", workers=sorted(both))
         for future, given in ((plain, None), (chosen, both)):
-            await state_of(s, future, "no-worker")
+            await state_of(s, future, *HELD)
             ts = s.tasks[future.key]
             assert plugin.pools.tracker.is_held(ts)
             assert ts.worker_restrictions == given

@@ -1,0 +1,463 @@
+"""Choice of ready tasks for workers with slots: the first job in order that has a task for one.
+
+A job's tasks wait in one heap per kind and home. The cost of a place is the time to move a task's
+inputs there: a task waits for its home, the workers that have them, for as long as that is expected
+to be sooner. Nothing is sent here: each choice is sent, or undone, before the next one is made.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, product
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, WORTH
+from dask_slaq.core.dispatch.decide import TURNS, Choice, Inputs, Pinned
+from dask_slaq.core.dispatch.places import Sent
+from dask_slaq.core.dispatch.ready import ANY, is_plain
+
+if TYPE_CHECKING:
+    from dask_slaq.core.dispatch.contender import Contender
+    from dask_slaq.core.dispatch.order import Key, Order
+    from dask_slaq.core.dispatch.ready import Entry, Ready, TaskKind
+    from dask_slaq.core.dispatch.slots import Slots
+
+
+class Cluster(Protocol):
+    """What a choice has to know of the cluster."""
+
+    threads: int  # of all workers
+
+    def slots(self, address: str) -> Slots | None:
+        """Return the slots of a worker that may get tasks, as of now; None for others."""
+
+    def idle(self, kinds: Collection[TaskKind]) -> tuple[int, int]:
+        """Return the free threads of workers that suit any of some kinds, and all their threads."""
+
+    def occupancy(self, address: str) -> float:
+        """Return the seconds that all tasks on a worker take, as Dask guesses."""
+
+    def inputs(self, entry: Entry) -> Inputs:
+        """Return what it takes to move the inputs of a task."""
+
+    def room(self, label: str | None) -> float:
+        """Return how many more tasks of a label may run."""
+
+    def runs(self, label: str) -> bool:
+        """Return whether a task of a label runs."""
+
+    def pinned(self, now: float) -> Mapping[Contender, Sequence[Pinned]]:
+        """Return the gangs of pinned tasks that are complete, by job."""
+
+
+class Filler:
+    """Chooser of tasks for workers with slots, which are sent another one `ahead` of an end."""
+
+    def __init__(self, order: Order, cluster: Cluster, ahead: float) -> None:
+        self.order, self.cluster, self.ahead = order, cluster, ahead
+        self.free: dict[str, Slots] = {}  # workers with a free thread
+        self.soon: dict[str, Slots] = {}  # workers where a task would start soon
+        self.kept = False  # whether slots were kept for a job that is about to come back
+        self.opens_in: dict[str, float] = {}  # seconds, of workers that were closed, if known
+        self._now = 0.0
+        self._coming: Collection[Contender] = ()
+
+    # Workers
+
+    def look(self, slots: Slots, now: float) -> None:
+        """Open a worker, or close it."""
+        address = slots.address
+        if slots.load < slots.nthreads:
+            self.free[address] = slots
+            self.soon.pop(address, None)
+            return
+        self.free.pop(address, None)
+        seconds = slots.opens_in(now, self.ahead)
+        if not seconds:
+            self.soon[address] = slots
+            return
+        self.soon.pop(address, None)
+        if seconds < math.inf:
+            self.opens_in[address] = seconds
+
+    def close(self, address: str) -> None:
+        """Send no more tasks to a worker, until it is looked at."""
+        self.free.pop(address, None)
+        self.soon.pop(address, None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any worker may be sent a task."""
+        return bool(self.free or self.soon)
+
+    def _open(self) -> Iterator[Slots]:
+        return chain(self.free.values(), self.soon.values())
+
+    def _at(self, address: str) -> Slots | None:
+        return self.free.get(address) or self.soon.get(address)
+
+    # Jobs
+
+    def choices(self, now: float) -> Iterator[Choice]:
+        """Yield choices until slots or tasks run out: tasks at home first, then all."""
+        self._now, self.kept, waiting = now, False, self.order.waiting
+        if not (self.is_open and waiting.pools):
+            return
+        self._coming = self.order.coming(now)
+        pinned = self.cluster.pinned(now)
+        yield from self._serve(self._near(pinned), pinned)
+        if self.is_open and waiting.pools:
+            yield from self._serve(list(waiting.pools), None)
+
+    def _near(self, pinned: Mapping[Contender, Any]) -> Collection[Contender]:
+        """Return the jobs that may have a task for an open worker without moving its inputs."""
+        index = self.order.waiting
+        at, found = index.at, dict.fromkeys(index.sent_by_dask)
+        found.update(index.together)
+        found.update(dict.fromkeys(pinned))
+        found.update(at.get("", {}))
+        if len(self.free) + len(self.soon) < len(at):
+            for address in chain(self.free, self.soon):
+                found.update(at.get(address, {}))
+        else:
+            for address, pools in at.items():
+                if self._at(address) is not None:
+                    found.update(pools)
+        return found
+
+    def _serve(
+        self, pools: Collection[Contender], pinned: Mapping[Contender, Sequence[Pinned]] | None
+    ) -> Iterator[Choice]:
+        """Serve jobs in turn, one task per turn: of those at home, if there are `pinned` ones."""
+        order, now, moves = self.order, self._now, pinned is None
+        before = order.before(pools, now, ()) if any(p.prioritized for p in pools) else {}
+
+        def rank(pool: Contender) -> Key | None:
+            key = pool.key if now < pool.key_until else order.key(pool, now)
+            return key if key is None or pool not in before else min(key, before[pool])
+
+        queue = [(key, i, pool) for i, pool in enumerate(pools) if (key := rank(pool)) is not None]
+        heapq.heapify(queue)
+        while queue and self.is_open:
+            key, i, pool = heapq.heappop(queue)
+            if pool.group is not None and (newer := rank(pool)) != key:
+                if newer is not None:  # another job of its owner was served meanwhile
+                    heapq.heappush(queue, (newer, i, pool))
+                continue
+            if pool.sent_by_dask and not moves:
+                self._leave_backlogs(pool)
+            if pinned and pool in pinned:
+                yield from self._start_pinned(pool, key, pinned[pool])
+            if not pool.kinds:
+                continue
+            if pool.gang and not pool.running:
+                if self._kept_apart(pool):
+                    continue
+                free, threads = self.cluster.idle(pool.kinds)
+                if free < min(len(pool.ready), threads):
+                    return  # keep all slots until there are enough for the gang
+                yield from self._start_together(pool, key)
+            found = self._choose(pool, moves) if pool.kinds else None
+            if found is None:
+                continue
+            entry, slots, where = found
+            if self._is_kept_from(pool, entry, slots):
+                self.kept = True
+                continue
+            yield self._take(pool, entry, slots, key, f"{TURNS[key.turn]}: {where}")
+            self.look(slots, now)
+            if pool.ready and (again := rank(pool)) is not None:
+                heapq.heappush(queue, (again, i, pool))
+
+    def _take(
+        self,
+        pool: Contender,
+        entry: Entry,
+        slots: Slots,
+        key: Key,
+        why: str,
+        threads: float = 0.0,
+    ) -> Choice:
+        """Charge a job for a task that is sent; one of a gang uses some `threads` until it ends."""
+        like, address = entry.like, slots.address
+        expected = math.inf if threads else like.expected
+        needs = entry.kind.resources or ()
+        if address not in pool.workers:
+            why = f"lent, {why}"
+        sent = Sent(pool, like, True, why, (), pool.service, expected, like.soonest, needs)
+        sent.worker, sent.threads = address, threads or 1.0
+        self.order.remove(pool, entry)
+        pool.running[entry.ts] = sent
+        pool.use(sent.threads)
+        if expected < math.inf:
+            sent.ahead = expected * sent.threads
+            pool.charge(sent.ahead)
+        if not entry.homes:
+            pool.made_at[address] = pool.made_at.get(address, 0.0) + 1
+        return Choice(pool, entry, address, key, why, sent)
+
+    def _leave_backlogs(self, pool: Contender) -> None:
+        """Leave workers to tasks of a job that Dask has sent, and that wait: it is their turn."""
+        for address in list(pool.sent_by_dask):
+            slots = self.soon.get(address)
+            if slots is not None and slots.has_backlog:
+                del self.soon[address]
+
+    # Tasks that start together
+
+    def _start_pinned(
+        self, pool: Contender, key: Key, gangs: Sequence[Pinned]
+    ) -> Iterator[Choice]:
+        """Choose all members of each gang of a job at once, or keep its workers until that fits."""
+        for gang in gangs:
+            members = [entry for entry, *_ in gang.members]
+            if not self._has_room(pool, members, sum(each[2] for each in gang.members)):
+                continue
+            places = {address for _, address, _ in gang.members}
+            if all(address in self.free for address in places):
+                at = {address: self.free[address] for address in places}
+                why = f"its turn: all {len(members)} of its gang at once"
+                for entry, address, used in gang.members:
+                    yield self._take(pool, entry, at[address], key, why, used)
+            for address in places:
+                self.close(address)
+
+    def _start_together(self, pool: Contender, key: Key) -> Iterator[Choice]:
+        """Choose free threads for all ready tasks of a gang, or as many as can ever run.
+
+        A task whose home is busy does not wait for it, since the others would hold their threads
+        and wait for it. If a task finds no thread that it may take, they go one by one.
+        """
+        entries = sorted(e for e in pool.ready.values() if e in pool.kinds.get(e.kind, ()))
+        entries = entries[: self.cluster.threads]
+        if len(entries) < 2 or not self._has_room(pool, entries, len(entries)):
+            return
+        found = self._places(pool, entries)
+        if len(found) < len(entries):
+            return
+        if self._is_kept_from(pool, entries[0], found[0][1], more=len(found) - 1):
+            self.kept = True
+            return
+        for entry, slots, where in found:
+            yield self._take(pool, entry, slots, key, f"all at once: {where}")
+            self.look(slots, self._now)
+
+    def _places(self, pool: Contender, entries: Iterable[Entry]) -> list[tuple[Entry, Slots, str]]:
+        """Return a free thread for each of some tasks, or fewer."""
+        free = {address: slots.free for address, slots in self.free.items()}
+        found: dict[Any, tuple[Entry, Slots, str]] = {}
+        taken: Counter[tuple[str, str]] = Counter()  # of each worker's resources
+        for at_home, entry in product((True, False), entries):
+            if entry.ts in found:
+                continue
+            needs = entry.kind.resources or ()
+            for a in entry.homes if at_home else sorted(free, key=lambda a: (-free[a], a)):
+                slots = self.free.get(a)
+                if slots is None or not free.get(a) or not self._may(pool, entry, slots):
+                    continue
+                left = {r: slots.resources[r] - slots.used_resources.get(r, 0) for r, _ in needs}
+                if all(left[r] - taken[a, r] >= needed for r, needed in needs):
+                    where = "home of its input" if at_home else "a thread is free"
+                    found[entry.ts] = entry, slots, where
+                    free[a] -= 1
+                    taken.update({(a, r): needed for r, needed in needs})
+                    break
+        return list(found.values())
+
+    def _has_room(self, pool: Contender, entries: Collection[Entry], threads: float) -> bool:
+        """Return whether some tasks may start together: under limits of their owner and labels."""
+        group = pool.group
+        if group is not None:
+            needs: Counter[str] = Counter()
+            for entry in entries:
+                needs.update(dict(entry.kind.resources or ()))
+            if not (group.has_room(threads) and group.supplies(needs.items())):
+                return False
+        labels = Counter(entry.kind.label for entry in entries if entry.kind.label is not None)
+        return all(count <= self.cluster.room(label) for label, count in labels.items())
+
+    def _kept_apart(self, pool: Contender) -> bool:
+        """Return whether ready tasks cannot start together now for labels, but can later."""
+        ready: Counter[str] = Counter()
+        for kind, tasks in pool.kinds.items():
+            if kind.label is not None:
+                ready[kind.label] += len(tasks)
+        room, runs = self.cluster.room, self.cluster.runs
+        return any(count > room(label) and runs(label) for label, count in ready.items())
+
+    # One task
+
+    def _choose(self, pool: Contender, moves: bool) -> tuple[Entry, Slots, str] | None:
+        """Return the job's first task, in Dask's order, that may take a slot, and why there."""
+        best: tuple[Entry, Slots, str] | None = None
+        least: tuple[Any, ...] = ()
+        for kind, ready in pool.kinds.items():
+            if kind.label is not None and not self.cluster.room(kind.label):
+                continue
+            for slots in list(islice(self._homes(ready), LOOKED_AT)):
+                entry = ready.at(slots.address)
+                if entry is None:
+                    continue
+                rank = *entry[:3], not slots.has_thread, slots.load / slots.nthreads
+                if (best is None or rank < least) and self._may(pool, entry, slots):
+                    best, least = (entry, slots, "home of its input"), rank
+            entry = ready.at()
+            if entry is None or (best is not None and least < entry[:3]):
+                continue
+            if entry.rootish and not moves and self._yields(ready):
+                continue
+            if (found := self._least_loaded(pool, entry, moves)) is not None:
+                best, least = (entry, found, "any worker will do"), entry[:3]
+        if best is None and moves and self.free:
+            for kind, ready in pool.kinds.items():
+                if kind.label is None or self.cluster.room(kind.label):
+                    moved = self._moved(pool, ready)
+                    if moved is not None and (best is None or moved[0] < best[0]):
+                        best = moved
+        return best
+
+    def _homes(self, ready: Ready) -> Iterator[Slots]:
+        """Yield the open workers that are home to a task."""
+        homes, at = ready.homes, self._at
+        if len(homes) < len(self.free) + len(self.soon):
+            return (slots for address in list(homes) if (slots := at(address)) is not None)
+        return (slots for slots in self._open() if slots.address in homes)
+
+    def _yields(self, ready: Ready) -> bool:
+        """Return whether a job loads no more while its data waits at home, if others wait."""
+        return len(ready) > ready.count_at[""] and len(self.order.waiting.pools) > 1
+
+    def _least_loaded(self, pool: Contender, entry: Entry, moves: bool) -> Slots | None:
+        """Return the worker for a task without a home: with a free thread, and little of its job.
+
+        While many jobs compete, only a few workers have a slot at a time. All data of a job would
+        be made there, and the tasks that need it would follow. So another job may take the slot.
+        """
+        made, most = pool.made_at, math.inf
+        if made and entry.loads and not moves and is_plain(entry.kind):
+            most = sum(made.values()) / self.cluster.threads + 1
+        best: Slots | None = None
+        least: tuple[bool, float, bool] | None = None
+        for looked, slots in enumerate(self._open()):
+            if best is not None and looked >= LOOKED_AT:
+                break
+            there = made.get(slots.address, 0.0) / slots.nthreads
+            rank = (not slots.has_thread, there, slots.address not in pool.workers)
+            if there <= most and (least is None or rank < least) and self._may(pool, entry, slots):
+                best, least = slots, rank
+        return best
+
+    def _may(self, pool: Contender, entry: Entry, slots: Slots) -> bool:
+        """Return whether a task may take a slot of a worker."""
+        kind, group = entry.kind, pool.group
+        if group is not None and not (group.has_room() and group.supplies(kind.resources or ())):
+            return False
+        if not self.order.lend and slots.address not in pool.workers:
+            # Tasks whose ``workers=`` are all outside the worker set would never run in it.
+            mine = (self.cluster.slots(a) for a in pool.workers)
+            if is_plain(kind) or any(each is not None and kind.allows(each) for each in mine):
+                return False
+        if pool.gang and not slots.has_thread:
+            return False  # the others would wait for it
+        if entry.rootish and not entry.like.is_trivial:
+            # No more than Dask itself sends, so that memory does not fill up.
+            waits = self._waits_for_resources(pool, slots)
+            if slots.load + waits >= max(self.order.saturation * slots.nthreads, 1):
+                return False
+        if is_plain(kind) or kind.suits(slots):
+            return True
+        # One task may wait on the worker until the resource is free, which hides a round trip.
+        soon = slots.resource_free_in(self._now) < self.ahead
+        return soon and not slots.blocked and kind.allows(slots)
+
+    def _waits_for_resources(self, pool: Contender, slots: Slots) -> int:
+        """Return how many tasks of a job Dask would let wait on a worker for a resource.
+
+        It would send them to their homes as soon as they are ready, and those without one anywhere.
+        What the owner may have no more of now does not count.
+        """
+        waits, group = 0, pool.group
+        for kind, ready in pool.kinds.items():
+            if kind.resources and (group is None or group.supplies(kind.resources)):
+                at, workers = ready.count_at, len(pool.workers) or 1
+                waits += at[slots.address] + at[""] // workers
+        return waits + slots.blocked if waits else 0
+
+    def _moved(self, pool: Contender, ready: Ready) -> tuple[Entry, Slots, str] | None:
+        """Return a task that would wait for its home longer than it takes to move its inputs."""
+        free = list(islice(self.free.values(), LOOKED_AT))
+        count, lend = ready.count_at, self.order.lend
+        for home in heapq.nlargest(LOOKED_AT, ready.homes, key=lambda home: (count[home], home)):
+            entry = ready.at(home) if home else None
+            if entry is None:
+                continue
+            there = (self.cluster.slots(a) for a in entry.homes if lend or a in pool.workers)
+            waits = min(
+                (self._wait(each, entry, ready) for each in there if each is not None),
+                default=math.inf,
+            )
+            inputs = self.cluster.inputs(entry)
+            # Most workers have none of its inputs, and would have to fetch all.
+            if inputs.seconds >= waits and not any(s.address in inputs.at for s in free):
+                continue
+            for slots in free:
+                some = slots.address in inputs.at
+                seconds = inputs.to_fetch(slots.address) if some else inputs.seconds
+                if seconds < waits and self._may(pool, entry, slots):
+                    busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
+                    return entry, slots, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
+        return None
+
+    def _wait(self, slots: Slots, entry: Entry, ready: Ready) -> float:
+        """Return the seconds until a task may start at its home, after those that wait for it."""
+        expected = entry.like.mean if entry.like.known else 0.0
+        seconds, threads = self._next_end(slots), float(slots.nthreads)
+        for resource, needed in entry.kind.resources or ():
+            threads = min(threads, slots.resources.get(resource, 0) / needed if needed else threads)
+        if not entry.kind.suits(slots):
+            seconds = max(seconds, slots.resource_free_in(self._now))
+        return seconds + (ready.count_at[slots.address] - 1) * expected / max(threads, 1.0)
+
+    def _next_end(self, slots: Slots) -> float:
+        """Return the seconds until a worker has a free thread, by Dask's guess if unknown."""
+        if slots.has_thread:
+            return 0.0
+        left = slots.next_end(self._now)
+        return left if left < math.inf else self.cluster.occupancy(slots.address) / slots.nthreads
+
+    # Anticipation
+
+    def _is_kept_from(self, pool: Contender, entry: Entry, slots: Slots, more: int = 0) -> bool:
+        """Return whether a slot is kept for a job that is about to have a ready task again.
+
+        `more` is the number of slots that are taken together with it.
+
+        An iterative job has no ready task for a moment between two iterations. If its slots were
+        taken by long tasks meanwhile, it would wait until these end (anticipatory scheduling: Iyer
+        and Druschel, SOSP 2001).
+        """
+        if not self._coming or entry.like.mean <= BACK_WITHIN:
+            return False
+        kept, end = 0.0, self._next_end(slots)
+        for other in self._coming:
+            if other is pool or other.ready or not self._comes_before(other, pool):
+                continue
+            running = other.running.values()
+            ends = max((sent.seconds_left(self._now) for sent in running), default=0.0)
+            if ends <= end + 2 * BACK_WITHIN:
+                due = min(other.gaps.width, other.share)
+                elsewhere = sum(sent.worker != slots.address for sent in running)
+                kept += max(due - elsewhere, 0.0)
+        there = sum(max(each.nthreads - each.load, 1) for each in self._open())
+        return kept > 0 and math.ceil(kept) >= there - more
+
+    def _comes_before(self, one: Contender, other: Contender) -> bool:
+        if one.on_spare != other.on_spare:
+            return other.on_spare
+        if one.index == other.index:
+            behind = SLACK * self.cluster.threads / 2 / (one.weight + other.weight)
+            return one.service + behind < other.service
+        return one.index > WORTH * max(other.index, 0.0) and one.share >= 1

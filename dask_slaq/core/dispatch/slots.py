@@ -1,0 +1,113 @@
+"""Workers as the queue sees them: the tasks there, and when another one may be sent."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.dispatch.ready import FEW
+
+if TYPE_CHECKING:
+    from dask_slaq.core.dispatch.places import Sent
+
+
+@dataclass(slots=True, eq=False)
+class Slots:
+    """Threads of one worker, and the tasks of jobs there. All times are monotonic seconds.
+
+    `load` is the number of tasks, of jobs or not, that hold or wait for one of its `nthreads`, and
+    `blocked` that of tasks that wait for a resource, both as of the last look. `ours` are those of
+    our tasks that wait for a thread, which take `seconds`.
+    """
+
+    address: str
+    nthreads: int = 1
+    load: int = 0
+    blocked: int = 0
+    resources: Mapping[str, float] = field(default_factory=dict)
+    used_resources: Mapping[str, float] = field(default_factory=dict)
+    tasks: dict[Any, Sent] = field(default_factory=dict)
+    queue: list[tuple[Any, ...]] = field(default_factory=list)  # those that wait, in their order
+    ours: int = 0
+    seconds: float = 0.0
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether it has fewer tasks than threads."""
+        return self.load < self.nthreads
+
+    @property
+    def free(self) -> int:
+        """Number of its threads that are free."""
+        return max(self.nthreads - self.load, 0)
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether tasks that Dask has sent wait for a thread."""
+        return self.load - self.nthreads > self.ours
+
+    def put(self, ts: Any, sent: Sent, count: int, now: float) -> None:
+        """Add a task. It waits if all threads are taken; `load` counts it already."""
+        self.tasks[ts] = sent
+        sent.worker = self.address
+        sent.start = now if self.load <= self.nthreads else None
+        if sent.start is None:
+            # Without the task: Dask takes a forgotten one that is referenced for a new one.
+            heapq.heappush(self.queue, (sent.order, count, sent))
+            if sent.ours:
+                self.ours += 1
+                self.seconds += sent.counts
+
+    def remove(self, ts: Any, now: float) -> Sent:
+        """Remove a task that left its worker or gave up its thread."""
+        sent = self.tasks.pop(ts)
+        if sent.start is None:
+            self._starts(sent, now)
+        if len(self.queue) > 2 * len(self.tasks) + FEW:  # most were stolen, or cancelled
+            self.queue = [each for each in self.queue if each[2].start is None]
+            heapq.heapify(self.queue)
+        return sent
+
+    def thread_freed(self, now: float) -> Sent | None:
+        """Record that a thread is free. Returns the task that starts there, if any."""
+        while self.queue:
+            sent: Sent = heapq.heappop(self.queue)[2]
+            if sent.start is None and sent.worker == self.address:
+                self._starts(sent, now)
+                return sent
+        return None
+
+    def _starts(self, sent: Sent, now: float) -> None:
+        sent.start = now
+        if sent.ours:
+            self.ours -= 1
+            self.seconds = self.seconds - sent.counts if self.ours else 0.0
+
+    def next_end(self, now: float) -> float:
+        """Return the seconds until one of the tasks that compute ends; infinite if unknown."""
+        ends = [each.seconds_left(now) for each in self.tasks.values() if each.start is not None]
+        return min(ends, default=math.inf)
+
+    def starts_in(self, now: float) -> float:
+        """Return the seconds until a task sent now would start; infinite if unknown."""
+        if self.load < self.nthreads:
+            return 0.0
+        return self.next_end(now) + self.seconds / self.nthreads
+
+    def resource_free_in(self, now: float) -> float:
+        """Return the seconds until a task that needs a resource ends; infinite if unknown."""
+        using = (each for each in self.tasks.values() if each.needs and each.start is not None)
+        return min((each.seconds_left(now) for each in using), default=math.inf)
+
+    def opens_in(self, now: float, ahead: float) -> float:
+        """Return the seconds until it may be sent a task: one that starts within `ahead`.
+
+        One task may overtake a backlog that Dask has sent.
+        """
+        over = self.load - self.nthreads
+        if over < 0 or over > self.ours:
+            return 0.0 if over < 0 or not self.ours else math.inf
+        return max(self.starts_in(now) - ahead, 0.0)

@@ -1,0 +1,191 @@
+"""Filling of slots: soon after what frees one or makes a task ready, the first tasks are sent."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.dispatch import BACK_WITHIN, Filler, Inputs, Pinned
+from dask_slaq.scheduler.event_loop import Alarm
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, WorkerState
+
+    from dask_slaq.core.dispatch import Choice, Contender, Entry, Key, Order, Slots, TaskKind
+    from dask_slaq.scheduler.pools.gangs import Gang, Gangs
+    from dask_slaq.scheduler.pools.label_limits import Limits
+    from dask_slaq.scheduler.pools.slots import SentTasks
+
+
+class Filling:
+    """Schedule of fills, and what `Filler` has to know of the cluster.
+
+    `send` sends one choice, and returns whether Dask took it. `fill` is called instead of `fill_now`
+    from the event loop, by `enter`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        order: Order,
+        sent: SentTasks,
+        send: Callable[[Choice], bool],
+        gangs: Callable[[], Gangs],
+        limits: Callable[[], Limits],
+        fill: Callable[[], object],
+        enter: Callable[..., Any],
+    ) -> None:
+        self.scheduler, self.order, self.sent = scheduler, order, sent
+        self._send, self._gangs, self._limits = send, gangs, limits
+        self._fill, self._enter = fill, enter
+        self.filler = Filler(order, self, sent.ahead)
+        self.look_at: set[str] = set()  # workers where something has changed
+        self.draining: Collection[str] = ()  # workers that get no further task
+        self._alarm = Alarm(lambda workers: enter(self._rang, workers))
+        self._next: asyncio.Handle | None = None
+
+    # When
+
+    @property
+    def due(self) -> bool:
+        """Whether a fill is scheduled."""
+        return self._next is not None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the last fill kept slots for a job that is about to come back."""
+        return self.filler.kept
+
+    def soon(self) -> None:
+        """Schedule a fill after the pending events, if any task waits for a slot."""
+        if self._next is None and self.order.waiting.pools:
+            self._next = asyncio.get_running_loop().call_soon(self._enter, self._now)
+
+    def later(self, worker: str, seconds: float) -> None:
+        """Schedule a fill that looks at a worker, or at none if it is "", after a delay."""
+        self._alarm.set(monotonic() + seconds, worker)
+
+    def cancel(self) -> None:
+        """Cancel all that is scheduled for later."""
+        self._alarm.cancel()
+
+    def forget_worker(self, address: str) -> None:
+        """Forget a worker that left."""
+        self.look_at.discard(address)
+        self._alarm.forget(address)
+        self.filler.close(address)
+        self.sent.forget(address)
+
+    def _rang(self, workers: Collection[str]) -> None:
+        self.look_at.update(filter(None, workers))
+        self.soon()
+
+    def _now(self) -> None:
+        self._next = None
+        self._fill()
+
+    def fill_now(self) -> None:
+        """Send tasks to workers with slots, until slots or tasks run out."""
+        filler, now, workers = self.filler, monotonic(), self.scheduler.workers
+        for address in self.look_at:
+            ws = workers.get(address)
+            if ws is None or not self.may_get_tasks(ws):
+                filler.close(address)
+            else:
+                filler.look(self.sent.on(ws), now)
+        self.look_at.clear()
+        for choice in filler.choices(now):
+            if not self._send(choice):  # Dask or a hook failed, and would again
+                break
+        for address, seconds in filler.opens_in.items():
+            slots = self.slots(address)
+            if slots is not None and self._wants(slots):
+                self.later(address, seconds)
+        filler.opens_in.clear()
+        if filler.kept:
+            self.later("", BACK_WITHIN)
+
+    def _wants(self, slots: Slots) -> bool:
+        """Return whether a task may wait for a thread of a worker: not only too many roots."""
+        index = self.order.waiting
+        if index.movable or index.scarce or slots.address in index.at:
+            return True
+        return slots.load < max(self.order.saturation * slots.nthreads, 1)
+
+    # What a choice has to know
+
+    def may_get_tasks(self, ws: WorkerState) -> bool:
+        """Return whether a worker may get tasks."""
+        return ws in self.scheduler.running and ws.address not in self.draining
+
+    @property
+    def running(self) -> set[WorkerState]:
+        """Workers that may get tasks."""
+        if not self.draining:
+            return self.scheduler.running
+        return {ws for ws in self.scheduler.running if ws.address not in self.draining}
+
+    @property
+    def threads(self) -> int:
+        """Threads of all workers."""
+        return self.scheduler.total_nthreads
+
+    def key(self, pool: Contender) -> Key | None:
+        """Return the sort key of a job, lowest first; None if it may not be served."""
+        return self.order.key(pool, monotonic())
+
+    def slots(self, address: str) -> Slots | None:
+        """Return the slots of a worker that may get tasks, as of now; None for others."""
+        ws = self.scheduler.workers.get(address)
+        return None if ws is None or not self.may_get_tasks(ws) else self.sent.on(ws)
+
+    def occupancy(self, address: str) -> float:
+        """Return the seconds that all tasks on a worker take, as Dask guesses."""
+        ws = self.scheduler.workers.get(address)
+        return 0.0 if ws is None else ws.occupancy
+
+    def idle(self, kinds: Collection[TaskKind]) -> tuple[int, int]:
+        """Return the free threads of workers that suit any of some kinds, and all their threads."""
+        fits = [ws for ws in self.running if any(kind.allows(ws) for kind in kinds)]
+        return sum(self.sent.on(ws).free for ws in fits), sum(ws.nthreads for ws in fits)
+
+    def inputs(self, entry: Entry) -> Inputs:
+        """Return what it takes to move the inputs of a task."""
+        scheduler, needed = self.scheduler, entry.ts.dependencies
+        seconds = sum(dep.get_nbytes() for dep in needed) / scheduler.bandwidth
+        at = {ws.address for dep in needed for ws in dep.who_has or ()}
+        workers = scheduler.workers
+        return Inputs(seconds, at, lambda a: scheduler.get_comm_cost(entry.ts, workers[a]))
+
+    def room(self, label: str | None) -> float:
+        """Return how many more tasks of a label may run."""
+        return self._limits().room_in_pools(label)
+
+    def runs(self, label: str) -> bool:
+        """Return whether a task of a label runs."""
+        return self._limits().runs(label)
+
+    def pinned(self, now: float) -> Mapping[Contender, list[Pinned]]:
+        """Return the gangs of pinned tasks that are complete, by job."""
+        found: dict[Contender, list[Pinned]] = {}
+        for gang in self._gangs().waiting():
+            if gang.complete(now):
+                ready, threads = gang.pool.ready, self.threads_of(gang)
+                members = [
+                    (ready[ts], address, threads[ts])
+                    for ts, address in gang.members.items()
+                    if ts in ready
+                ]
+                found.setdefault(gang.pool, []).append(Pinned(members))
+        return found
+
+    def threads_of(self, gang: Gang) -> dict[object, int]:
+        """Return the threads that each member of a gang uses."""
+        workers = self.scheduler.workers
+        return {
+            ts: gang.threads[ts] or (workers[a].nthreads if a in workers else 1)
+            for ts, a in gang.members.items()
+        }
