@@ -20,7 +20,7 @@ from dask_slaq.core.dispatch.places import Sent
 from dask_slaq.core.dispatch.ready import ANY, is_plain
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
+    from dask_slaq.core.dispatch.contender import Contender, Group
     from dask_slaq.core.dispatch.order import Key, Order
     from dask_slaq.core.dispatch.ready import Entry, Ready, TaskKind
     from dask_slaq.core.dispatch.slots import Slots
@@ -64,6 +64,7 @@ class Filler:
         self.opens_in: dict[str, float] = {}  # seconds, of workers that were closed, if known
         self._now = 0.0
         self._coming: Collection[Contender] = ()
+        self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
 
     # Workers
 
@@ -107,6 +108,8 @@ class Filler:
         if not (self.is_open and waiting.pools):
             return
         self._coming = self.order.coming(now)
+        groups = {pool.group for pool in waiting.pools if pool.group is not None}
+        self._at_limit = {full for group in groups if group.lag > 0 for full in group.full()}
         pinned = self.cluster.pinned(now)
         yield from self._serve(self._near(pinned), pinned)
         if self.is_open and waiting.pools:
@@ -360,8 +363,8 @@ class Filler:
             mine = (self.cluster.slots(a) for a in pool.workers)
             if is_plain(kind) or any(each is not None and kind.allows(each) for each in mine):
                 return False
-        if pool.gang and not slots.has_thread:
-            return False  # the others would wait for it
+        if not slots.has_thread and (pool.gang or self._is_left(entry, slots)):
+            return False  # the others of the gang would wait for it
         if entry.rootish and not entry.like.is_trivial:
             # No more than Dask itself sends, so that memory does not fill up.
             waits = self._waits_for_resources(pool, slots)
@@ -372,6 +375,16 @@ class Filler:
         # One task may wait on the worker until the resource is free, which hides a round trip.
         soon = slots.resource_free_in(self._now) < self.ahead
         return soon and not slots.blocked and kind.allows(slots)
+
+    def _is_left(self, entry: Entry, slots: Slots) -> bool:
+        """Return whether the next free thread of a worker is left to an owner at its limit.
+
+        A task of it computes there, and its next one may not wait: it would find the thread taken.
+        """
+        if not self._at_limit or entry.like.mean <= BACK_WITHIN:
+            return False
+        groups = (sent.pool.group for sent in slots.tasks.values() if sent.pool.group is not None)
+        return any(not self._at_limit.isdisjoint(group.line()) for group in groups)
 
     def _waits_for_resources(self, pool: Contender, slots: Slots) -> int:
         """Return how many tasks of a job Dask would let wait on a worker for a resource.

@@ -12,7 +12,8 @@ import pytest
 from driving import jobs, on_virtual_clock, tasks_of
 
 from benchmarks import virtual
-from dask_slaq.core.dispatch import decide, undo
+from dask_slaq.core.dispatch import Filler, decide, undo
+from dask_slaq.scheduler.pools.pools import QUEUED
 
 #: Virtual seconds between two looks, and of a scenario.
 EVERY, LONG = 0.0137, 4.0
@@ -27,6 +28,8 @@ def missed(plugin):
     if pools.wakeups.due or not pools.tracker.holding or pools.dispatcher.kept:
         return []
     now, scheduler, order = virtual.now(), pools.scheduler, pools.order
+    if QUEUED:
+        return missed_by_the_queue(pools, now)
     places = {ws.address: pools.sent.place(ws, now) for ws in scheduler.running}
     open_ = [place for place in places.values() if place.has_thread]
     open_.sort(key=lambda place: (place.load / place.nthreads, place.address))
@@ -47,6 +50,21 @@ def missed(plugin):
         or all(places[a].late_in(0) < math.inf for a in c.entry.homes if a in places)
     ]
     return [(c.pool.name, c.entry.ts.key, c.entry.homes, c.address, c.why) for c in begun]
+
+
+def missed_by_the_queue(pools, now):
+    """Return the first task that a fill would send to a free thread now."""
+    filler = Filler(pools.order, pools.wakeups, 0.0)
+    for ws in pools.scheduler.running:
+        slots = pools.sent.on(ws)
+        if slots.has_thread:
+            filler.look(slots, now)
+    for choice in filler.choices(now):
+        undo(pools.order, choice, listed=True)
+        pools.order.check(pools.pools.values(), now)
+        entry = choice.entry
+        return [(choice.pool.name, entry.ts.key, entry.homes, choice.address, choice.why)]
+    return []
 
 
 async def some_work(client, cluster, name, rng):
