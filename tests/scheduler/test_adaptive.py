@@ -10,6 +10,7 @@ from distributed import Event, LocalCluster
 
 import dask_slaq as slaq
 from tests.driving import (
+    HELD,
     ONE,
     PATIENCE,
     gen_cluster,

@@ -100,7 +100,7 @@ class Pools:
                 self.tracker.is_held(ts) or (bool(self.limits.most) and self.limits.is_held(ts))
             ),
             lambda ts: bool(self.limits.most) and self.limits.label_of(ts) is not None,
-            lambda: self.tracker.count_held(),
+            lambda: -1 if QUEUED else self.tracker.count_held(),
             fail,
             lambda ts, plain: self.tracker.flow(ts, plain),
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -139,10 +139,6 @@ class QueueSeam(Seam):
     def is_queued(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in the queue for its pool to send it."""
         return not self._passes and ts._queueable and self._is_queued(ts)
-
-    def others(self) -> Iterable[TaskState]:
-        """Return the tasks that wait for a worker and are not held."""
-        return [ts for ts in self._scheduler.unrunnable if not self.is_held(ts)]
 
     @contextlib.contextmanager
     def _plainly(self) -> Iterator[None]:
