@@ -30,6 +30,7 @@ class Cluster(Protocol):
     """What a choice has to know of the cluster."""
 
     threads: int  # of all workers
+    workers: int  # number of those that may get tasks
 
     def slots(self, address: str) -> Slots | None:
         """Return the slots of a worker that may get tasks, as of now; None for others."""
@@ -61,7 +62,7 @@ class Filler:
         self.free: dict[str, Slots] = {}  # workers with a free thread
         self.soon: dict[str, Slots] = {}  # workers where a task would start soon
         self.kept = False  # whether slots were kept for a job that is about to come back
-        self.opens_in: dict[str, float] = {}  # seconds, of workers that were closed, if known
+        self.opens_in: dict[Slots, float] = {}  # seconds, of workers that were closed, if known
         self._now = 0.0
         self._coming: Collection[Contender] = ()
         self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
@@ -82,17 +83,12 @@ class Filler:
             return
         self.soon.pop(address, None)
         if seconds < math.inf:
-            self.opens_in[address] = seconds
+            self.opens_in[slots] = seconds
 
     def close(self, address: str) -> None:
         """Send no more tasks to a worker, until it is looked at."""
         self.free.pop(address, None)
         self.soon.pop(address, None)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether any worker may be sent a task."""
-        return bool(self.free or self.soon)
 
     def _open(self) -> Iterator[Slots]:
         return chain(self.free.values(), self.soon.values())
@@ -105,29 +101,28 @@ class Filler:
     def choices(self, now: float) -> Iterator[Choice]:
         """Yield choices until slots or tasks run out: tasks at home first, then all."""
         self._now, self.kept, waiting = now, False, self.order.waiting
-        if not (self.is_open and waiting.pools):
+        if not (waiting.pools and (self.free or self.soon)):
             return
-        self._coming = self.order.coming(now)
-        groups = {pool.group for pool in waiting.pools if pool.group is not None}
-        self._at_limit = {full for group in groups if group.lag > 0 for full in group.full()}
+        self._coming = self.order.coming(now) if waiting.coming else ()
+        if next(iter(waiting.pools)).group is not None or self._at_limit:
+            groups = {pool.group for pool in waiting.pools if pool.group is not None}
+            self._at_limit = {full for group in groups if group.lag > 0 for full in group.full()}
         pinned = self.cluster.pinned(now)
         yield from self._serve(self._near(pinned), pinned)
-        if self.is_open and waiting.pools:
+        if waiting.pools and (self.free or self.soon):
             yield from self._serve(list(waiting.pools), None)
 
     def _near(self, pinned: Mapping[Contender, Any]) -> Collection[Contender]:
         """Return the jobs that may have a task for an open worker without moving its inputs."""
         index = self.order.waiting
-        at, found = index.at, dict.fromkeys(index.sent_by_dask)
-        found.update(index.together)
-        found.update(dict.fromkeys(pinned))
-        found.update(at.get("", {}))
+        at, found = index.at, dict.fromkeys((*index.sent_by_dask, *index.together, *pinned))
+        found.update(at.get("", ()))
         if len(self.free) + len(self.soon) < len(at):
             for address in chain(self.free, self.soon):
-                found.update(at.get(address, {}))
+                found.update(at.get(address, ()))
         else:
             for address, pools in at.items():
-                if self._at(address) is not None:
+                if address in self.free or address in self.soon:
                     found.update(pools)
         return found
 
@@ -136,15 +131,23 @@ class Filler:
     ) -> Iterator[Choice]:
         """Serve jobs in turn, one task per turn: of those at home, if there are `pinned` ones."""
         order, now, moves = self.order, self._now, pinned is None
-        before = order.before(pools, now, ()) if any(p.prioritized for p in pools) else {}
+        before: Mapping[Contender, Key] = {}
+        queue: list[tuple[Key, int, Contender]] = []
 
         def rank(pool: Contender) -> Key | None:
-            key = pool.key if now < pool.key_until else order.key(pool, now)
+            key = order.key(pool, now)
             return key if key is None or pool not in before else min(key, before[pool])
 
-        queue = [(key, i, pool) for i, pool in enumerate(pools) if (key := rank(pool)) is not None]
+        for pool in pools:
+            if pool.prioritized and not before:
+                before = order.before(pools, now, ())
+        for i, pool in enumerate(pools):
+            plain = now < pool.key_until and not before
+            key = pool.key if plain else rank(pool)
+            if key is not None:
+                queue.append((key, i, pool))
         heapq.heapify(queue)
-        while queue and self.is_open:
+        while queue and (self.free or self.soon):
             key, i, pool = heapq.heappop(queue)
             if pool.group is not None and (newer := rank(pool)) != key:
                 if newer is not None:  # another job of its owner was served meanwhile
@@ -304,7 +307,7 @@ class Filler:
                 entry = ready.at(slots.address)
                 if entry is None:
                     continue
-                rank = *entry[:3], not slots.has_thread, slots.load / slots.nthreads
+                rank = *entry[:3], slots.load >= slots.nthreads, slots.load / slots.nthreads
                 if (best is None or rank < least) and self._may(pool, entry, slots):
                     best, least = (entry, slots, "home of its input"), rank
             entry = ready.at()
@@ -348,7 +351,7 @@ class Filler:
             if best is not None and looked >= LOOKED_AT:
                 break
             there = made.get(slots.address, 0.0) / slots.nthreads
-            rank = (not slots.has_thread, there, slots.address not in pool.workers)
+            rank = (slots.load >= slots.nthreads, there, slots.address not in pool.workers)
             if there <= most and (least is None or rank < least) and self._may(pool, entry, slots):
                 best, least = slots, rank
         return best
@@ -363,7 +366,7 @@ class Filler:
             mine = (self.cluster.slots(a) for a in pool.workers)
             if is_plain(kind) or any(each is not None and kind.allows(each) for each in mine):
                 return False
-        if not slots.has_thread and (pool.gang or self._is_left(entry, slots)):
+        if slots.load >= slots.nthreads and (pool.gang or self._is_left(entry, slots)):
             return False  # the others of the gang would wait for it
         if entry.rootish and not entry.like.is_trivial:
             # No more than Dask itself sends, so that memory does not fill up.
@@ -395,8 +398,8 @@ class Filler:
         waits, group = 0, pool.group
         for kind, ready in pool.kinds.items():
             if kind.resources and (group is None or group.supplies(kind.resources)):
-                at, workers = ready.count_at, len(pool.workers) or 1
-                waits += at[slots.address] + at[""] // workers
+                at = ready.count_at
+                waits += at[slots.address] + at[""] // self.cluster.workers
         return waits + slots.blocked if waits else 0
 
     def _moved(self, pool: Contender, ready: Ready) -> tuple[Entry, Slots, str] | None:

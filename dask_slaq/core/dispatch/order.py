@@ -93,7 +93,7 @@ class Order:
 
     def _key(self, pool: Contender, now: float, open_: Collection[Place]) -> Key | None:
         group, running = pool.group, len(pool.running)
-        if pool.paused or not owner_has_room(group, open_, open_):
+        if pool.paused or (group is not None and not owner_has_room(group, open_, open_)):
             return None
         # What a job is owed comes out of its owner's share, and not out of that of others.
         since, owner_lag = 0.0, 0.0 if group is None else group.lag
@@ -113,7 +113,7 @@ class Order:
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
             service += SLACK * pool.share / pool.weight  # results in memory are used before
-        later = 2 if pool.on_spare else int(turn > OWNER_OWED)
+        later = 2 if group is not None and group.spare else int(turn > OWNER_OWED)
         return Key(
             later, -owner_lag * (later == 0), turn, since, -pool.index, service,
             running / pool.weight, pool.name,

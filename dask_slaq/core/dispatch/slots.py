@@ -88,14 +88,11 @@ class Slots:
 
     def next_end(self, now: float) -> float:
         """Return the seconds until one of the tasks that compute ends; infinite if unknown."""
-        ends = [each.seconds_left(now) for each in self.tasks.values() if each.start is not None]
-        return min(ends, default=math.inf)
-
-    def starts_in(self, now: float) -> float:
-        """Return the seconds until a task sent now would start; infinite if unknown."""
-        if self.load < self.nthreads:
-            return 0.0
-        return self.next_end(now) + self.seconds / self.nthreads
+        first = math.inf
+        for sent in self.tasks.values():
+            if sent.start is not None and (left := sent.seconds_left(now)) < first:
+                first = left
+        return first
 
     def resource_free_in(self, now: float) -> float:
         """Return the seconds until a task that needs a resource ends; infinite if unknown."""
@@ -110,4 +107,4 @@ class Slots:
         over = self.load - self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
-        return max(self.starts_in(now) - ahead, 0.0)
+        return max(self.next_end(now) + self.seconds / self.nthreads - ahead, 0.0)

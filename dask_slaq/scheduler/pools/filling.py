@@ -44,7 +44,7 @@ class Filling:
         self.filler = Filler(order, self, sent.ahead)
         self.look_at: set[str] = set()  # workers where something has changed
         self.draining: Collection[str] = ()  # workers that get no further task
-        self._alarm = Alarm(lambda workers: enter(self._rang, workers))
+        self._alarm = Alarm(self._rang)
         self._next: asyncio.Handle | None = None
 
     # When
@@ -85,14 +85,16 @@ class Filling:
 
     def _now(self) -> None:
         self._next = None
-        self._fill()
+        if self.look_at or self.filler.free or self.filler.soon:
+            self._fill()
 
     def fill_now(self) -> None:
         """Send tasks to workers with slots, until slots or tasks run out."""
         filler, now, workers = self.filler, monotonic(), self.scheduler.workers
+        running, draining = self.scheduler.running, self.draining
         for address in self.look_at:
             ws = workers.get(address)
-            if ws is None or not self.may_get_tasks(ws):
+            if ws is None or ws not in running or address in draining:
                 filler.close(address)
             else:
                 filler.look(self.sent.on(ws), now)
@@ -100,10 +102,9 @@ class Filling:
         for choice in filler.choices(now):
             if not self._send(choice):  # Dask or a hook failed, and would again
                 break
-        for address, seconds in filler.opens_in.items():
-            slots = self.slots(address)
-            if slots is not None and self._wants(slots):
-                self.later(address, seconds)
+        for slots, seconds in filler.opens_in.items():
+            if self._wants(slots):
+                self._alarm.set(now + seconds, slots.address)
         filler.opens_in.clear()
         if filler.kept:
             self.later("", BACK_WITHIN)
@@ -132,6 +133,11 @@ class Filling:
     def threads(self) -> int:
         """Threads of all workers."""
         return self.scheduler.total_nthreads
+
+    @property
+    def workers(self) -> int:
+        """Number of workers that may get tasks."""
+        return len(self.running)
 
     def key(self, pool: Contender) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served."""
@@ -171,7 +177,7 @@ class Filling:
     def pinned(self, now: float) -> Mapping[Contender, list[Pinned]]:
         """Return the gangs of pinned tasks that are complete, by job."""
         found: dict[Contender, list[Pinned]] = {}
-        for gang in self._gangs().waiting():
+        for gang in self._gangs().waiting() if self._gangs() else ():
             if gang.complete(now):
                 ready, threads = gang.pool.ready, self.threads_of(gang)
                 members = [

@@ -110,13 +110,7 @@ class Pools:
             from dask_slaq.scheduler.pools.queue_tracker import QueueTracker
 
             tracker_class: Any = QueueTracker
-            seam: Any = QueueSeam(
-                *arguments,
-                is_queued=lambda ts: self.tracker.is_queued(ts),
-                came=lambda ts: self.tracker.came(ts),
-                left=lambda ts: self.tracker.left(ts),
-                fill=lambda: self.wakeups.soon(),
-            )
+            seam: Any = QueueSeam(*arguments)
         else:
             tracker_class, seam = TaskTracker, Seam(*arguments)
         self.seam = seam
@@ -133,7 +127,7 @@ class Pools:
                 scheduler,
                 order,
                 sent,
-                lambda choice: not self.tracker.send([choice]),
+                lambda choice: self.tracker.send_one(choice),
                 lambda: self.tracker.gangs,
                 lambda: self.limits,
                 lambda: self.dispatch(),
@@ -155,6 +149,7 @@ class Pools:
         )
         if QUEUED:
             self.dispatcher = wakeups
+            seam.connect(tracker.is_queued, tracker.came, tracker.left, tracker.flow, wakeups.soon)
         self._is_registered, self._enter, self._changed = is_registered, enter, changed
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
@@ -538,7 +533,7 @@ class Pools:
         if not (self.tracker.holding and self.follows_tasks):
             return
         now, begin = monotonic(), thread_time()
-        for gang in self.tracker.gangs.waiting():
+        for gang in self.tracker.gangs.waiting() if self.tracker.gangs else ():
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):

@@ -39,20 +39,16 @@ class IdleWorkers(set[Any]):
 
 
 class Queue:
-    """Tasks of pools, which are told of each that comes and goes, and Dask's own queue.
+    """Tasks of pools, which are told of each that comes and goes, and Dask's own queue."""
 
-    `takes` returns whether a task goes to its pool.
-    """
+    came: Callable[[TaskState, bool], object]
+    left: Callable[[TaskState], object]
 
-    def __init__(
-        self,
-        takes: Callable[[TaskState], bool],
-        came: Callable[[TaskState], object],
-        left: Callable[[TaskState], object],
-    ) -> None:
+    def __init__(self) -> None:
         self.plain: Any = ()  # Dask's own queue
         self.held: dict[TaskState, None] = {}
-        self._takes, self._came, self._left = takes, came, left
+        # Tasks of pools that are about to come, and whether Dask itself would queue them.
+        self.coming: dict[TaskState, bool] = {}
 
     def __len__(self) -> int:
         return len(self.held) + len(self.plain)
@@ -65,17 +61,18 @@ class Queue:
 
     def add(self, ts: TaskState) -> None:
         """Add a task."""
-        if self._takes(ts):
-            self.held[ts] = None
-            self._came(ts)
-        else:
+        rootish = self.coming.pop(ts, None)
+        if rootish is None:
             self.plain.add(ts)
+        else:
+            self.held[ts] = None
+            self.came(ts, rootish)
 
     def discard(self, ts: TaskState) -> None:
         """Remove a task, if it is here."""
         if ts in self.held:
             del self.held[ts]
-            self._left(ts)
+            self.left(ts)
         else:
             self.plain.discard(ts)
 
@@ -102,16 +99,23 @@ class QueueSeam(Seam):
     def __init__(
         self,
         *args: Any,
-        is_queued: Callable[[TaskState], bool],
-        came: Callable[[TaskState], object],
-        left: Callable[[TaskState], object],
-        fill: Callable[[], object],
     ) -> None:
         super().__init__(*args)
-        self._is_queued, self._fill = is_queued, fill
-        self.queue = Queue(self.is_queued, came, left)
+        self.queue = Queue()
         self._asked: TaskState | None = None  # the task of a pool about which Dask asks
         self._saturation = math.nan
+
+    def connect(
+        self,
+        is_queued: Callable[[TaskState], bool],
+        came: Callable[[TaskState, bool], object],
+        left: Callable[[TaskState], object],
+        flow: Callable[..., WorkerState | None],
+        fill: Callable[[], object],
+    ) -> None:
+        """Set whom to ask and to tell."""
+        self._is_queued, self._flow, self._fill = is_queued, flow, fill
+        self.queue.came, self.queue.left = came, left
 
     def install(self) -> None:
         """Override the scheduler's methods and queue, unless they are ours already."""
@@ -138,7 +142,7 @@ class QueueSeam(Seam):
     @guarded_as(always=True)
     def is_queued(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in the queue for its pool to send it."""
-        return not self._passes and ts._queueable and self._is_queued(ts)
+        return ts._queueable and self._is_queued(ts)
 
     @contextlib.contextmanager
     def _plainly(self) -> Iterator[None]:
@@ -159,22 +163,27 @@ class QueueSeam(Seam):
             self._passes = False
 
     def _is_rootish(self, plain: Callable[[TaskState], bool], ts: TaskState) -> bool:
-        if self.is_queued(ts):
-            self._asked = ts
-            return True
         if self._passes:
             return plain(ts)
+        if self.is_queued(ts):
+            self._asked, self.queue.coming[ts] = ts, plain(ts)
+            return True
         self._asked = None
+        if self.queue.coming:
+            self.queue.coming.pop(ts, None)
         return not self.is_kept_from_queue(ts) and plain(ts)
 
     def _decide_worker_rootish_queuing_enabled(
         self, plain: Callable[[], WorkerState | None]
     ) -> WorkerState | None:
-        for ws in self._sending.values():
+        for ws in self.sending.values():
             return ws
         ts, self._asked = self._asked, None
         if ts is not None:
-            return self.flow(ts, self._dasks_choice)
+            ws = self.flow(ts, self._dasks_choice) if ts.dependencies else None
+            if ws is not None:
+                del self.queue.coming[ts]
+            return ws
         if self._scheduler.queued is not self.queue:
             return plain()
         with self._plainly():
@@ -183,8 +192,8 @@ class QueueSeam(Seam):
     def _decide_worker_non_rootish(
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
-        if ts in self._sending:
-            return self._sending[ts]
+        if ts in self.sending:
+            return self.sending[ts]
         return None if self.is_held(ts) else plain(ts)
 
     def _stimulus_queue_slots_maybe_opened(

@@ -18,6 +18,7 @@ from dask_slaq.scheduler.hooks import guarded_as
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+_BARRIER = "shuffle-barrier-"
 #: Methods of the scheduler that are overridden.
 OVERRIDDEN = (
     "is_rootish",
@@ -54,7 +55,7 @@ class Seam:
         self._count_held = count_held
         self.fall_back = fail
         self._passes = False  # whether all that is asked goes to what is plain
-        self._sending: Mapping[TaskState, WorkerState] = {}
+        self.sending: Mapping[TaskState, WorkerState] = {}
 
     def install(self) -> None:
         """Override the scheduler's methods, unless they are ours already."""
@@ -73,10 +74,7 @@ class Seam:
                     setattr(self._scheduler, name, ours.plain)
 
     def _around(self, plain: Any, answer: Callable[..., Any]) -> Any:
-        def override(*about: Any, **more: Any) -> Any:
-            return answer(plain, *about, **more)
-
-        new: Any = functools.wraps(plain)(override)
+        new: Any = functools.update_wrapper(functools.partial(answer, plain), plain)
         new.plain, new.mark = plain, (new, self)
         return new
 
@@ -95,7 +93,7 @@ class Seam:
 
     def send(self, workers: Mapping[TaskState, WorkerState]) -> None:
         """Decide for these workers when Dask asks about their tasks, until the next call."""
-        self._sending = workers
+        self.sending = workers
 
     @guarded_as(always=True)
     def is_held(self, ts: TaskState) -> bool:
@@ -128,8 +126,8 @@ class Seam:
     def _decide_worker_non_rootish(
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
-        if ts in self._sending:
-            return self._sending[ts]
+        if ts in self.sending:
+            return self.sending[ts]
         return self.flow(ts, plain) if self.is_held(ts) else plain(ts)
 
     def _bulk_schedule_unrunnable_after_adding_worker(
@@ -152,11 +150,20 @@ def is_direct(ts: TaskState) -> bool:
     such a task, which may be impossible to move, like the sockets by which LightGBM's workers find
     each other; and barriers and outputs of P2P shuffles, which Dask's shuffle plugin places.
     """
-    if ts.actor or is_pinned(ts) or _is_barrier(ts.key):
+    if ts.actor or (ts.worker_restrictions or ts.host_restrictions) and is_pinned(ts):
+        return True
+    key = ts.key
+    if isinstance(key, str) and key.startswith(_BARRIER):
         return True
     if len(ts.dependencies) > 4:  # no library's, and it costs time
         return False
-    return any(_is_barrier(dep.key) or _is_bound(dep) for dep in ts.dependencies)
+    for dep in ts.dependencies:
+        key = dep.key
+        if isinstance(key, str) and key.startswith(_BARRIER):
+            return True
+        if dep.annotations and dep.nbytes <= NOT_DATA and _is_bound(dep):
+            return True
+    return False
 
 
 def is_dasks(ts: TaskState) -> bool:
@@ -183,4 +190,4 @@ def is_pinned(ts: TaskState) -> bool:
 
 
 def _is_barrier(key: Any) -> bool:
-    return isinstance(key, str) and key.startswith("shuffle-barrier-")
+    return isinstance(key, str) and key.startswith(_BARRIER)

@@ -86,6 +86,29 @@ class TaskControl:
                     if ts.state == "queued":
                         self.lay_aside(ts)
 
+    def send_one(self, sending: Sending, why: str) -> bool:
+        """Send a held task to a worker. Returns whether it is there."""
+        ts, ws = sending.ts, sending.ws
+        given = ts.priority
+        self._restrict(*sending)
+        ts.priority = self._turn[ts]
+        self._seam.sending = {ts: ws}
+        try:
+            self.scheduler.transitions({ts.key: "processing"}, f"slaq: {why} ({time()})")
+        except Exception:
+            # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
+            logger.warning("a transition to processing failed in Dask's scheduler", exc_info=True)
+            self._seam.sending = {}
+            self._repeat({ts.key: "processing"})
+        finally:
+            self._seam.sending = {}
+            ts.priority = given
+        if ts.processing_on is None:
+            self.restore(ts)
+            if ts.state == "queued":
+                self.lay_aside(ts)
+        return ts.processing_on is not None
+
     def lay_aside(self, ts: TaskState) -> None:
         """Take the user's restrictions off a task while it is in Dask's queue."""
         if ts.worker_restrictions or ts.resource_restrictions or ts.host_restrictions:

@@ -131,7 +131,7 @@ class TaskTracker:
         pool = self.owner.get(ts.key) if self.holding else None
         if pool is None:
             return self.holding and ts.key in self.unsure
-        if self.gangs.is_open(ts):
+        if self.gangs is not NO_GANGS and self.gangs.is_open(ts):
             return True
         if pool.passes or not is_direct(ts):
             return not pool.passes
@@ -148,8 +148,14 @@ class TaskTracker:
         pool = self.owner.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
-        other = ts.resource_restrictions or ts.key in self.away or self.limits.label_of(ts)
-        if other or is_direct(ts):
+        if ts.resource_restrictions or ts.worker_restrictions or ts.host_restrictions:
+            if ts.resource_restrictions or is_direct(ts):
+                return None
+        if not self._order.lend and is_direct(ts):
+            return None
+        if self.limits is not NO_LIMITS and self.limits.label_of(ts):
+            return None
+        if ts.key in self.away:
             return None
         like, now = pool.durations.like(ts, input_bytes(ts)), monotonic()
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
@@ -413,10 +419,13 @@ class TaskTracker:
             if ws is not None and ts not in ws.long_running and ts not in pool.running:
                 self._record(pool, ts)
 
-    def _ready(self, pool: Pool, ts: TaskState) -> None:
+    def _ready(self, pool: Pool, ts: TaskState, rootish: bool | None = None) -> None:
         """File a ready task in its pool, and in those that wait for it."""
-        rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
-        count, label = next(self._count), self.limits.label_of(ts)
+        if rootish is None:
+            rootish = self._seam.is_rootish(ts)
+        filed = self.gangs is NO_GANGS or not self.gangs.is_open(ts)
+        count = next(self._count)
+        label = None if self.limits is NO_LIMITS else self.limits.label_of(ts)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
         if is_direct(ts):
             entry = entry._replace(kind=self._kind_of_direct(ts, entry.kind))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from distributed import Event, Worker
-from driving import TWO, jobs, on_virtual_clock, ready, tasks_of, until, wait_for, with_plugin, work
+from driving import QUEUED, TWO, jobs, on_virtual_clock, ready, tasks_of, until, wait_for, with_plugin, work
 
 from dask_slaq.scheduler.event_loop import Soon
 
@@ -19,7 +19,11 @@ def counted(plugin):
         before = len(plugin.pools.sent)
         sends = plugin.pools.tracker.send
         sent = []
-        plugin.pools.dispatcher._send = lambda choices: sent.extend(choices) or sends(choices)
+        if QUEUED:
+            send_one = plugin.pools.tracker.send_one
+            plugin.pools.dispatcher._send = lambda choice: sent.append(choice) or send_one(choice)
+        else:
+            plugin.pools.dispatcher._send = lambda choices: sent.extend(choices) or sends(choices)
         dispatch()
         found["all"] += 1
         found["empty"] += not sent
