@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES
 from dask_slaq.core.dispatch.ready import FEW
 
 if TYPE_CHECKING:
@@ -102,9 +103,12 @@ class Slots:
     def opens_in(self, now: float, ahead: float) -> float:
         """Return the seconds until it may be sent a task: one that starts within `ahead`.
 
-        One task may overtake a backlog that Dask has sent.
+        One task per thread waits there, or some trivial ones. One may overtake a backlog that Dask
+        has sent.
         """
-        over = self.load - self.nthreads
+        over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
-        return max(self.next_end(now) + self.seconds / self.nthreads - ahead, 0.0)
+        if self.ours >= threads and self.seconds >= BETWEEN_MESSAGES * threads:
+            return math.inf  # no thread idles until the worker reports the next end
+        return max(self.next_end(now) + self.seconds / threads - ahead, 0.0)

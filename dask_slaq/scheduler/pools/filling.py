@@ -109,6 +109,18 @@ class Filling:
         if filler.kept:
             self.later("", BACK_WITHIN)
 
+    def opens(self, address: str) -> bool:
+        """Look at a worker. Returns whether it may be sent a task; an alarm tells when it may."""
+        ws = self.scheduler.workers.get(address)
+        if ws is None or not self.may_get_tasks(ws):
+            return True
+        slots, now = self.sent.on(ws), monotonic()
+        self.filler.look(slots, now)
+        seconds = self.filler.opens_in.pop(slots, 0.0)
+        if seconds and self._wants(slots):
+            self._alarm.set(now + seconds, address)
+        return address in self.filler.free or address in self.filler.soon
+
     def _wants(self, slots: Slots) -> bool:
         """Return whether a task may wait for a thread of a worker: not only too many roots."""
         index = self.order.waiting

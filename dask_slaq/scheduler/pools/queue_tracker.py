@@ -78,8 +78,10 @@ class QueueTracker(TaskTracker):
         if worker is None:
             self.wakeups.look_at.update(self.scheduler.workers)
         else:
-            self.wakeups.look_at.add(worker)
             starts = self.sent.thread_freed(worker)
             if starts is not None:
                 self._charge_ahead(starts)
+                if self.holding and not self.wakeups.opens(worker):
+                    return  # what was sent ahead has taken the thread
+            self.wakeups.look_at.add(worker)
         self.wakeups.soon()
