@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, WORTH
 from dask_slaq.core.dispatch.decide import TURNS, Choice, Inputs, Pinned
 from dask_slaq.core.dispatch.places import Sent
-from dask_slaq.core.dispatch.ready import ANY, is_plain
+from dask_slaq.core.dispatch.ready import is_plain
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender, Group
@@ -214,9 +214,7 @@ class Filler:
 
     # Tasks that start together
 
-    def _start_pinned(
-        self, pool: Contender, key: Key, gangs: Sequence[Pinned]
-    ) -> Iterator[Choice]:
+    def _start_pinned(self, pool: Contender, key: Key, gangs: Sequence[Pinned]) -> Iterator[Choice]:
         """Choose all members of each gang of a job at once, or keep its workers until that fits."""
         for gang in gangs:
             members = [entry for entry, *_ in gang.members]

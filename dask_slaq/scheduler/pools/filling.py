@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any

@@ -150,7 +150,7 @@ def is_direct(ts: TaskState) -> bool:
     such a task, which may be impossible to move, like the sockets by which LightGBM's workers find
     each other; and barriers and outputs of P2P shuffles, which Dask's shuffle plugin places.
     """
-    if ts.actor or (ts.worker_restrictions or ts.host_restrictions) and is_pinned(ts):
+    if ts.actor or ((ts.worker_restrictions or ts.host_restrictions) and is_pinned(ts)):
         return True
     key = ts.key
     if isinstance(key, str) and key.startswith(_BARRIER):

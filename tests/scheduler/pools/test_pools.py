@@ -13,9 +13,9 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import inc, slowinc
 from driving import (
     HELD,
-    QUEUED,
     LATE,
     ONE,
+    QUEUED,
     TWO,
     Fixed,
     assert_nothing_left,

@@ -12,8 +12,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
     HELD,
-    QUEUED,
     LATE,
+    QUEUED,
     TWO,
     Fixed,
     assert_nothing_left,

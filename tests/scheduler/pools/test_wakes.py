@@ -6,7 +6,18 @@ import asyncio
 
 import pytest
 from distributed import Event, Worker
-from driving import QUEUED, TWO, jobs, on_virtual_clock, ready, tasks_of, until, wait_for, with_plugin, work
+from driving import (
+    QUEUED,
+    TWO,
+    jobs,
+    on_virtual_clock,
+    ready,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+    work,
+)
 
 from dask_slaq.scheduler.event_loop import Soon
 

@@ -142,9 +142,7 @@ async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
             await until(lambda: plugin.pools.pools["two"].ready)
         with tasks_of("one"), dask.annotate(slaq_gang="g", slaq_gang_size=3, slaq_threads=1):
             held = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
-        await until(
-            lambda: {s.tasks[f.key].state for f in held if f.key in s.tasks} <= set(HELD)
-        )
+        await until(lambda: {s.tasks[f.key].state for f in held if f.key in s.tasks} <= set(HELD))
         await a.close(executor_wait=False)
         assert {s.tasks[f.key].suspicious for f in held} == {0}
         assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
