@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 class Cluster(Protocol):
     """What a choice has to know of the cluster."""
 
-    threads: int  # of all workers
-    workers: int  # number of those that may get tasks
+    @property
+    def threads(self) -> int:
+        """Threads of all workers."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers that may get tasks."""
 
     def slots(self, address: str) -> Slots | None:
         """Return the slots of a worker that may get tasks, as of now; None for others."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Filling:
     """Schedule of fills, and what `Filler` has to know of the cluster.
 
-    `send` sends one choice, and returns whether Dask took it. `fill` is called instead of `fill_now`
-    from the event loop, by `enter`.
+    `send` sends one choice, and returns whether Dask took it. `fill` is what the event loop calls,
+    by `enter`; it calls `fill_now`.
     """
 
     def __init__(

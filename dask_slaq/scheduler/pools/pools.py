@@ -113,7 +113,7 @@ class Pools:
             seam: Any = QueueSeam(*arguments)
         else:
             tracker_class, seam = TaskTracker, Seam(*arguments)
-        self.seam = seam
+        self.seam: Seam = seam
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(ahead)
         wakeups: Any = Wakeups(
@@ -127,14 +127,14 @@ class Pools:
                 scheduler,
                 order,
                 sent,
-                lambda choice: self.tracker.send_one(choice),
+                lambda choice: tracker.send_one(choice),
                 lambda: self.tracker.gangs,
                 lambda: self.limits,
                 lambda: self.dispatch(),
                 enter,
             )
-        self.wakeups = wakeups
-        self.tracker = tracker = tracker_class(
+        self.wakeups: Wakeups = wakeups
+        tracker: Any = tracker_class(
             scheduler,
             seam,
             control,
@@ -144,7 +144,8 @@ class Pools:
             self.bindings.append,
             order,
         )
-        self.dispatcher: Any = Dispatcher(
+        self.tracker: TaskTracker = tracker
+        self.dispatcher: Dispatcher = Dispatcher(
             scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: self.limits
         )
         if QUEUED:
@@ -539,7 +540,8 @@ class Pools:
             elif not gang.complete(now):
                 self.wakeups.later("", QUIET)
         if QUEUED:
-            self.wakeups.fill_now()
+            filling: Any = self.wakeups
+            filling.fill_now()
         else:
             self._dispatch()
         if self.scheduler.validate:

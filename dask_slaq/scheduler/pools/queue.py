@@ -2,8 +2,8 @@
 
 In all supported releases the scheduler asks `is_rootish` whether a ready task may be queued,
 `decide_worker_rootish_queuing_enabled` for its worker, and calls
-`stimulus_queue_slots_maybe_opened` wherever a slot may have opened. While tasks wait in pools, these
-are overridden, and ``queued`` is a `Queue`: tasks of pools are there, and are sent from there.
+`stimulus_queue_slots_maybe_opened` wherever a slot may have opened. While tasks wait in pools,
+these are overridden, and ``queued`` is a `Queue`: tasks of pools are sent from there.
 """
 
 from __future__ import annotations
@@ -180,11 +180,12 @@ class QueueSeam(Seam):
             return ws
         ts, self._asked = self._asked, None
         if ts is not None:
-            ws = self.flow(ts, self._dasks_choice) if ts.dependencies else None
-            if ws is not None:
+            found = self.flow(ts, self._dasks_choice) if ts.dependencies else None
+            if found is not None:
                 del self.queue.coming[ts]
-            return ws
-        if self._scheduler.queued is not self.queue:
+            return found
+        scheduler: Any = self._scheduler
+        if scheduler.queued is not self.queue:
             return plain()
         with self._plainly():
             return plain()
@@ -199,7 +200,8 @@ class QueueSeam(Seam):
     def _stimulus_queue_slots_maybe_opened(
         self, plain: Callable[..., None], *, stimulus_id: str
     ) -> None:
-        if self._scheduler.queued is not self.queue:
+        scheduler: Any = self._scheduler
+        if scheduler.queued is not self.queue:
             plain(stimulus_id=stimulus_id)
             return
         if self.queue.plain:

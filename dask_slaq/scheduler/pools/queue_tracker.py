@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import undo
 from dask_slaq.scheduler.pools.pool import Pool
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 class QueueTracker(TaskTracker):
     """Follows the transitions of all tasks, and is told of those that come to the queue."""
+
+    wakeups: Any  # a `Filling`
 
     def is_queued(self, ts: TaskState) -> bool:
         """Return whether a ready task is to wait in the queue: it is held, and has a pool.

@@ -148,10 +148,8 @@ class TaskTracker:
         pool = self.owner.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
-        if ts.resource_restrictions or ts.worker_restrictions or ts.host_restrictions:
-            if ts.resource_restrictions or is_direct(ts):
-                return None
-        if not self._order.lend and is_direct(ts):
+        restricted = ts.worker_restrictions or ts.host_restrictions or not self._order.lend
+        if ts.resource_restrictions or (restricted and is_direct(ts)):
             return None
         if self.limits is not NO_LIMITS and self.limits.label_of(ts):
             return None
