@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
-    from dask_slaq.scheduler.host_speeds import HostSpeeds
     from dask_slaq.scheduler.job_states import JobStates
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.pools import LooseRuns
@@ -82,11 +81,10 @@ logger = logging.getLogger(__name__)
 #: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
-#: Answers of `Spares` before a task may get a copy, and of `HostSpeeds` without a file.
+#: Answers of `Spares` before a task may get a copy.
 NO_SPARES: Any = Absent(
     {"running": ()}, transition=None, seceded=None, forget_worker=None, look=None, stop=None
 )
-NO_HOST_SPEEDS: Any = Absent(joined=None, left=None, write=None)
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
 LIGHTGBM_TASK = "train_part"
 #: Milliseconds between two calls of `_keep`. Dask checks every 250 whether tasks have waited too
@@ -235,7 +233,6 @@ class SlaqPlugin(SchedulerPlugin):
             is_registered=lambda: self.is_active,
             changed=lambda: self.changed(),
             log_length=chosen.bindings,
-            speeds=self.speeds,
         )
         self.jobs = ScheduledJobs(
             scheduler,
@@ -248,11 +245,6 @@ class SlaqPlugin(SchedulerPlugin):
             self.alert,
         )
         self.spares: Spares = NO_SPARES
-        self.host_speeds: HostSpeeds = NO_HOST_SPEEDS
-        if self.memory.store is not None:
-            from dask_slaq.scheduler.host_speeds import HostSpeeds
-
-            self.host_speeds = HostSpeeds(scheduler, self.speeds, self.memory.store)
         self.searches: Searches = no_searches()
         self._loose_runs: LooseRuns | None = None
         self._warned_of_loose_runs = False
@@ -432,6 +424,7 @@ class SlaqPlugin(SchedulerPlugin):
                 lambda: self.searches,
                 self.scaling.usable,
                 self.changed,
+                self.speeds.factor,
                 rule,
             )
         return self._by_worth
@@ -459,7 +452,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.hold(False)
         self.pools.set_limits({})
         self.jobs.accounts.stop()
-        self.host_speeds.write(now=True)
         self.memory.stop()
         if self.recomputed is not None:
             self.recomputed.close()
@@ -473,7 +465,6 @@ class SlaqPlugin(SchedulerPlugin):
         self._rest()
         self.keeper.stop()
         self.jobs.accounts.stop()
-        self.host_speeds.write(now=True)
         await self.memory.close()
         if self.notices is not None:
             await self.notices.close()
@@ -548,12 +539,13 @@ class SlaqPlugin(SchedulerPlugin):
             return
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
+        for end in self.pools.tracker.take_ends():
+            self.speeds.observe(*end)
         self.speeds.learn(monotonic())
         if self._by_worth is not None:
             self._by_worth.check()
         self.reallocate()
         self.jobs.record()
-        self.host_speeds.write()
 
     @guarded
     def reallocate(self) -> None:
@@ -744,7 +736,6 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
-        self.host_speeds.joined(worker)
         self._look_at(worker)
 
     @guarded
@@ -754,7 +745,6 @@ class SlaqPlugin(SchedulerPlugin):
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
-        self.host_speeds.left(worker)
         self.speeds.forget_worker(worker)
         self.searches.forget_worker(worker)
         if self.jobs.reports:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owner_terms import OwnerGrant
-    from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -71,7 +70,6 @@ class Pools:
         is_registered: Callable[[], bool],
         changed: Callable[[], None],  # called when jobs pass, or no longer
         log_length: int,  # maximum number of remembered bindings
-        speeds: WorkerSpeeds,
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
@@ -85,7 +83,6 @@ class Pools:
             saturation=scheduler.WORKER_SATURATION,
             listed=lambda entry: self.tracker.listed(entry.ts),
             prefers=self._log_preference,
-            speeds=speeds,
         )
         self.waiting = order.waiting
         self._logged_preference = False
@@ -219,7 +216,7 @@ class Pools:
 
     @property
     def contended(self) -> bool:
-        """Whether there are several pools, or were until recently, or gangs, or unlike workers.
+        """Whether there are several pools, or were until recently, or gangs.
 
         When one job is left alone, its tasks are held for as long again as there was contention,
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
@@ -228,7 +225,7 @@ class Pools:
         held = len(self.pools) - self._passing
         if held > 1 or len(self.tracker.gangs.waiting()) > 1:
             return True
-        if held and (self.order.speeds.unlike or self._keeps_back()):
+        if held and self._keeps_back():
             return True
         return self.tracker.holding and held > 0 and monotonic() < self._hold_until
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from dask_slaq.scheduler.pools.task_control import Sending
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_slaq.core.dispatch import Choice, Entry, Order, TaskKind
+    from dask_slaq.core.dispatch import Choice, Entry, Like, Order, TaskKind
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.seam import Seam
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
+
+#: Ends of tasks that are kept per epoch, from which the speeds of workers are learned.
+NEWEST_ENDS = 256
 
 #: Answers of `Limits` and `Gangs` where there are none.
 NO_LIMITS: Any = Absent(
@@ -100,6 +104,8 @@ class TaskTracker:
         # ended was sent, in core-seconds over weight.
         self.served = 0.0
         self.ended, self.took = 0, 0.0  # tasks of pools, and their core-seconds
+        # What is like a task that has ended, its name, worker and seconds.
+        self._ends: deque[tuple[Like, str, str, float]] = deque(maxlen=NEWEST_ENDS)
         # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
@@ -119,6 +125,11 @@ class TaskTracker:
         """Return all pools that a ready task is listed in, if it is in several."""
         wanted = self._wanted.get(ts)
         return (self.owner[ts.key], *wanted) if wanted else ()
+
+    def take_ends(self) -> Iterable[tuple[Like, str, str, float]]:
+        """Return the newest ends of tasks since the last call, for the speeds of workers."""
+        ends, self._ends = self._ends, deque(maxlen=self._ends.maxlen)
+        return ends
 
     def waiting_for(self, ts: TaskState) -> Collection[Pool]:
         """Return the pools that wait for a task of another one."""
@@ -481,8 +492,6 @@ class TaskTracker:
     def send(self, choices: Sequence[Choice]) -> Collection[Choice]:
         """Send tasks to the workers that were chosen for them. Returns those that are not there."""
         sendings = []
-        # Work stealing knows no speeds, and would move tasks to a slow worker that was left idle.
-        alike = not self._order.speeds.unlike
         for choice in choices:
             pool, ts, sent = choice.pool, choice.entry.ts, choice.sent
             assert isinstance(pool, Pool)
@@ -497,7 +506,7 @@ class TaskTracker:
             self._sending[ts] = choice
             ws = self.scheduler.workers[choice.address]
             bound = choice.entry.kind.allowed is not None and not ts.worker_restrictions
-            theirs = pool.workers if alike and not bound else frozenset()
+            theirs = frozenset() if bound else pool.workers
             sendings.append(Sending(ts, ws, theirs, sent.order))
         first = choices[0]
         why = f"{first.pool.name}: {first.sent.why}"
@@ -568,10 +577,6 @@ class TaskTracker:
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
         assert ws is not None
-        if (factor := self._order.speeds.factor(ws.address, ts.prefix.name)) != sent.factor:
-            sent.expected *= factor / sent.factor
-            sent.soonest *= factor / sent.factor
-            sent.factor = factor
         sent.pool, pool.running[ts] = pool, sent
         pool.use(sent.threads)
         if not sent.ours:
@@ -613,9 +618,8 @@ class TaskTracker:
             # A key that is computed again on the same worker brings its earlier runs along.
             seconds = max(min(computed[-1]["stop"], left) - computed[-1]["start"], 0.0)
             like = pool.durations.like(ts, input_bytes(ts)) if sent is None else sent.like
-            speeds, name = self._order.speeds, ts.prefix.name
-            speeds.observe(like, name, worker, seconds)
-            like.observe(seconds / speeds.factor(worker, name))  # on a median worker
+            self._ends.append((like, ts.prefix.name, worker, seconds))
+            like.observe(seconds)
             seconds *= sent.threads if sent is not None else 1.0
         self.ended += 1
         self.took += seconds
@@ -767,7 +771,7 @@ class TaskTracker:
         self._leave(ts)
         if sent.start is not None:  # a copy of it has ended: here it takes at least until now
             seconds = monotonic() - sent.start
-            self._order.speeds.observe(sent.like, ts.prefix.name, before, seconds)
+            self._ends.append((sent.like, ts.prefix.name, before, seconds))
         self._enter(pool, ts, sent)
         self._bind(pool, key, after, "by work stealing")
         self.wakeups.look_at |= {before, after.address}
