@@ -44,7 +44,7 @@ from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
-from dask_slaq.scheduler.hooks import guarded, guarded_as, surround
+from dask_slaq.scheduler.hooks import guarded, guarded_as, precede, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.no_searches import no_searches
 from dask_slaq.scheduler.pools import Pools, TaskOwners
@@ -85,11 +85,10 @@ REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 NO_SPARES: Any = Absent(
     {"running": ()}, transition=None, seceded=None, forget_worker=None, look=None, stop=None
 )
+#: Periodic checks of Dask's before which `SlaqPlugin._keep` runs.
+CHECKS = ("idle-timeout", "no-workers-timeout")
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
 LIGHTGBM_TASK = "train_part"
-#: Milliseconds between two calls of `_keep`. Dask checks every 250 whether tasks have waited too
-#: long or the cluster is idle: between two of its checks there is one of these, however late.
-KEEP = 200
 #: What is said of several runs of LightGBM at once while no job is open.
 LOOSE_RUNS = (
     "several runs of LightGBM are computed at once outside of jobs: each waits for its other half, "
@@ -261,7 +260,6 @@ class SlaqPlugin(SchedulerPlugin):
             enter=self.enter,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
-        self.keeper = PeriodicCallback(self._keep, KEEP)
         self.soon = Soon(self.reallocate, REST, least=LEAST_REST, burst=BURST)
         self.progress = Progress(self.pools.pools, self.jobs.reports, chosen.keep_workers)
         self._scaling: Scaling | None = None
@@ -272,6 +270,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.messages = Messages(self)
         self.messages.register()
         self._hook_into(SURROUNDED.keys() - AT_FIRST_USE)
+        precede(scheduler, CHECKS, self._keep)
         self._announce()
         forget_failure(scheduler)
         self._started_on = scheduler
@@ -319,7 +318,6 @@ class SlaqPlugin(SchedulerPlugin):
         """Put the configured limits of labels into force."""
         if self.settings.limits and self.registered:
             self.pools.set_limits(self.settings.limits)
-            self._keep_from_now_on()
 
     def set_policy(self, policy: str) -> None:
         """Decide by another policy from now on.
@@ -463,7 +461,6 @@ class SlaqPlugin(SchedulerPlugin):
     async def close(self) -> None:
         """Stop timers, close the event log and the memory when the scheduler closes."""
         self._rest()
-        self.keeper.stop()
         self.jobs.accounts.stop()
         await self.memory.close()
         if self.notices is not None:
@@ -603,7 +600,6 @@ class SlaqPlugin(SchedulerPlugin):
         """Decide soon, because a job or worker came, went or changed."""
         self.shown.drop()
         self.pools.hold(self.failed is None and self.jobs.contended)
-        self._keep_from_now_on()
         if self.failed is None and (self.pools.tracker.holding or not self.pools.overload.lasts):
             self.soon.ask()  # otherwise it has no time to decide on what nothing follows from
 
@@ -871,18 +867,12 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.slots_changed(worker)
             self.changed()
 
-    def _keep_from_now_on(self) -> None:
-        """Have `_keep` called for as long as tasks may be held or a job is open."""
-        needed = bool(self.jobs.reports or self.pools.limits)
-        if needed != self.keeper.is_running():
-            (self.keeper.start if needed else self.keeper.stop)()
-
     @guarded_as(always=True)
     def _keep(self) -> None:
-        """Keep what Dask's periodic checks must not take for abandoned. It has no hook for them."""
-        self._keep_waiting()
-        self._keep_open()
-        self._keep_from_now_on()
+        """Keep what Dask's periodic checks, which follow, must not take for abandoned."""
+        if self.jobs.reports or self.pools.limits:
+            self._keep_waiting()
+            self._keep_open()
 
     @guarded
     def _keep_waiting(self) -> None:
