@@ -101,6 +101,7 @@ class Seat:
     # Threads of the pool that the thread began in; None if a thread cannot leave it.
     pool: Collection[threading.Thread] | None = None
     seceded: bool = False  # whether a report has given up its thread before
+    apart: bool = False  # whether it trains outside of its pool of threads
     waits: bool = False  # whether it waits in its report, or for a thread to go on
     rests: bool = False  # whether it waits in its report, and has told so
     resumes: bool = False  # whether its task goes on from states
@@ -422,6 +423,10 @@ class Desk:
         with self._lock:
             seat.rests = self.must_wait(seat) and not self.is_cancelled(seat)
             return not seat.rests
+
+    def goes_apart(self, seat: Seat) -> bool:
+        """Return whether a trial goes on outside of the pool: what has its threads may need it."""
+        return any(turn.get("apart") and _is_of(turn, seat) for turn in self._turns)
 
     def must_leave(self, seat: Seat, *, waits: bool) -> bool:
         """Return whether a trial must leave its worker, instead of waiting if it `waits`."""

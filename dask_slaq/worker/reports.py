@@ -256,7 +256,9 @@ def _wait(desk: Desk, seat: Seat) -> None:
     seat.waits = True
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
-    if seat.seceded:
+    if seat.apart:
+        seat.apart = False
+    elif seat.seceded:
         leave_pool()
     else:
         seat.seceded = True
@@ -273,21 +275,28 @@ def _wait(desk: Desk, seat: Seat) -> None:
         if desk.must_leave(seat, waits=False):
             _leave(desk, seat, monotonic() - begin)
         desk.send(seat, "goes", monotonic() - begin)
-        _rejoin()
+        seat.apart = not _rejoin(desk, seat)
     seat.waits = False
 
 
-def _rejoin() -> None:
-    """Take a thread again, as Dask's `rejoin` does, but not for ever where the worker ends."""
+def _rejoin(desk: Desk, seat: Seat) -> bool:
+    """Take a thread again, as Dask's `rejoin` does, but not for ever where none may come.
+
+    Returns whether it has one of the pool.
+    """
     pool, event = thread_state.executor, threading.Event()
+    mine = threading.current_thread(), event
     with pool._rejoin_lock:
-        pool._rejoin_list.append((threading.current_thread(), event))
+        pool._rejoin_list.append(mine)
     with suppress(RuntimeError):  # which a pool raises that was shut down
         pool.submit(lambda: None)
     while not event.wait(LOOK):
-        if pool._shutdown:
-            return
+        with pool._rejoin_lock:
+            if mine in pool._rejoin_list and (pool._shutdown or desk.goes_apart(seat)):
+                pool._rejoin_list.remove(mine)
+                return False
     thread_state.proceed = True
+    return True
 
 
 @contextmanager

@@ -628,6 +628,7 @@ class Searches:
         first = search.begun.pop(key, None) is not None
         trial = search.trials.at(key, worker, number)
         trial.heard, trial.silent = monotonic(), False
+        trial.held_up = first and key in search.locked
         if trial.away or (first and begins):
             search.trials.arrive(trial, begins, next(iter(steps), None))
         if not trial.reports:
@@ -877,6 +878,7 @@ class Searches:
                     "stop": name in self._stopping,
                     "leave": chosen.leave,
                     "leaves": rooms[worker].leaves,
+                    "apart": rooms[worker].held_up > 0,
                     "peer": self.desks.peer_of(worker),
                 }
                 turns.setdefault(worker, []).append(turn)
