@@ -62,6 +62,8 @@ BANDWIDTH, HALF = 100e6, 0.5
 
 #: Annotation of the tasks of a search: the identifier of its block.
 ANNOTATION = "slaq_search"
+#: Annotation that names the metric which is the loss.
+METRIC = "slaq_metric"
 
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
@@ -87,6 +89,7 @@ class Seat:
     run: str  # search that the trial belongs to
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
     may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
+    metric: str = ""  # name of the loss, once a report has named it
     reports: int = 0  # of its present trial
     iterations: Iterations = field(default_factory=Iterations)  # of its present trial
     since: float = 0.0  # when its latest stretch of computing began

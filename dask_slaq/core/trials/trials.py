@@ -68,6 +68,8 @@ class Trial:
     missed: int = 0  # latest reports without a usable loss
     first: float = math.nan  # first usable loss, unless it was huge
     loss: float = math.nan  # latest usable loss
+    lowest: float = math.nan  # lowest usable loss, and its step
+    lowest_step: int = 0
     usable: int = 0  # reports with a usable loss
     same: int = 0  # of these, until one differed
     still: int = 0  # latest of these that are equal
@@ -333,6 +335,8 @@ class Trials:
             trial.same = trial.usable
         trial.still = trial.still + 1 if loss == trial.loss else 1
         trial.loss = loss
+        if not trial.lowest <= loss:
+            trial.lowest, trial.lowest_step = loss, trial.step
         trial.curve.add(trial.step, loss, self._most_points)
         self._predictor.report(trial.name, loss)
         self._best = min(self._best, loss)
@@ -532,6 +536,7 @@ class Trials:
         trial.curve = _curve(row["steps"], row["losses"], sign)
         trial.others = {name: _curve(*parts) for name, parts in row["others"].items()}
         trial.usable, trial.loss = len(trial.curve), sign * row["loss"]
+        trial.lowest, trial.lowest_step = sign * row["lowest"], row["lowest_step"]
         trial.last = trial.curve.steps[-1] if trial.usable else 0
         trial.missed = trial.step - trial.last
         for name in ("params", "computed", "waited", "began", "ended", "error"):
@@ -729,6 +734,8 @@ class Trials:
                     "worker": trial.worker,
                     "iteration": trial.step,
                     "loss": sign * trial.loss,
+                    "lowest": sign * trial.lowest,
+                    "lowest_step": trial.lowest_step,
                     "predicted": sign * predicted,
                     "low": ends[0],
                     "high": ends[1],

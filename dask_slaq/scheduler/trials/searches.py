@@ -665,6 +665,7 @@ class Searches:
             self._report(pool.name, search.trials.best, step=None if more == 1 else done)
         if what in ("pruned", "stopped"):
             search.trials.judge(trial, what)
+            ts.retries = 0  # a verdict is final
         if what == "keeps":
             pass  # it goes on as it did
         elif rests:
@@ -984,7 +985,8 @@ _UNKNOWN: dict[str, Any] = {
     "trial": None,
     "worker": "",
     "iteration": 0,
-    **dict.fromkeys(("loss", "predicted", "low", "high"), float("nan")),
+    **dict.fromkeys(("loss", "lowest", "predicted", "low", "high"), float("nan")),
+    "lowest_step": 0,
     "state": "ready",
     "computed": 0.0,
     "waited": 0.0,
