@@ -1,7 +1,5 @@
 """What packages outside of this one add: policies, predictors, goals, rules, sinks, owners."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

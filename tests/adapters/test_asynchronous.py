@@ -1,7 +1,5 @@
 """Loops of asynchronous clients report and stop, each test on its own cluster."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """The tasks of one run of xgboost or LightGBM tell the scheduler that they wait for each other."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 

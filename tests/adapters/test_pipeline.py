@@ -1,7 +1,5 @@
 """Steps of scikit-learn's pipelines are stages of the job in which they are fitted."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

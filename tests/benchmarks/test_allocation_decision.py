@@ -1,7 +1,5 @@
 """The allocation and decision benchmarks compare like with like, and give the expected keys."""
 
-from __future__ import annotations
-
 import doctest
 import json
 

@@ -1,7 +1,5 @@
 """Curves, emulated jobs and metrics are correct, and small runs give the expected keys."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

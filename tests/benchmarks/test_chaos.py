@@ -1,7 +1,5 @@
 """Rounds of the chaos benchmark leave nothing behind, are reproducible, and detect breakage."""
 
-from __future__ import annotations
-
 import json
 
 from click.testing import CliRunner

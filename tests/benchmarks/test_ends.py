@@ -1,7 +1,5 @@
 """Benchmark of expected ends: what it asks and counts."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The epoch benchmark measures every part, and jobs that are like past runs beside unknown ones."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

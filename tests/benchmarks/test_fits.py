@@ -1,7 +1,5 @@
 """Recorded fits are replayed under every policy, with the latency of messages."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Library benchmarks measure the cost of reports, and name tests that fail only with dask_slaq."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The live benchmark runs the same jobs under every policy and on both clocks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

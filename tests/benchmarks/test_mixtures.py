@@ -1,7 +1,5 @@
 """Work of all kinds on one cluster: nobody loses much against plain Dask."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The prediction benchmark forecasts from history alone, and scores as documented."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The startup benchmark measures a scheduler with the plugin, and one without."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The trials benchmark trains the same models in every way, and gives the expected keys."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

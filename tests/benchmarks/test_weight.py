@@ -1,7 +1,5 @@
 """The weight benchmark counts what a scheduler has loaded; what nobody uses is not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

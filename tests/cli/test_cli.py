@@ -1,7 +1,5 @@
 """The command line: what it offers, and what it says to mistakes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.metadata import entry_points

@@ -1,7 +1,5 @@
 """The live table shows the best models of a search, above the rest of its explanation."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

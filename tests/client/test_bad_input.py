@@ -1,7 +1,5 @@
 """Every mistake raises at the caller, with a message that names the value and what is allowed."""
 
-from __future__ import annotations
-
 import asyncio
 import decimal
 import math

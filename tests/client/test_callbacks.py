@@ -1,7 +1,5 @@
 """Callbacks of a search: every model begins, reports each step, and ends, in this order."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

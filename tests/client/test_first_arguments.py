@@ -1,7 +1,5 @@
 """Arguments in the wrong place, and the wrong kind of block, are clear errors."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

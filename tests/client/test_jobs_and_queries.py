@@ -1,7 +1,5 @@
 """Jobs of asynchronous clients and other processes report, and queries describe them."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

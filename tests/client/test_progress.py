@@ -1,7 +1,5 @@
 """`progress` called inside of an open block ends with its tasks: the block cannot end meanwhile."""
 
-from __future__ import annotations
-
 import threading
 import time
 

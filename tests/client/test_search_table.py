@@ -1,7 +1,5 @@
 """The table of a search: parameters, times, curves and errors of its models, best first."""
 
-from __future__ import annotations
-
 import functools
 import math
 import time

@@ -1,7 +1,5 @@
 """Trainings in the background: results, errors and cancels arrive, and jobs are seen live."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from concurrent.futures import CancelledError, as_completed, wait

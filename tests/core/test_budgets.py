@@ -1,7 +1,5 @@
 """Budgets of owners: what counts for which, in which days, and who yields to whom above them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Expected ends: bands that hold as many ends as they state."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

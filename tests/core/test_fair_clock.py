@@ -1,7 +1,5 @@
 """The fair clock: what jobs would have received on a cluster that shares fairly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Jobs before their first report: how long they are, and what they are due."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

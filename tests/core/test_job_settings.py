@@ -1,7 +1,5 @@
 """The table of job settings is what blocks, steering, the engine, recordings and docs follow."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import math

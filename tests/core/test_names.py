@@ -1,7 +1,5 @@
 """Names are one line of text in which nothing ends, hides or turns around."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Owners in a tree: shares, limits, use and budgets count at each level."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Owners that used much lately yield to others, as far as the promises of their jobs allow."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

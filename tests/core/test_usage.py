@@ -1,7 +1,5 @@
 """Usage in rows: nothing is lost by bounds, and days fade."""
 
-from __future__ import annotations
-
 import pytest
 
 from dask_slaq.core import usage

@@ -1,7 +1,5 @@
 """Results that a job computes more than once are counted, and written to the event log."""
 
-from __future__ import annotations
-
 import json
 from operator import add
 

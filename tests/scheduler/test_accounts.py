@@ -1,7 +1,5 @@
 """Usage of a scheduler adds up to Dask's own compute seconds, and outlives it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

@@ -1,7 +1,5 @@
 """Adaptive clusters: only usable tasks ask for workers, and a job's data keeps its workers."""
 
-from __future__ import annotations
-
 import functools
 import time
 

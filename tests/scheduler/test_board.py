@@ -1,7 +1,5 @@
 """Board: its pages are served on a running dashboard, show what is true, and touch nothing else."""
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

@@ -1,7 +1,5 @@
 """The page of a search shows its models as they are, in bounded columns, during it and after it."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Budgets on a scheduler: who waits or yields above them, and that nobody gets around them."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re

@@ -1,7 +1,5 @@
 """Workers by worth: how many are asked for, which are given back, and what people are told."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import sys

@@ -3,8 +3,6 @@
 None of these tests uses the plugin: when a Dask release changes a fact, its test fails by name.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

@@ -1,7 +1,5 @@
 """Goals: a job that is good enough stops or shrinks, and alerts are few and right."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

@@ -4,8 +4,6 @@ The entries are those of the table of the boundary, and what the code puts on th
 new one is tried here without further ado.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import contextlib

@@ -1,7 +1,5 @@
 """Tasks that tasks submit belong to their job or search, and are within the limits of its owner."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

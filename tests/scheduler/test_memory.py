@@ -1,7 +1,5 @@
 """A scheduler remembers past runs: within its life, in a file, and over its own end."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess

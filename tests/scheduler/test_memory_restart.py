@@ -1,7 +1,5 @@
 """A scheduler process that is killed and started again on one store goes on where it was."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Metrics and JSON: what is served is right, and errors in it touch nothing else."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

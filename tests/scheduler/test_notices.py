@@ -1,7 +1,5 @@
 """The scheduler tells owners of alerts without a client; what hangs or fails touches nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import threading

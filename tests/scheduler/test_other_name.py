@@ -1,7 +1,5 @@
 """The plugin may be registered under any name: all that looks for it finds it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs at once per owner, and owners and limits that operators change while jobs run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Reservations on a scheduler: what owners get meanwhile, over restarts, and by whom."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Never worse than plain Dask: no effect without jobs, and any error gives all tasks back."""
 
-from __future__ import annotations
-
 import asyncio
 
 import dask

@@ -1,7 +1,5 @@
 """A job that waits says what for, and one that reports no more is said to be silent."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

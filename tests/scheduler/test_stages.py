@@ -1,7 +1,5 @@
 """Stages of jobs on Dask's scheduler: what is counted, shown, expected and remembered."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Steering: owners get what they deserve, and running jobs can be changed, paused and stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 

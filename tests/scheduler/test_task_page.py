@@ -1,7 +1,5 @@
 """Dask's task page and transition log say why a task waits, and why it was sent."""
 
-from __future__ import annotations
-
 import pytest
 from distributed import Event
 from distributed.utils_test import inc

@@ -1,7 +1,5 @@
 """An invalid request or report, or one for another client's job, affects its sender alone."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

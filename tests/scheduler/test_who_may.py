@@ -1,7 +1,5 @@
 """Nobody acts for another: the client of a message is that of its connection, whatever it says."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

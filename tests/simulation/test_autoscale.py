@@ -1,7 +1,5 @@
 """Simulated clusters grow and shrink as real ones do, and their worker-hours are counted right."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Kinds as users state them, and as names of jobs tell them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Bounds of the memory of past runs, distances of kinds, and curves of running jobs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Every policy passes a common checklist and keeps its own promises."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Water-filling agrees with a heap, enumeration and bisection; hulls agree with chords."""
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What people are told of a number of workers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Workers by worth, against a slow and obvious rival, and its laws."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Events of a search: whatever happens to its trials, each begins once before it ends once."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import example, given

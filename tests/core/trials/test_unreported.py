@@ -1,7 +1,5 @@
 """Tasks of a search that end without a report."""
 
-from __future__ import annotations
-
 from dask_slaq.core.trials.unreported import Unreported
 
 

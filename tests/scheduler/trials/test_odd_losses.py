@@ -1,7 +1,5 @@
 """Losses of trials that are not finite, too large, complete, or of every n-th step."""
 
-from __future__ import annotations
-
 import math
 import time
 
