@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, inc
-from driving import assert_nothing_left, gen_cluster, start_plugin, tasks_of, until
+from driving import tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import (
@@ -45,9 +45,8 @@ DROPPED = [
 ]
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_loss_that_is_no_number_is_refused(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_loss_that_is_no_number_is_refused(c, s, plugin, a):
     async with slaq.job("a", client=c), slaq.job("b", client=c) as job:
         job.report(3.0)
         for loss in NO_LOSSES:
@@ -61,9 +60,8 @@ async def test_a_loss_that_is_no_number_is_refused(c, s, a):
     assert plugin.failed is None
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_loss_that_is_not_finite_is_dropped_and_its_iteration_counts(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_loss_that_is_not_finite_is_dropped_and_its_iteration_counts(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with slaq.job("a", client=c) as job:
             for loss in (*DROPPED, 3.0, math.nan):
@@ -77,9 +75,8 @@ async def test_a_loss_that_is_not_finite_is_dropped_and_its_iteration_counts(c, 
     assert plugin.failed is None
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_steps_are_iterations(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_steps_are_iterations(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with slaq.job("a", client=c, max_iter=100) as job:
             for epoch in range(0, 50, 10):
@@ -102,18 +99,16 @@ async def test_steps_are_iterations(c, s, a):
     assert log.getvalue().count("a step was not above the last one") == 1
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_numbers_of_every_kind_are_losses(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_numbers_of_every_kind_are_losses(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         for loss in (1, 2.5, np.float32(0.5), np.int64(3), np.array(2.0), -4.0, 0):
             job.report(loss)
             await until(lambda loss=loss: plugin.engine.jobs["a"].loss == float(loss))
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_report_outside_a_job_is_refused(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_report_outside_a_job_is_refused(c, s, plugin, a):
     with pytest.raises(UnknownJob, match=r"outside a job: call it in a 'with dask_slaq.job"):
         slaq.report(1.0)
     job = slaq.job("a", client=c)
@@ -127,9 +122,8 @@ async def test_a_report_outside_a_job_is_refused(c, s, a):
         slaq.report(1.0)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, plugin, a):
     async with Client(s.address, asynchronous=True, set_as_default=False) as other:
         async with slaq.job("a", client=c, weight=2.0) as job:
             job.report(1.0)
@@ -143,7 +137,6 @@ async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, a):
             await until(lambda: plugin.engine.jobs["a"].iteration == 2)
         async with slaq.job("a", client=other):
             pass
-    assert_nothing_left(s, plugin)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +197,8 @@ def test_what_is_long_is_cut_in_the_sentence():
     slaq.job("x" * 256)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_the_scheduler_checks_settings_too(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_the_scheduler_checks_settings_too(c, s, plugin, a):
     async with slaq.job("a", client=c):
         job = slaq.job("b", client=c)
         job._settings["weight"] = -1
@@ -214,7 +206,6 @@ async def test_the_scheduler_checks_settings_too(c, s, a):
             async with job:
                 pass
         assert set(plugin.engine.jobs) == set(plugin.pools.pools) == {"a"}
-    assert_nothing_left(s, plugin)
 
 
 def test_an_unknown_policy_is_refused_where_it_is_written():
@@ -254,9 +245,8 @@ def dropped_in(plugin):
     return len(held) + sum(count for count, _ in held.values())
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_malformed_messages_are_logged_and_dropped(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_malformed_messages_are_logged_and_dropped(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with captured_logger("dask_slaq", propagate=False) as log:
             for message in MALFORMED:
@@ -273,12 +263,10 @@ async def test_malformed_messages_are_logged_and_dropped(c, s, a):
         assert c.id in s.client_comms and a.address in s.stream_comms
         assert await c.submit(inc, 1) == 2
     assert plugin.failed is None
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_malformed_number_of_iterations_is_logged_and_dropped(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_malformed_number_of_iterations_is_logged_and_dropped(c, s, plugin, a):
     wrong = [{}, {"job": "b", "iterations": 3}, *({"job": "a", "iterations": n} for n in (0, "3"))]
     async with slaq.job("a", max_iter=9, client=c):
         with captured_logger("dask_slaq", propagate=False) as log:
@@ -290,10 +278,9 @@ async def test_a_malformed_number_of_iterations_is_logged_and_dropped(c, s, a):
         assert await c.submit(inc, 1) == 2
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, a):
+@with_plugin(ONE)
+async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, plugin, a):
     """The end waits for all reports that the client made: those that are dropped have come, too."""
-    plugin = await start_plugin(c, s)
 
     async def block():
         async with slaq.job("a", client=c) as job:

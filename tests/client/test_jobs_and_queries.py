@@ -14,10 +14,10 @@ from driving import (
     assert_nothing_left,
     gen_cluster,
     jobs,
-    start_plugin,
     tasks_of,
     until,
     where,
+    with_plugin,
 )
 
 import dask_slaq as slaq
@@ -44,9 +44,8 @@ SCRIPT = """
 
 
 @pytest.mark.slow
-@gen_cluster(client=True, nthreads=TWO)
-async def test_jobs_from_several_processes(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="20ms")
+@with_plugin(TWO, epoch="20ms")
+async def test_jobs_from_several_processes(c, s, plugin, a, b):
     script = textwrap.dedent(SCRIPT)
     drivers = [
         await asyncio.create_subprocess_exec(
@@ -59,13 +58,10 @@ async def test_jobs_from_several_processes(c, s, a, b):
     await until(lambda: not plugin.pools.pools)
     history = await slaq.history(c)
     assert set(history.job.values) == {"p1", "p2"}
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_jobs_of_an_asynchronous_client(c, s, a, b):
-    plugin = await start_plugin(c, s)
-
+@with_plugin(TWO)
+async def test_jobs_of_an_asynchronous_client(c, s, plugin, a, b):
     async def drive(name):
         async with slaq.job(name, client=c) as job:
             for loss in (2.0, 1.0):
@@ -81,9 +77,8 @@ async def test_jobs_of_an_asynchronous_client(c, s, a, b):
     assert not plugin.engine.jobs
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_status_tells_every_job(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="1h", policy="max-total")
+@with_plugin(TWO, epoch="1h", policy="max-total")
+async def test_status_tells_every_job(c, s, plugin, a, b):
     status = await slaq.status(c)
     assert status == {
         "policy": "max-total",
@@ -123,9 +118,8 @@ async def test_status_tells_every_job(c, s, a, b):
         assert np.isnan(status["jobs"]["b"]["loss"])
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_history_is_a_dataset_over_job_and_epoch(c, s, a, b):
-    plugin = await start_plugin(c, s, history=5)
+@with_plugin(TWO, history=5)
+async def test_history_is_a_dataset_over_job_and_epoch(c, s, plugin, a, b):
     empty = await slaq.history(c)
     assert dict(empty.sizes) == {"job": 0, "epoch": 0}
     async with slaq.job("a", client=c) as job:
@@ -148,9 +142,8 @@ async def test_history_is_a_dataset_over_job_and_epoch(c, s, a, b):
     assert (await slaq.history(c)).sizes["epoch"] == 5
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_history_is_what_the_status_was_read_in_pieces(c, s, a, b):
-    plugin = await start_plugin(c, s, policy="max-total")
+@with_plugin(TWO, policy="max-total")
+async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b):
     asked, told = [], []
     plain = plugin.jobs.epochs.read
 
@@ -179,9 +172,8 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, a, b):
             np.testing.assert_array_equal(rows[name].sel(job=job), expected)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_bindings_tell_what_went_where_and_why(c, s, a, b):
-    await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_bindings_tell_what_went_where_and_why(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             worker = await c.submit(where, key=("x", 1))
@@ -191,9 +183,8 @@ async def test_bindings_tell_what_went_where_and_why(c, s, a, b):
     assert told == {"key": "('x', 1)", "job": "a", "worker": worker, "reason": "granted"}
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, plugin, a, b):
     other = await Client(s.address, asynchronous=True, set_as_default=False)
     with captured_logger("dask_slaq", propagate=False) as log:
         async with slaq.job("a", client=other):

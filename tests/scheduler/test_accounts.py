@@ -31,8 +31,6 @@ from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
 from dask_slaq.scheduler.views import core_seconds_by_day
 
-VALIDATED = {"distributed.scheduler.validate": True}
-
 
 def of_dask(scheduler):
     """Compute seconds of all tasks, as Dask counts them."""
@@ -47,7 +45,7 @@ def by(found, name):
     return {row[name]: row for row in found["rows"]}
 
 
-@with_plugin(TWO, config=VALIDATED)
+@with_plugin(TWO)
 async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, plugin, a, b):
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))  # before the first job
     async with jobs(c, "svm-1", "svm-2", owner="ann@desk") as (one, two):
@@ -72,7 +70,7 @@ async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, plugin, a
     assert "slaq.memory names no file" in found["note"] and found["since"] <= time.time()
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+@gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     path = tmp_path / "runs.db"
     plugin = await start_plugin(c, s, memory=str(path))
@@ -111,7 +109,7 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     assert not plugin.jobs.accounts._ahead
 
 
-@with_plugin(TWO, config=VALIDATED)
+@with_plugin(TWO)
 async def test_a_task_that_outlives_its_job_counts_once(c, s, plugin, a, b):
     async with slaq.job("other", client=c), slaq.job("a", client=c, owner="ann") as job:
         job.report(1.0)
@@ -126,7 +124,7 @@ async def test_a_task_that_outlives_its_job_counts_once(c, s, plugin, a, b):
     assert math.isclose(total(await slaq.usage(client=c)), of_dask(s), rel_tol=0.01)
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+@gen_cluster(client=True, nthreads=TWO)
 async def test_searches_and_what_seceded_count(c, s, a, b):
     from distributed import secede
 
@@ -153,7 +151,7 @@ async def test_searches_and_what_seceded_count(c, s, a, b):
 
 
 @pytest.mark.parametrize("how", ["secede", "worker_client"])
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+@gen_cluster(client=True, nthreads=TWO)
 async def test_a_task_of_a_job_that_gave_up_its_thread_counts_until_it_ends(c, s, a, b, how):
     from distributed import secede, worker_client
 
@@ -179,7 +177,7 @@ async def test_a_task_of_a_job_that_gave_up_its_thread_counts_until_it_ends(c, s
     assert of_dask(s) >= 0.3
 
 
-@with_plugin(ONE, config=VALIDATED, **LATE)
+@with_plugin(ONE, **LATE)
 async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
     async with jobs(c, "a", "b", owner="ann") as (one, _):
         one.report(1.0)
@@ -211,7 +209,7 @@ async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
 def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
     path, seconds = str(tmp_path / "runs.db"), []
 
-    @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+    @gen_cluster(client=True, nthreads=TWO)
     async def life(c, s, a, b):
         plugin = await start_plugin(c, s, memory=path)
         async with slaq.job("svm-1", client=c, owner="ann") as job:
@@ -235,7 +233,7 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
         life()
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+@gen_cluster(client=True, nthreads=TWO)
 async def test_counters_are_left_out_until_the_file_is_read_and_never_fall(c, s, a, b, tmp_path):
     plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
     accounts = plugin.jobs.accounts
@@ -253,7 +251,7 @@ async def test_counters_are_left_out_until_the_file_is_read_and_never_fall(c, s,
     assert accounts.counters()["ann"].core_seconds == 5.0
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+@gen_cluster(client=True, nthreads=TWO)
 async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b, tmp_path):
     with captured_logger("dask_slaq"):
         plugin = await start_plugin(c, s, memory=str(tmp_path))
@@ -266,7 +264,7 @@ async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b,
     assert sum(u.core_seconds for u in plugin.jobs.accounts.counters().values()) > 0
 
 
-@with_plugin(TWO, config=VALIDATED)
+@with_plugin(TWO)
 async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin, a, b):
     plugin.jobs.accounts._owner_of = lambda client: 1 / 0
     with captured_logger("dask_slaq") as log:
@@ -280,7 +278,7 @@ async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin
     assert "ZeroDivisionError" in (await slaq.usage(client=c))["note"]
 
 
-@with_plugin(TWO, config=VALIDATED)
+@with_plugin(TWO)
 async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True) as other:
         for client, owner in ((c, "ann"), (other, "bob")):
@@ -365,7 +363,7 @@ def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tm
     assert shares["status"]["ann"]["factor"] == pytest.approx(0.25, rel=0.01)
 
 
-@with_plugin(TWO, config=VALIDATED, half_life="1m")
+@with_plugin(TWO, half_life="1m")
 async def test_what_was_used_lately_fades(c, s, plugin, a, b):
     accounts = plugin.jobs.accounts
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))

@@ -11,7 +11,6 @@ from driving import Client, tasks_of, until, with_plugin
 import dask_slaq as slaq
 
 FOUR = [("127.0.0.1", 4)] * 2
-VALIDATED = {"distributed.scheduler.validate": True}
 TWO_THREADS = {"ann": {"max-threads": 2}, "default": {}}
 
 
@@ -77,7 +76,7 @@ def usage(found):
 @pytest.mark.parametrize(
     "tree", [by_worker_client, by_get_client, with_its_thread, by_a_client_of_its_own, deeper]
 )
-@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+@with_plugin(FOUR, owners=TWO_THREADS)
 async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree):
     async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
         with tasks_of("of ann"):
@@ -97,7 +96,7 @@ def and_goes_on(n):
 
 @pytest.mark.parametrize(("function", "n"), [(with_its_thread, 4), (and_goes_on, 2)])
 def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_tasks(function, n):
-    @with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}}, config=VALIDATED)
+    @with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}})
     async def test(c, s, plugin, a, b):
         async with slaq.job("of ann", owner="ann", client=c):
             futures = c.map(function, [n] * 3, pure=False)
@@ -116,7 +115,6 @@ def on_gpus(n):
 @with_plugin(
     FOUR,
     owners={"ann": {"max-resources": {"GPU": 2}}, "default": {}},
-    config=VALIDATED,
     worker_kwargs={"resources": {"GPU": 4}},
 )
 async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plugin, a, b):
@@ -135,7 +133,7 @@ async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plu
         assert not any(pool.holds for pool in plugin.pools.pools.values())
 
 
-@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+@with_plugin(FOUR, owners=TWO_THREADS)
 async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, plugin, a, b):
     def train(p):
         for k in range(3):
@@ -155,7 +153,7 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 
 
-@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+@with_plugin(FOUR, owners=TWO_THREADS)
 async def test_only_a_task_that_runs_submits_tasks(c, s, plugin, a, b):
     async with slaq.job("of ann", owner="ann", client=c):
         done = c.submit(leaf, 1, key="done")

@@ -48,7 +48,7 @@ def test_reservations_outlive_the_scheduler_and_are_the_operators(tmp_path):
     path, now = str(tmp_path / "runs.db"), time.time()
     lives = []
 
-    @gen_cluster(client=True, nthreads=TWO, config={"distributed.scheduler.validate": True})
+    @gen_cluster(client=True, nthreads=TWO)
     async def life(c, s, a, b):
         plugin = await start_plugin(c, s, memory=path, operators=["root"])
         with dask.config.set({"slaq.owner": "eve"}):
