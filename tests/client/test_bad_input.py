@@ -18,7 +18,6 @@ from dask_slaq.core.errors import (
     NonFiniteLoss,
     NoPlugin,
     UnknownJob,
-    UnknownPolicy,
 )
 from dask_slaq.scheduler.requests.waiting import WaitingRequests
 
@@ -139,47 +138,6 @@ async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, plugi
             pass
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"weight": 0}, "weight must be a finite number > 0, not 0"),
-        ({"weight": -1.5}, "weight must be a finite number > 0, not -1.5"),
-        ({"weight": math.nan}, "weight must be a finite number > 0, not nan"),
-        ({"weight": math.inf}, "weight must be a finite number > 0, not inf"),
-        ({"weight": "2"}, "weight must be a finite number > 0, not '2'"),
-        ({"weight": True}, "weight must be a finite number > 0, not True"),
-        ({"weight": None}, "weight must be a finite number > 0, not None"),
-        ({"weight": 1.7e308}, "weight must be from 1e-06 to 1e+06, not 1.7e+308"),
-        ({"weight": 5e-324}, "weight must be from 1e-06 to 1e+06, not 5e-324"),
-        ({"min_share": 1.7e308}, "min_share must be at most 1e+09, not 1.7e+308"),
-        ({"min_share": -1}, "min_share must be a finite number of threads >= 0, not -1"),
-        ({"min_share": "1"}, "min_share must be a finite number of threads >= 0, not '1'"),
-        ({"max_share": math.inf}, "max_share must be a finite number of threads >= 0, not inf"),
-        ({"max_share": 0}, "max_share must be > 0: a job without threads never ends"),
-        (
-            {"min_share": 3, "max_share": 2},
-            "min_share (3 threads) must not be over max_share (2 threads)",
-        ),
-        ({"target": math.nan}, "target must be a finite loss, not nan"),
-        ({"target": "low"}, "target must be a finite loss, not 'low'"),
-        ({"max_iter": 0}, "max_iter must be a number of iterations >= 1, not 0"),
-        ({"max_iter": 2.5}, "max_iter must be a number of iterations >= 1, not 2.5"),
-        ({"max_iter": "9"}, "max_iter must be a number of iterations >= 1, not '9'"),
-        ({"max_iter": math.inf}, "max_iter must be a number of iterations >= 1, not inf"),
-        ({"resources": {"GPU": 0}}, "resources must map names to amounts > 0, not 'GPU' to 0"),
-        ({"resources": {"GPU": "1"}}, "resources must map names to amounts > 0, not 'GPU' to '1'"),
-        ({"resources": {1: 1}}, "resources must map names to amounts > 0, not 1 to 1"),
-        ({"resources": ["GPU"]}, "resources must be a mapping like {'GPU': 1}, not ['GPU']"),
-        ({"resources": "GPU"}, "resources must be a mapping like {'GPU': 1}, not 'GPU'"),
-    ],
-    ids=str,
-)
-def test_settings_of_a_job_that_are_not_allowed_are_refused(settings, sentence):
-    with pytest.raises(InvalidSetting) as error:
-        slaq.job("a", **settings)
-    assert str(error.value) == sentence
-
-
 @pytest.mark.parametrize("name", ["", None, 3, b"a", "other:me"], ids=repr)
 def test_names_that_are_not_allowed_are_refused(name):
     with pytest.raises(InvalidSetting, match="a job's name must be") as error:
@@ -195,24 +153,6 @@ def test_what_is_long_is_cut_in_the_sentence():
             slaq.job(**{"name": "a", **settings})
         assert len(str(error.value)) < 300
     slaq.job("x" * 256)
-
-
-@with_plugin(ONE)
-async def test_the_scheduler_checks_settings_too(c, s, plugin, a):
-    async with slaq.job("a", client=c):
-        job = slaq.job("b", client=c)
-        job._settings["weight"] = -1
-        with captured_logger("distributed", propagate=False), pytest.raises(InvalidSetting):
-            async with job:
-                pass
-        assert set(plugin.engine.jobs) == set(plugin.pools.pools) == {"a"}
-
-
-def test_an_unknown_policy_is_refused_where_it_is_written():
-    with pytest.raises(UnknownPolicy) as error:
-        slaq.SlaqPlugin(policy="best")
-    for word in ("'best'", "none", "fair", "max-total", "max-min"):
-        assert word in str(error.value)
 
 
 def test_without_a_client_every_call_says_so():
@@ -263,19 +203,6 @@ async def test_malformed_messages_are_logged_and_dropped(c, s, plugin, a):
         assert c.id in s.client_comms and a.address in s.stream_comms
         assert await c.submit(inc, 1) == 2
     assert plugin.failed is None
-
-
-@with_plugin(ONE)
-async def test_a_malformed_number_of_iterations_is_logged_and_dropped(c, s, plugin, a):
-    wrong = [{}, {"job": "b", "iterations": 3}, *({"job": "a", "iterations": n} for n in (0, "3"))]
-    async with slaq.job("a", max_iter=9, client=c):
-        with captured_logger("dask_slaq", propagate=False) as log:
-            for message in wrong:
-                c._send_to_scheduler({"op": "slaq-expect", **message})
-            await until(lambda: dropped_in(plugin) == len(wrong))
-            assert log.getvalue().count("number of iterations: no job named None is running") == 1
-        assert plugin.engine.jobs["a"].max_iter == 9
-        assert await c.submit(inc, 1) == 2
 
 
 @with_plugin(ONE)

@@ -13,8 +13,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owner_settings import check_owners
 from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.owners import Owners
-from dask_slaq.core.usage import DAY, EARLIER, Ledger, Spent
-from dask_slaq.core.usage_sums import sum_by
+from dask_slaq.core.usage import DAY, EARLIER, Spent
 
 NAMES = ("ann", "ann@desk", "ann@lab", "bob", "bob@desk", "eve")
 steps = st.lists(
@@ -86,16 +85,6 @@ def test_what_was_spent_is_bounded_and_the_newest_days_stay(monkeypatch):
         spent.add(500 + n // 30, f"owner-{n}", 1.0)
     assert sum(map(len, spent.days.values())) == spent._size <= 40
     assert 502 in spent.days and len(spent.days[502]) == 30
-
-
-def test_many_names_of_jobs_do_not_hide_who_used_it():
-    ledger = Ledger()
-    for n in range(9000):
-        ledger.of(7, "ann", f"kind-{n}", f"job-{n}").core_seconds += 1
-        ledger.of(7, "bob", "svm", "svm").core_seconds += 1
-    used = {who: row.core_seconds for (who,), row in sum_by(ledger.rows.items(), ["owner"]).items()}
-    assert used == {"ann": 9000, "bob": 9000}
-    assert len(ledger.rows) <= usage.MOST_OF_A_DAY + 1
 
 
 @pytest.mark.parametrize("policy", ["fair", "max-total", "first-to-target", "las"])

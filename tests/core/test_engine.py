@@ -20,7 +20,7 @@ from dask_slaq.core.errors import (
     UnknownPolicy,
 )
 from dask_slaq.core.forecast import Forecast, Status
-from dask_slaq.core.policies import POLICIES, Allocation
+from dask_slaq.core.policies import POLICIES
 
 WORKERS = {"w0": 2, "w1": 2, "w2": 4}
 every_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -134,27 +134,6 @@ def test_a_job_near_the_end_that_it_told_gains_little_and_one_beyond_it_is_as_ot
     assert 0 < last[1] < 0.1
 
 
-def test_the_job_that_told_fewer_iterations_comes_first():
-    engine = Engine("first-to-target")
-    for name, max_iter in (("long", 200), ("short", 20)):
-        engine.add_job(name, 0.0, max_iter=max_iter)
-        for k in range(2):
-            engine.observe_task(name, 1.0, 8)
-            engine.report(name, 0.9**k, float(k))
-        engine.observe_demand(name, 8)
-    engine.reallocate(WORKERS, 2.0)
-    assert engine.grants["short"].index > engine.grants["long"].index
-
-
-def test_fair_shares_are_equal_by_weight():
-    engine = Engine("fair")
-    engine.add_job("a", 0.0, weight=3.0)
-    engine.add_job("b", 0.0)
-    engine.reallocate(WORKERS, 1.0)
-    assert shares(engine) == pytest.approx({"a": 6.0, "b": 2.0})
-    assert engine.grants["a"].why == "equal shares by weight"
-
-
 @every_policy
 def test_a_new_job_is_explored_with_a_fair_share(policy):
     engine = trained(policy)
@@ -181,17 +160,6 @@ def test_what_never_reports_gets_a_fair_share_until_its_tasks_tell(policy):
     else:
         assert engine.grants["other"].share == pytest.approx(2.0, abs=0.5)
     assert "reported no loss" in engine.grants["other"].why
-
-
-def test_floors_and_caps_are_kept():
-    engine = Engine("max-total")
-    engine.add_job("floor", 0.0, min_share=5)
-    engine.add_job("cap", 0.0, max_share=1)
-    engine.add_job("free", 0.0)
-    engine.reallocate(WORKERS, 1.0)
-    assert engine.grants["floor"].share >= 5
-    assert engine.grants["cap"].share <= 1
-    assert sum(shares(engine).values()) == pytest.approx(8)
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
@@ -418,19 +386,6 @@ def test_terms_are_those_of_the_grants():
     assert {t.job: t for t in changes.terms()}["new"].workers is not None
 
 
-def test_a_policy_may_be_given_as_an_object():
-    class Nothing:
-        name = "nothing"
-
-        def __call__(self, snapshot):
-            none = np.zeros(len(snapshot.jobs))
-            return Allocation(none, none)
-
-    engine = trained(Nothing())
-    engine.reallocate(WORKERS, 20.0)
-    assert set(shares(engine).values()) == {0.0}
-
-
 def test_only_work_that_was_there_to_do_is_entitled():
     engine = Engine("max-total", floor=0.5)
     for name, demand in (("idle", 0), ("narrow", 1), ("wide", 100)):
@@ -507,16 +462,6 @@ def test_a_refused_call_leaves_every_job_as_it_was(error, call):
     twin = trained()
     twin.reallocate(WORKERS, 1.0)
     assert engine.reallocate(WORKERS, 2.0) == twin.reallocate(WORKERS, 2.0)
-
-
-def test_mistakes_name_the_value_and_what_is_allowed():
-    engine = trained()
-    with pytest.raises(UnknownJob, match="no job named 'new' is running; running are: 'old', 'sl"):
-        engine.report("new", 1.0, 1.0)
-    with pytest.raises(UnknownJob, match="running are: none"):
-        Engine().report("new", 1.0, 1.0)
-    with pytest.raises(DuplicateJob, match="a job named 'old' is running already"):
-        engine.add_job("old", 1.0)
 
 
 @pytest.mark.parametrize(

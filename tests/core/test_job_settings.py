@@ -133,6 +133,11 @@ def test_a_change_removes_a_limit(given, change):
         {"target": math.inf}, {"max_iter": 1.5}, {"gang": 1}, {"target_kind": "los"}, {"by": 60.0},
         {"target": 2.0, "target_kind": "reduction"}, {"stop": True}, {"resources": "GPU"},
         {"kind": 3}, {"owner": ""}, {"worth_per_hour": 0}, {"more": 1},
+        {"weight": -1.5}, {"weight": math.inf}, {"weight": True}, {"weight": 5e-324},
+        {"min_share": 1.7e308}, {"min_share": "1"}, {"max_share": math.inf}, {"target": math.nan},
+        {"target": "low"}, {"max_iter": 0}, {"max_iter": "9"}, {"max_iter": math.inf},
+        {"resources": {"GPU": 0}}, {"resources": {"GPU": "1"}}, {"resources": {1: 1}},
+        {"resources": ["GPU"]}, {"by": "soon"}, {"stop": "yes"},
     ],
     ids=str,
 )  # fmt: skip
