@@ -58,17 +58,6 @@ async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
 
 
 @with_plugin(TWO)
-async def test_the_block_is_left_by_an_exception(c, s, plugin, a, b):
-    with pytest.raises(ZeroDivisionError):
-        async with slaq.search("grid", client=c):
-            futures = c.map(train, range(8), pure=False)
-            await until(lambda: plugin.searches.running["grid"].trials.waiting >= 3)
-            raise ZeroDivisionError
-    await until(lambda: not plugin.searches.running)
-    await check_all_go_on(c, futures, a, b)
-
-
-@with_plugin(TWO)
 async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
     search, futures = await begin(c, s, plugin)
     waits = next(key for key, trial in search.trials.alive.items() if trial.waits)
@@ -140,18 +129,6 @@ def test_an_error_half_way_through_an_account_is_not_a_dropped_message(where):
         assert "every task is left to Dask's own scheduling" in log.getvalue()
 
     test()
-
-
-@with_plugin(TWO)
-async def test_messages_that_make_no_sense_are_dropped(c, s, plugin, a, b):
-    _, futures = await begin(c, s, plugin)
-    stream = a.batched_stream
-    with captured_logger("dask_slaq"):
-        stream.send({"op": "slaq-trial"})
-        stream.send({"op": "slaq-trial", "key": futures[0].key, "what": 3, "losses": "abc"})
-        stream.send({"op": "slaq-trial", "key": [], "what": "waits", "other": 1})
-        assert await c.gather(futures) == list(range(8))
-    assert plugin.failed is None
 
 
 @with_plugin(TWO)

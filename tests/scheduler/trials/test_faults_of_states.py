@@ -21,15 +21,6 @@ def whole(results) -> None:
         assert made == list(range(1, STEPS + 1))
 
 
-@with_plugin(TWO)
-async def test_models_leave_a_worker_that_is_paused(c, s, plugin, a, b):
-    search, futures = await begin(c, plugin)
-    a.status = Status.paused
-    await until(lambda: not any(t.worker == a.address and not t.away for t in alive(search)))
-    check(plugin, await c.gather(futures))
-    a.status = Status.running
-
-
 def alive(search):
     return list(search.trials.alive.values())
 

@@ -53,16 +53,6 @@ def test_models_whose_losses_are_all_nan_count_and_are_said_to_diverge(lost):
 
 
 @with_plugin(ONE)
-async def test_infinite_losses_of_the_first_steps_are_forgotten(c, s, plugin, a):
-    losses = [math.inf] * 3 + [1 / (k + 1) for k in range(17)]
-    async with slaq.search("grid", client=c, steps=20) as search:
-        await c.gather(c.map(report_all, [losses] * 2, pure=False))
-        for trial in await search.trials():
-            assert (trial["iteration"], trial["loss"]) == (20, losses[-1])
-            assert trial["state"] == "done"
-
-
-@with_plugin(ONE)
 async def test_waiting_models_with_losses_too_large_do_wait(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=40) as search:
         futures = c.map(report_all, [[1e305] * 40] * 6, pure=False)
@@ -95,25 +85,3 @@ async def test_a_complete_model_is_kept(c, s, plugin, a):
         await Event("hopeless").set()
         assert await c.gather(futures) == ["complete"] * 2
     assert {trial["state"] for trial in await search.trials()} == {"done"}
-
-
-@with_plugin(ONE)
-async def test_models_that_name_their_steps(c, s, plugin, a):
-
-    def train(every, offset):
-        for epoch in range(0, 60, every):
-            time.sleep(0.002)
-            slaq.report(offset + 1 / (epoch + 1), step=epoch)
-        return offset
-
-    async with slaq.search("grid", client=c, steps=60) as search:
-        futures = [c.submit(train, every, offset, pure=False) for every, offset in GRID]
-        assert await c.gather(futures) == [offset for _, offset in GRID]
-        trials = await search.trials()
-        assert plugin.engine.jobs["grid"].iteration == sum(t["iteration"] for t in trials)
-        assert plugin.engine.jobs["grid"].max_iter == 60 * len(GRID)
-    steps = {f.key: 60 - every + 1 for f, (every, _) in zip(futures, GRID, strict=True)}
-    assert {t["key"]: t["iteration"] for t in trials} == steps
-
-
-GRID = ((1, 2.0), (10, 1.0), (10, 0.0), (20, 3.0))
