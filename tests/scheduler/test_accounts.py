@@ -124,32 +124,6 @@ async def test_a_task_that_outlives_its_job_counts_once(c, s, plugin, a, b):
     assert math.isclose(total(await slaq.usage(client=c)), of_dask(s), rel_tol=0.01)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_searches_and_what_seceded_count(c, s, a, b):
-    from distributed import secede
-
-    plugin = await start_plugin(c, s)
-
-    def leave():
-        time.sleep(0.05)
-        secede()
-
-    def train(n):
-        for k in range(5):
-            time.sleep(0.01)
-            slaq.report(1.0 / (n + k + 1))
-
-    async with slaq.search("grid", client=c, owner="ann"):
-        await c.gather(c.map(train, range(6), pure=False))
-    async with slaq.job("a", client=c, owner="bob"):
-        with tasks_of("a"):
-            await c.submit(leave)
-    await until(lambda: not plugin.jobs.reports)
-    found = by(await slaq.usage(client=c), "owner")
-    assert found["ann"]["core_seconds"] >= 6 * 0.05
-    assert found["bob"]["core_seconds"] > 0.02
-
-
 @pytest.mark.parametrize("how", ["secede", "worker_client"])
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_task_of_a_job_that_gave_up_its_thread_counts_until_it_ends(c, s, a, b, how):
@@ -297,17 +271,6 @@ async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c
 
 def _sleep_after(before):
     time.sleep(0.02)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_few_clients_that_left_are_remembered(c, s, a, b, monkeypatch):
-    monkeypatch.setattr("dask_slaq.scheduler.scheduled_jobs.MOST_CLIENTS", 10)
-    plugin = await start_plugin(c, s)
-    plugin.jobs.introduce(c.id, "ann")
-    for n in range(100):
-        plugin.jobs.introduce(f"gone-{n}", f"bob-{n}")
-    assert len(plugin.jobs._owner_of_client) <= 10
-    assert plugin.jobs.owner_of(c.id) == "ann"
 
 
 @with_plugin(TWO)

@@ -334,26 +334,6 @@ async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
         assert not plugin.pools.pools["a"].tasks
 
 
-@pytest.mark.parametrize(("policy", "lend"), [("max-total", True), ("fair", False)])
-@gen_cluster(client=True, nthreads=TWO)
-async def test_more_jobs_than_threads_all_progress(c, s, a, b, policy, lend):
-    plugin = await start_plugin(c, s, policy=policy, lend=lend, ahead=0, epoch="10ms")
-    names = [f"job-{i}" for i in range(7)]
-    async with jobs(c, *names) as blocks:
-        rounds = {}
-        for name in names:
-            with tasks_of(name):
-                futures = c.map(inc, range(3), pure=False)
-                for _ in range(3):
-                    futures = [c.submit(inc, future, pure=False) for future in futures]
-                rounds[name] = futures
-        for block, futures in zip(blocks, rounds.values(), strict=True):
-            assert await c.gather(futures) == [4, 5, 6]
-            block.report(1.0)
-    assert plugin.failed is None
-    assert_nothing_left(s, plugin)
-
-
 @with_plugin(TWO, ahead=0)
 async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, plugin, a, b):
     other = f"other:{c.id}"

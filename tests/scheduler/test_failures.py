@@ -280,15 +280,3 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a,
         assert not {future.key for future in theirs} & set(plugin.pools.tracker.owner)
         await Event("go").set()
         assert await c.gather(mine) == [0, 1, 2, 3]
-
-
-@with_plugin(TWO)
-async def test_retired_workers_hand_their_data_over_and_get_no_more_tasks(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            x = c.submit(inc, 1, workers=[a.address], key="x")
-            await x
-            await c.retire_workers([a.address])
-            assert await c.submit(inc, x) == 3
-            assert await c.submit(where) == b.address
-    assert plugin.failed is None

@@ -68,12 +68,6 @@ async def test_what_may_be_given_is_taken(c, s, plugin, a):
         assert [pools[name].gang for name in ("gang", "none")] == [True, False]
 
 
-@pytest.mark.parametrize("gang", [1, "yes", None])
-def test_a_gang_is_one_or_not(gang):
-    with pytest.raises(InvalidSetting, match="gang must be True or False, not "):
-        slaq.job("a", gang=gang)
-
-
 @with_plugin(ONE)
 async def test_a_client_has_no_say_in_the_job_of_another(c, s, plugin, a):
     async with (
