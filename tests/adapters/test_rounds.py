@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import pickle
 
-import numpy as np
 import pytest
 from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost
 
 from dask_slaq.adapters import instrument
-
-
-@pytest.fixture
-def data():
-    random = np.random.default_rng(0)
-    x = random.normal(size=(200, 4))
-    return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
 
 
 @pytest.fixture(params=[Xgboost, Lightgbm, Catboost])
