@@ -47,26 +47,23 @@ async def test_map_keeps_parameters_of_models_that_have_not_begun(c, s, plugin, 
 
 
 @pytest.mark.parametrize("way", ["map", "submit", "partial", "delayed"])
-def test_parameters_are_the_arguments_of_the_call_however_it_is_made(way):
-    @with_plugin(ONE)
-    async def check(c, s, plugin, a):
-        data = c.submit(np.zeros, 3)
-        async with slaq.search("grid", client=c) as search:
-            if way == "map":
-                futures = c.map(train, GRID, epochs=4, pure=False)
-            elif way == "submit":
-                futures = [c.submit(train, params, 4, data) for params in GRID]
-            elif way == "partial":
-                futures = c.map(functools.partial(train, epochs=4), GRID)
-            else:
-                futures = c.compute([dask.delayed(train)(params, epochs=4) for params in GRID])
-            await c.gather(futures)
-            rows = await search.trials()
-        found = sorted((row["params"] for row in rows), key=lambda params: params["offset"])
-        wanted = sorted(GRID, key=lambda params: params["offset"])
-        assert found == [{**params, "epochs": 4} for params in wanted]
-
-    check()
+@with_plugin(ONE)
+async def test_parameters_are_the_arguments_of_the_call_however_it_is_made(c, s, plugin, a, way):
+    data = c.submit(np.zeros, 3)
+    async with slaq.search("grid", client=c) as search:
+        if way == "map":
+            futures = c.map(train, GRID, epochs=4, pure=False)
+        elif way == "submit":
+            futures = [c.submit(train, params, 4, data) for params in GRID]
+        elif way == "partial":
+            futures = c.map(functools.partial(train, epochs=4), GRID)
+        else:
+            futures = c.compute([dask.delayed(train)(params, epochs=4) for params in GRID])
+        await c.gather(futures)
+        rows = await search.trials()
+    found = sorted((row["params"] for row in rows), key=lambda params: params["offset"])
+    wanted = sorted(GRID, key=lambda params: params["offset"])
+    assert found == [{**params, "epochs": 4} for params in wanted]
 
 
 @with_plugin(TWO)

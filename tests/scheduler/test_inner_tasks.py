@@ -95,15 +95,14 @@ def and_goes_on(n):
 
 
 @pytest.mark.parametrize(("function", "n"), [(with_its_thread, 4), (and_goes_on, 2)])
-def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_tasks(function, n):
-    @with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}})
-    async def test(c, s, plugin, a, b):
-        async with slaq.job("of ann", owner="ann", client=c):
-            futures = c.map(function, [n] * 3, pure=False)
-            assert await asyncio.wait_for(c.gather(futures), 60) == [sum(range(n))] * 3
-            assert AtOnce.most == 1
-
-    test()
+@with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}})
+async def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_tasks(
+    c, s, plugin, a, b, function, n
+):
+    async with slaq.job("of ann", owner="ann", client=c):
+        futures = c.map(function, [n] * 3, pure=False)
+        assert await asyncio.wait_for(c.gather(futures), 60) == [sum(range(n))] * 3
+        assert AtOnce.most == 1
 
 
 def on_gpus(n):

@@ -7,7 +7,7 @@ import time
 import pytest
 from distributed import Client, Status
 from distributed.utils_test import captured_logger
-from driving import TWO, assert_nothing_left, gen_cluster, start_plugin, until, with_plugin
+from driving import TWO, assert_nothing_left, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.task_reports import MOST_LOSSES
@@ -111,24 +111,22 @@ async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
 
 
 @pytest.mark.parametrize("where", ["charge_part", "resumed", "rested"])
-def test_an_error_half_way_through_an_account_is_not_a_dropped_message(where):
-    @gen_cluster(client=True, nthreads=TWO)
-    async def test(c, s, a, b):
-        plugin = await start_plugin(c, s)
-        _, futures = await begin(c, s, plugin)
+@with_plugin(TWO)
+async def test_an_error_half_way_through_an_account_is_not_a_dropped_message(
+    c, s, plugin, a, b, where
+):
+    _, futures = await begin(c, s, plugin)
 
-        def fails(*args, **kwargs):
-            raise KeyError("of our own")
+    def fails(*args, **kwargs):
+        raise KeyError("of our own")
 
-        with captured_logger("dask_slaq") as log:
-            setattr(plugin.searches._tracker, where, fails)
-            await until(lambda: plugin.failed)
-            assert plugin.failed == "KeyError: 'of our own'"
-            await check_all_go_on(c, futures, a, b)
-        assert "dropped a message" not in log.getvalue()
-        assert "every task is left to Dask's own scheduling" in log.getvalue()
-
-    test()
+    with captured_logger("dask_slaq") as log:
+        setattr(plugin.searches._tracker, where, fails)
+        await until(lambda: plugin.failed)
+        assert plugin.failed == "KeyError: 'of our own'"
+        await check_all_go_on(c, futures, a, b)
+    assert "dropped a message" not in log.getvalue()
+    assert "every task is left to Dask's own scheduling" in log.getvalue()
 
 
 @with_plugin(TWO)

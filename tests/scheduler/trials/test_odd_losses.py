@@ -21,35 +21,33 @@ def report_all(losses, seconds=0.005):
 
 
 @pytest.mark.parametrize("lost", [math.nan, math.inf, 1e305])
-def test_models_whose_losses_are_all_nan_count_and_are_said_to_diverge(lost):
-
-    @with_plugin(TWO)
-    async def run(c, s, plugin, a, b):
-        seen = await alerts_of(c, s)
-        reports._warned.clear()
-        with captured_logger("dask_slaq") as log:
-            async with slaq.search("grid", client=c, steps=40) as search:
-                futures = c.map(report_all, [[lost] * 40] * 4, pure=False)
-                await until(lambda: plugin.engine.jobs["grid"].iteration > 10, 20)
-                for _ in range(3):
-                    before = plugin.engine.jobs["grid"].iteration
-                    await until(lambda n=before: plugin.engine.jobs["grid"].iteration > n, 20)
-                    plugin.run_once()
-                found = await slaq.explain("grid", client=c)
-                assert "all its losses are nan or infinite" in found["why"]
-                assert "all its losses are nan or infinite" in found["text"]
-                await c.gather(futures)
-                trials = await search.trials()
-        assert log.getvalue().count("was dropped: only its iteration counts") == 1
-        assert [trial["iteration"] for trial in trials] == [40] * 4
-        assert all(math.isnan(trial["loss"]) for trial in trials)
-        assert min(trial["computed"] for trial in trials) >= 40 * 0.005
-        await until(lambda: seen and seen[-1]["event"] == "done", 20)
-        assert [alert["event"] for alert in seen] == ["diverged", "done"]
-        assert seen[0]["message"] == "grid: all its losses are nan or infinite"
-        assert seen[-1]["iteration"] == 160
-
-    run()
+@with_plugin(TWO)
+async def test_models_whose_losses_are_all_nan_count_and_are_said_to_diverge(
+    c, s, plugin, a, b, lost
+):
+    seen = await alerts_of(c, s)
+    reports._warned.clear()
+    with captured_logger("dask_slaq") as log:
+        async with slaq.search("grid", client=c, steps=40) as search:
+            futures = c.map(report_all, [[lost] * 40] * 4, pure=False)
+            await until(lambda: plugin.engine.jobs["grid"].iteration > 10, 20)
+            for _ in range(3):
+                before = plugin.engine.jobs["grid"].iteration
+                await until(lambda n=before: plugin.engine.jobs["grid"].iteration > n, 20)
+                plugin.run_once()
+            found = await slaq.explain("grid", client=c)
+            assert "all its losses are nan or infinite" in found["why"]
+            assert "all its losses are nan or infinite" in found["text"]
+            await c.gather(futures)
+            trials = await search.trials()
+    assert log.getvalue().count("was dropped: only its iteration counts") == 1
+    assert [trial["iteration"] for trial in trials] == [40] * 4
+    assert all(math.isnan(trial["loss"]) for trial in trials)
+    assert min(trial["computed"] for trial in trials) >= 40 * 0.005
+    await until(lambda: seen and seen[-1]["event"] == "done", 20)
+    assert [alert["event"] for alert in seen] == ["diverged", "done"]
+    assert seen[0]["message"] == "grid: all its losses are nan or infinite"
+    assert seen[-1]["iteration"] == 160
 
 
 @with_plugin(ONE)
