@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from distributed import Client, LocalCluster
 from driving import ONE, with_plugin
 
 import dask_slaq as slaq
@@ -17,21 +16,17 @@ async def test_a_name_is_no_client(c, s, plugin, a):
             ask("a")
 
 
-def test_blocks_and_progress_of_a_synchronous_client():
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
-    )
-    with cluster, Client(cluster) as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        with pytest.raises(InvalidSetting, match="names of jobs, not <Client"):
-            slaq.progress(client)
+def test_blocks_and_progress_of_a_synchronous_client(local_client):
+    local_client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    with pytest.raises(InvalidSetting, match="names of jobs, not <Client"):
+        slaq.progress(local_client)
 
-        async def enter():
-            async with slaq.search("grid", client=client):
-                raise AssertionError
+    async def enter():
+        async with slaq.search("grid", client=local_client):
+            raise AssertionError
 
-        with pytest.raises(SlaqError, match="use 'with'"):
-            asyncio.run(asyncio.wait_for(enter(), 20))
+    with pytest.raises(SlaqError, match="use 'with'"):
+        asyncio.run(asyncio.wait_for(enter(), 20))
 
 
 @with_plugin(ONE)

@@ -8,7 +8,7 @@ import warnings
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, wait
+from distributed import wait
 from driving import ONE, TWO, until, with_plugin
 
 import dask_slaq as slaq
@@ -171,31 +171,28 @@ async def test_settings_change_while_it_runs(c, s, plugin, a):
                 await request
 
 
-def test_in_a_plain_program_and_in_notebooks(capsys):
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-    )
-    with cluster, Client(cluster) as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        with slaq.search("grid", steps=STEPS) as search:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                search.plot()  # before there are models
-            futures = search.map(train, [*GRID, {"offset": 4, "fails": True}])
-            wait(futures)
-        params, loss, future = search.best()
-        assert params == GRID[1] and loss < 1 and future.result() == 0.5
-        assert search.best_params == GRID[1]
-        widget = slaq.progress("grid", client, notebook=True)
-        assert "search <b>grid</b>: 4 done, 1 failed" in widget.value
-        slaq.progress("grid", client, notebook=False, interval=0.05)
-        assert "grid: 4 done, 1 failed" in capsys.readouterr().out
-        figure = search.plot()
-        assert [axes.get_xlabel() for axes in figure.axes][:2] == ["step", "offset"]
-        html = search._repr_html_()
-        assert "4 done, 1 failed" in html and "<td>relu</td>" in html
-        with slaq.job("a<b") as job:
-            job.report(1.0)
-            assert repr(job) == "<Job 'a<b': 1 iterations>"
-            assert "a&lt;b" in job._repr_html_() and "grid" not in job._repr_html_()
-        assert job._repr_html_() == "&lt;Job &#x27;a&lt;b&#x27;: does not run&gt;"
+def test_in_a_plain_program_and_in_notebooks(local_client, capsys):
+    client = local_client
+    client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    with slaq.search("grid", steps=STEPS) as search:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            search.plot()  # before there are models
+        futures = search.map(train, [*GRID, {"offset": 4, "fails": True}])
+        wait(futures)
+    params, loss, future = search.best()
+    assert params == GRID[1] and loss < 1 and future.result() == 0.5
+    assert search.best_params == GRID[1]
+    widget = slaq.progress("grid", client, notebook=True)
+    assert "search <b>grid</b>: 4 done, 1 failed" in widget.value
+    slaq.progress("grid", client, notebook=False, interval=0.05)
+    assert "grid: 4 done, 1 failed" in capsys.readouterr().out
+    figure = search.plot()
+    assert [axes.get_xlabel() for axes in figure.axes][:2] == ["step", "offset"]
+    html = search._repr_html_()
+    assert "4 done, 1 failed" in html and "<td>relu</td>" in html
+    with slaq.job("a<b") as job:
+        job.report(1.0)
+        assert repr(job) == "<Job 'a<b': 1 iterations>"
+        assert "a&lt;b" in job._repr_html_() and "grid" not in job._repr_html_()
+    assert job._repr_html_() == "&lt;Job &#x27;a&lt;b&#x27;: does not run&gt;"
