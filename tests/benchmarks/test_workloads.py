@@ -137,6 +137,8 @@ def test_partitions_change_the_losses_only_by_rounding(name):
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((1000, 6))
+
+
 def products(x, y, w):
     return x.T @ y * w, len(x)
 

@@ -28,22 +28,6 @@ from dask_slaq.core.settings import NOT_STARTED
 DASK = [sys.executable, "-m", "dask"]
 
 
-@pytest.mark.slow
-def test_a_bad_option_is_told_in_the_shell() -> None:
-    command = [*DASK, "scheduler", "--port", "0", "--no-dashboard", "--preload", "dask_slaq"]
-    options = ["--epoch", "-1s"]
-    done = subprocess.run(
-        [*command, *options],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode != 0
-    for word in ("slaq.epoch", "-1s", "a time from 1ms to 1 day"):
-        assert word in done.stderr
-
-
 def test_options_are_the_settings_and_told_in_help() -> None:
     told = CliRunner().invoke(slaq.dask_setup, ["--help"]).output
     options = "policy epoch normalizer floor other-weight reserve ahead history bindings log"
