@@ -4,8 +4,6 @@ The plugin gets an epoch of an hour, so that nothing happens by a timer: tests c
 Tests assert what a user sees: the order of `bindings`, where tasks ran, and their states in Dask.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Fixtures: a small cluster in this process, and data generated from a seed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Jobs whose library pins one long task to each worker run alongside an elastic job."""
 
-from __future__ import annotations
-
 import threading
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Unmodified libraries train in tasks of a search on real workers: each fit is a trial of it."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """xgboost, LightGBM and CatBoost models trained in one task report each round to their search."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Models that callbacks or `steps` watch keep their state, and go on on other workers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Ledgers go on where they were; what breaks a law is made small."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from benchmarks.common.shrink import shrink

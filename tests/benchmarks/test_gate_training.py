@@ -1,7 +1,5 @@
 """Training the gate uses true gradients, reduces the cost, and writes coefficients that load."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The replays of searches keep every model, and agree with the grids that they replay."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -3,8 +3,6 @@
 The benchmark counts every report.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """Job blocks of synchronous clients work from threads and tasks, nested, and when reused."""
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from collections import Counter

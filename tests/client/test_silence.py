@@ -1,7 +1,5 @@
 """A search whose tasks do not report says so once in the client, with the reason and a remedy."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """The engine turns reports and task times into grants."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """Losses as people have them: what is forecast of them, who trains, and who is pruned."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

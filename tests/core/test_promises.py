@@ -1,7 +1,5 @@
 """Promises in numbers: who is new, and what accrues to whom."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The demo computes its figures correctly from handmade runs, and shows them."""
 
-from __future__ import annotations
-
 import io
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Other features of Dask keep working while jobs run, and their tasks are charged to their job."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from time import monotonic

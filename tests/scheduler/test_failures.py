@@ -1,7 +1,5 @@
 """When workers, clients or tasks fail mid-run, other results arrive and no state remains."""
 
-from __future__ import annotations
-
 import asyncio
 
 import dask

@@ -1,7 +1,5 @@
 """``dask scheduler --preload dask_slaq`` schedules jobs as a registered plugin does."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

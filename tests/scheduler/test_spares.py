@@ -1,7 +1,5 @@
 """Spare copies of late tasks: the first result counts, none is lost and none comes twice."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from threading import Event

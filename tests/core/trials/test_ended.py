@@ -1,7 +1,5 @@
 """Trials of ended searches: as many as fit, the newest first."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Parameters are the plain arguments of a call, and what the scheduler keeps of them is bounded."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Whatever fails while trials wait in their report, they go on, and all results arrive."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

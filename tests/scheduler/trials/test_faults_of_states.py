@@ -1,7 +1,5 @@
 """Whatever fails while models with states train, wait, are away or arrive, all results arrive."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

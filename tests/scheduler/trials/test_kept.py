@@ -1,7 +1,5 @@
 """A search with `keep` goes on without its driver, and another program finds it again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Limits of an owner hold for the models of its searches: those that train, and what they hold."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """A search fills no worker: a model begins beside those that wait only where it has room."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gc

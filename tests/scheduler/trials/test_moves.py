@@ -1,7 +1,5 @@
 """Models with a state leave their worker, go on elsewhere, and are not lost with it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

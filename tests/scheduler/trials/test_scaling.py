@@ -1,7 +1,5 @@
 """Searches under workers by worth: workers come for models, and go as these end."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

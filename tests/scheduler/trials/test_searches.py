@@ -1,7 +1,5 @@
 """Trials of searches on real workers: who trains, who waits, and what people see of it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Threads never idle while trials wait for them, whatever other tasks need and trials submit."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time
