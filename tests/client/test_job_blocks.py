@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import dask
 import numpy as np
 import pytest
-from distributed import Client, get_client, secede, worker_client
+from distributed import Client
 from distributed.utils_test import captured_logger, inc
 from driving import assert_nothing_left, until, where
 
@@ -94,27 +94,6 @@ def test_a_thread_started_in_a_block_reports_by_the_job(client, plugin):
         thread.join()
         client.sync(until, lambda: plugin.engine.jobs["a"].iteration == 1)
     assert len(errors) == 1 and "job.report" in errors[0]
-
-
-def train_in_task(name: str) -> int:
-    with worker_client() as client:
-        return train(client, name, [2.0, 1.0])
-
-
-def train_by_default_client(name: str) -> int:
-    get_client()
-    secede()
-    with slaq.job(name) as job:
-        job.report(1.0)
-        return job.iteration
-
-
-def test_jobs_from_inside_tasks(client, plugin):
-    outer = client.map(train_in_task, ["x", "y", "z"])
-    assert client.gather(outer) == [12, 12, 12]
-    assert client.submit(train_by_default_client, "w").result() == 1
-    history = slaq.history(client)
-    assert {"x", "y", "z", "w"} <= set(history.job.values)
 
 
 def test_a_block_that_ends_at_once_keeps_its_reports(client, plugin):

@@ -13,6 +13,7 @@ from driving import (
     LATE,
     ONE,
     TWO,
+    compute_seconds,
     gen_cluster,
     jobs,
     on_virtual_clock,
@@ -30,11 +31,6 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
 from dask_slaq.scheduler.views import core_seconds_by_day
-
-
-def of_dask(scheduler):
-    """Compute seconds of all tasks, as Dask counts them."""
-    return sum(prefix.all_durations["compute"] for prefix in scheduler.task_prefixes.values())
 
 
 def total(found, column="core_seconds"):
@@ -59,7 +55,7 @@ async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, plugin, a
         await c.gather(futures)
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))  # after the last
     found = await slaq.usage(client=c, by=["owner", "job"])
-    assert math.isclose(total(found), of_dask(s), rel_tol=0.01)
+    assert math.isclose(total(found), compute_seconds(s), rel_tol=0.01)
     used = {(row["owner"], row["job"]): row for row in found["rows"]}
     assert used.keys() == {
         ("unknown@127.0.0.1", ""),
@@ -103,9 +99,9 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     await wait_until_both_count(0.05)  # what a job has used stays its own
     await Event("plain").set()
     await plain
-    assert math.isclose(total(await slaq.usage(client=c)), of_dask(s), rel_tol=0.01)
+    assert math.isclose(total(await slaq.usage(client=c)), compute_seconds(s), rel_tol=0.01)
     # By heartbeats a task may begin some milliseconds sooner, and the file's counters never fall.
-    assert math.isclose(used_in_file(), of_dask(s), rel_tol=0.01, abs_tol=0.05)
+    assert math.isclose(used_in_file(), compute_seconds(s), rel_tol=0.01, abs_tol=0.05)
     assert not plugin.jobs.accounts._ahead
 
 
@@ -121,7 +117,7 @@ async def test_a_task_that_outlives_its_job_counts_once(c, s, plugin, a, b):
         plugin.jobs.accounts.tick()
     await Event("mine").set()
     await mine
-    assert math.isclose(total(await slaq.usage(client=c)), of_dask(s), rel_tol=0.01)
+    assert math.isclose(total(await slaq.usage(client=c)), compute_seconds(s), rel_tol=0.01)
 
 
 @pytest.mark.parametrize("how", ["secede", "worker_client"])
@@ -147,8 +143,8 @@ async def test_a_task_of_a_job_that_gave_up_its_thread_counts_until_it_ends(c, s
         plugin.jobs.accounts.tick()  # it counts while it runs, too, and once
         await future
     found = by(await slaq.usage(client=c), "owner")
-    assert found["ann"]["core_seconds"] == pytest.approx(of_dask(s), rel=0.02)
-    assert of_dask(s) >= 0.3
+    assert found["ann"]["core_seconds"] == pytest.approx(compute_seconds(s), rel=0.02)
+    assert compute_seconds(s) >= 0.3
 
 
 @with_plugin(ONE, **LATE)
@@ -191,7 +187,7 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
             with tasks_of("svm-1"):
                 await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
         await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
-        seconds.append(of_dask(s))
+        seconds.append(compute_seconds(s))
         found = await slaq.usage("1d", client=c)
         assert found["note"] is None and found["file"] == path and found["since"] is None
         assert math.isclose(total(found), sum(seconds), rel_tol=0.01)
@@ -233,7 +229,7 @@ async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b,
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
     plugin.jobs.accounts.tick()
     found = await slaq.usage(client=c)
-    assert math.isclose(total(found), of_dask(s), rel_tol=0.01)
+    assert math.isclose(total(found), compute_seconds(s), rel_tol=0.01)
     assert "cannot be used" in found["note"] and found["since"] is not None
     assert sum(u.core_seconds for u in plugin.jobs.accounts.counters().values()) > 0
 
@@ -265,7 +261,7 @@ async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c
         found = by(await slaq.usage(client=c), "owner")
     assert found.keys() == {"ann", "bob"}
     for owner in found:
-        assert found[owner]["core_seconds"] == pytest.approx(of_dask(s) / 2, rel=0.4)
+        assert found[owner]["core_seconds"] == pytest.approx(compute_seconds(s) / 2, rel=0.4)
     assert not plugin.jobs.accounts._clients
 
 
@@ -332,7 +328,7 @@ async def test_what_was_used_lately_fades(c, s, plugin, a, b):
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
     (owner,) = accounts.totals
     used = accounts.lately([owner])[owner]
-    assert 0 < used <= of_dask(s) * 1.01
+    assert 0 < used <= compute_seconds(s) * 1.01
     accounts._faded -= 60
     assert accounts.lately([owner])[owner] == pytest.approx(used / 2, rel=0.05)
     accounts._faded -= 6000

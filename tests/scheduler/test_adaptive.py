@@ -1,10 +1,10 @@
 """Adaptive clusters: only usable tasks ask for workers, and a job's data keeps its workers."""
 
 import functools
-import time
 
 import pytest
 from distributed import Event, LocalCluster
+from distributed.utils_test import poll_for
 
 import dask_slaq as slaq
 from tests.driving import (
@@ -86,12 +86,7 @@ async def test_data_keeps_workers_for_a_bounded_time(c, s, *workers, keep):
 
 @pytest.mark.slow
 def test_an_adaptive_cluster_grows_with_ready_tasks_keeps_data_and_shrinks():
-    def wait(condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, (len(scheduler.workers), asked[-5:])
-            time.sleep(0.01)
-
+    wait = functools.partial(poll_for, timeout=PATIENCE, period=0.01)
     cluster = LocalCluster(
         n_workers=0, processes=False, threads_per_worker=1, dashboard_address=None
     )

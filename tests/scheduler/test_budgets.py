@@ -14,6 +14,7 @@ from driving import (
     LATE,
     TWO,
     alerts_of,
+    compute_seconds,
     gen_cluster,
     jobs,
     on_virtual_clock,
@@ -37,11 +38,6 @@ SECOND = 1 / 3600
 
 def budget(seconds, over="spare", **more):
     return {"budget": {"core-hours": seconds * SECOND, "period": "30d", "over": over}, **more}
-
-
-def of_dask(scheduler):
-    """Compute seconds of all tasks, as Dask counts them."""
-    return sum(prefix.all_durations["compute"] for prefix in scheduler.task_prefixes.values())
 
 
 def seconds_used(plugin, owner):
@@ -95,7 +91,7 @@ async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, 
     alerts = await alerts_of(c, s)
     async with slaq.job("first", owner="ann@desk", client=c):
         await c.gather(c.map(time.sleep, [0.06] * 4, pure=False))
-        assert seconds_used(plugin, "ann") == pytest.approx(of_dask(s), rel=0.01)
+        assert seconds_used(plugin, "ann") == pytest.approx(compute_seconds(s), rel=0.01)
         assert await c.submit(inc, 1, pure=False) == 2  # it goes on
         async with slaq.job("inner", owner="ann@desk", client=c):
             assert await c.submit(inc, 2, pure=False) == 3  # the one around it may wait for it
@@ -157,7 +153,7 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
             assert ("a" in plugin.jobs.queued) or not waits
         plugin.jobs.introduce(c.id, "ann@lab")
         await c.gather(c.map(time.sleep, [0.05] * 6, pure=False))  # outside of jobs
-        seconds.append(of_dask(s))
+        seconds.append(compute_seconds(s))
         assert seconds_used(plugin, "ann") == pytest.approx(sum(seconds), rel=0.01)
         assert plugin.jobs.spending_of("bob").used == 0.0
         async with slaq.job("b", client=c, owner="ann"):
@@ -230,7 +226,7 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
             plugin.jobs.introduce(client.id, owner)
         await c.gather(c.map(time.sleep, [0.05] * 2, pure=False))  # no job at all
         await second.gather(second.map(time.sleep, [0.05] * 3, pure=False))
-        assert seconds_used(plugin, "ann") == pytest.approx(of_dask(s), rel=0.01)
+        assert seconds_used(plugin, "ann") == pytest.approx(compute_seconds(s), rel=0.01)
         for client, owner in ((c, "ann"), (second, "ann@lab"), (c, "ann@elsewhere")):
             async with slaq.job("new", owner=owner, client=client):
                 assert plugin.jobs.queued == {"new"}

@@ -205,22 +205,6 @@ async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugi
 
 
 @with_plugin(TWO)
-async def test_two_jobs_on_one_persisted_array_share_its_keys(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            x = c.persist(da.arange(40, chunks=5))
-        totals = {}
-        for name in "ab":
-            with tasks_of(name):
-                totals[name] = c.compute((x + (name == "b")).sum())
-        assert await c.gather(totals) == {"a": 780, "b": 820}
-    assert_nothing_left(s, plugin)
-    async with jobs(c, "c", "d"):
-        with tasks_of("c"):
-            assert await c.compute(x.max()) == 39
-
-
-@with_plugin(TWO)
 async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):

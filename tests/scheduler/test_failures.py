@@ -9,7 +9,6 @@ from distributed.utils_test import captured_logger, inc
 from driving import (
     ONE,
     TWO,
-    assert_nothing_left,
     jobs,
     start_plugin,
     state_of,
@@ -56,20 +55,6 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
         await c.gather(busy)
 
 
-@with_plugin(ONE)
-async def test_jobs_outlive_the_loss_of_all_workers(c, s, plugin, a):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            future = c.submit(wait_for, "go", 1)
-            await state_of(s, future, "processing")
-        await s.remove_worker(a.address, stimulus_id="test")
-        plugin.run_once()
-        await Event("go").set()
-        async with Worker(s.address):
-            assert await future == 1
-    assert plugin.failed is None
-
-
 @with_plugin(TWO, ahead=0)
 async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
@@ -107,19 +92,6 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s, plugin):
             await until(lambda: plugin.engine.jobs["a"].iteration == 1)
             assert (await slaq.status(c))["jobs"]["a"]["iteration"] == 1
     assert plugin.failed is None
-
-
-@with_plugin(TWO)
-async def test_an_exception_in_the_block_ends_the_job_and_goes_on(c, s, plugin, a, b):
-    with pytest.raises(ZeroDivisionError):
-        async with jobs(c, "a", "b"):
-            with tasks_of("a"):
-                futures = c.map(wait_for, ["go"] * 6, range(6), pure=False)
-                await state_of(s, futures[-1], "no-worker")
-            raise ZeroDivisionError
-    assert_nothing_left(s, plugin)
-    await Event("go").set()
-    assert await c.gather(futures) == list(range(6))
 
 
 def fail() -> None:

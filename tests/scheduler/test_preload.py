@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, Scheduler
 from distributed.utils_test import captured_logger, gen_test
-from driving import ONE, PATIENCE, gen_cluster
-from tornado.httpclient import AsyncHTTPClient
+from driving import ONE, PATIENCE, gen_cluster, page_of
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
@@ -202,8 +201,7 @@ def test_the_board_and_clients_say_why_the_plugin_did_not_start(wrong: dict[str,
                     with pytest.raises(NoPlugin, match=f"did not start .*{key}"):
                         await slaq.status(client)
                     await client.restart(wait_for_workers=False)
-            page = f"http://127.0.0.1:{scheduler.http_server.port}/slaq"
-            assert (await AsyncHTTPClient().fetch(page)).code == 200
+            assert await page_of(scheduler, "/slaq")
             text = Note(scheduler).root.text
             assert "did not start" in text and key in text and 'role="alert"' in text
             # Once the configuration is right, a client may register it.

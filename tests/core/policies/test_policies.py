@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import (
     POLICIES,
     Snapshot,
@@ -226,11 +226,6 @@ def test_fair_is_blind_to_loss():
     snapshot = draw_snapshot(16, n_jobs=6, capacity=9)
     other = replace(snapshot, normalized=np.zeros(6), gain=snapshot.gain.of([5, 4, 3, 2, 1, 0]))
     assert policy("fair")(snapshot).share.tolist() == policy("fair")(other).share.tolist()
-
-
-def test_unknown_policy_names_it_and_the_others():
-    with pytest.raises(UnknownPolicy, match=r"'fastest'.*none.*max-total"):
-        policy("fastest")
 
 
 @pytest.mark.parametrize(

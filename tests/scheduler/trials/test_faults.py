@@ -138,3 +138,15 @@ async def test_a_message_with_any_number_of_losses_is_bounded(c, s, plugin, a, b
     worker.batched_stream.send({"op": "slaq-trial", **about, **many})
     await until(lambda: trial.step >= 10_000)
     assert trial.reports <= MOST_LOSSES + STEPS
+
+
+@with_plugin(TWO)
+async def test_messages_that_make_no_sense_are_dropped(c, s, plugin, a, b):
+    _, futures = await begin(c, s, plugin)
+    stream = a.batched_stream
+    with captured_logger("dask_slaq"):
+        stream.send({"op": "slaq-trial"})
+        stream.send({"op": "slaq-trial", "key": futures[0].key, "what": 3, "losses": "abc"})
+        stream.send({"op": "slaq-trial", "key": [], "what": "waits", "other": 1})
+        assert await c.gather(futures) == list(range(8))
+    assert plugin.failed is None

@@ -31,13 +31,6 @@ async def test_models_with_states_make_each_step_once(c, s, plugin, a, b):
 
 
 @with_plugin(TWO)
-async def test_models_leave_a_worker_that_is_retired(c, s, plugin, a, b):
-    _search, futures = await begin(c, plugin)
-    await c.retire_workers([a.address])
-    check(plugin, await c.gather(futures))
-
-
-@with_plugin(TWO)
 async def test_models_of_a_worker_that_dies_go_on_from_their_state(c, s, plugin, a, b):
     _search, futures = await begin(c, plugin)
     await until(
