@@ -6,7 +6,7 @@ import pytest
 from driving import ONE, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, SlaqError
+from dask_slaq.core.errors import InvalidSetting, SlaqError
 
 
 @with_plugin(ONE)
@@ -34,11 +34,3 @@ async def test_what_cannot_be_called_hears_no_alerts(c, s, plugin, a):
     for handler in (5, "x", c):
         with pytest.raises(InvalidSetting, match="takes a function that is called with an alert"):
             slaq.alerts(handler, client=c)
-
-
-@with_plugin(ONE)
-async def test_a_name_that_runs_says_what_to_do(c, s, plugin, a):
-    async with slaq.job("fit", client=c):
-        again = slaq.job("fit", client=c)
-        with pytest.raises(DuplicateJob, match=r"slaq.stop\('fit'\), wait .* another name"):
-            await again.__aenter__()

@@ -1,9 +1,6 @@
 """Jobs of asynchronous clients and other processes report, and queries describe them."""
 
 import asyncio
-import subprocess
-import sys
-import textwrap
 from unittest import mock
 
 import numpy as np
@@ -26,38 +23,6 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.scheduler.views import status_of_jobs
 
 TWO = [("127.0.0.1", 1)] * 2
-
-
-SCRIPT = """
-    import sys
-    from distributed import Client
-    import dask_slaq as slaq
-
-    with Client(sys.argv[1]) as client:
-        for name in sys.argv[2:]:
-            with slaq.job(name) as job:
-                for loss in (2.0, 1.0, 0.5):
-                    print(client.submit(sum, client.map(abs, range(4), pure=False)).result())
-                    slaq.report(loss)
-                print(slaq.status()["jobs"][name]["reports"])
-"""
-
-
-@pytest.mark.slow
-@with_plugin(TWO, epoch="20ms")
-async def test_jobs_from_several_processes(c, s, plugin, a, b):
-    script = textwrap.dedent(SCRIPT)
-    drivers = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, s.address, name, stdout=subprocess.PIPE
-        )
-        for name in ("p1", "p2")
-    ]
-    outs = await asyncio.gather(*(driver.communicate() for driver in drivers))
-    assert [out.split() for out, _ in outs] == [[b"6", b"6", b"6", b"True"]] * 2
-    await until(lambda: not plugin.pools.pools)
-    history = await slaq.history(c)
-    assert set(history.job.values) == {"p1", "p2"}
 
 
 @with_plugin(TWO)

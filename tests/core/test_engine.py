@@ -92,20 +92,6 @@ def test_threads_go_to_the_job_whose_loss_falls_most():
     assert engine.grants["old"].normalized < 0.01 < engine.grants["young"].normalized < 1
 
 
-def test_a_job_that_never_reports_does_not_go_before_all_others_for_ever():
-    engine = trained("max-total")
-    engine.add_job("silent", 0.0)
-    indices = []
-    for now in range(1, 30):
-        engine.observe_demand("silent", 8)
-        engine.reallocate(WORKERS, float(now))
-        indices.append(engine.grants["silent"].index)
-        for _ in range(8):
-            engine.observe_task("silent", 1.0, 8)
-    assert indices == sorted(indices, reverse=True)
-    assert indices[-1] < 0.1 * indices[0]
-
-
 def test_strict_sets_leave_no_job_that_has_work_without_a_worker():
     # Others may be waiting for that work: two jobs can share a key.
     engine = trained("max-total", floor=0.0, strict=True)

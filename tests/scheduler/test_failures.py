@@ -24,20 +24,6 @@ from dask_slaq.core.errors import SlaqError
 
 
 @with_plugin(TWO, ahead=0)
-async def test_tasks_bound_to_a_worker_that_leaves_go_back_to_their_pool(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 4, range(4), pure=False)
-        pool = plugin.pools.pools["a"]
-        await until(lambda: len(pool.running) == 2)
-        await s.remove_worker(b.address, stimulus_id="test")
-        assert len(pool.running) == 1
-        assert len(pool.ready) == 3
-        await Event("go").set()
-        assert await c.gather(futures) == [0, 1, 2, 3]
-
-
-@with_plugin(TWO, ahead=0)
 async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -98,20 +84,6 @@ def fail() -> None:
     raise ZeroDivisionError("on purpose")
 
 
-@with_plugin(ONE, ahead=0)
-async def test_a_task_that_errs_frees_its_slot_and_ends_its_dependents(c, s, plugin, a):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            bad = c.submit(fail)
-            after = c.submit(inc, bad)
-            good = c.map(inc, range(4))
-        with pytest.raises(ZeroDivisionError):
-            await after
-        assert await c.gather(good) == [1, 2, 3, 4]
-        pool = plugin.pools.pools["a"]
-        assert not pool.running and not pool.ready and not pool.unfinished
-
-
 def fail_first(counter: str) -> int:
     tries = Variable(counter)
     n = tries.get()
@@ -136,24 +108,6 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, 
     keys = [binding.key for binding in plugin.pools.bindings]
     assert keys == ["tries", "tries", "again", "again"]
     assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
-
-
-@with_plugin(ONE, ahead=0)
-async def test_cancelled_tasks_leave_their_pool(c, s, plugin, a):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 6, pure=False)
-        pool = plugin.pools.pools["a"]
-        await until(lambda: len(pool.ready) == 5)
-        await c.cancel(futures[1:])
-        await until(lambda: not pool.ready)
-        assert len(pool.tasks) == len(pool.running) == len(pool.unfinished) == 1
-        await c.cancel(futures[:1])
-        await Event("go").set()
-        await until(lambda: not pool.tasks)
-        assert not pool.running and not plugin.pools.tracker.owner
-        with tasks_of("a"):
-            assert await c.submit(inc, 1) == 2
 
 
 @with_plugin(ONE, ahead=0)

@@ -39,15 +39,6 @@ async def setup(server: object, *options: str) -> None:
 
 
 @gen_test()
-async def test_options_reach_the_plugin() -> None:
-    async with Scheduler(dashboard_address=":0", port=0) as scheduler:
-        await setup(scheduler, "--policy", "max-min", "--no-lend", "--reserve", "0.5")
-        chosen = scheduler.plugins["slaq"].settings
-        assert (chosen.policy, chosen.lend, chosen.reserve) == ("max-min", False, 0.5)
-        assert chosen.epoch == 1.0
-
-
-@gen_test()
 async def test_the_log_says_what_an_operator_has_set(tmp_path) -> None:
     given = {
         "slaq.owners": {"ann": {"weight": 2}, "default": {"max-jobs": 4}},

@@ -247,7 +247,7 @@ def test_work_left_of_stages_ranks_jobs():
             took.append([end - begin for end in ends])
         return took
 
-    policies = ("fair", "first-to-target", "srtf")
+    policies = ("fair", "first-to-target")
     second = {name: on_virtual_clock(scenario, [2], policy=name)[1] for name in policies}
     assert all(long <= 55 for long, _ in second.values())
     for name in policies[1:]:

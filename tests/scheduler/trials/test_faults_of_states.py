@@ -7,7 +7,7 @@ from distributed import Client, Event, Nanny, Status
 from distributed.scheduler import KilledWorker
 from distributed.utils_test import captured_logger
 from driving import TWO, until, with_plugin
-from moving import STEPS, begin, check, count, let_some_leave
+from moving import STEPS, begin, check, let_some_leave
 
 import dask_slaq as slaq
 from dask_slaq.worker import reports
@@ -21,14 +21,6 @@ def whole(results) -> None:
 
 def alive(search):
     return list(search.trials.alive.values())
-
-
-@with_plugin(TWO)
-async def test_models_go_on_if_the_scheduler_is_not_heard(c, s, plugin, a, b):
-    search, futures = await begin(c, plugin)
-    await until(lambda: count(search, "waits"))
-    plugin.searches.desks.send = lambda *args: None
-    whole(await c.gather(futures))
 
 
 @with_plugin(TWO)

@@ -4,7 +4,6 @@ import asyncio
 import time
 from pathlib import Path
 
-import dask
 import pytest
 from distributed import Event, Worker, as_completed
 from distributed.utils_test import captured_logger
@@ -15,7 +14,6 @@ from driving import (
     alerts_of,
     assert_nothing_left,
     gen_cluster,
-    jobs,
     tasks_of,
     until,
     wait_for,
@@ -111,26 +109,6 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
         await slaq.stop("grid", client=c)
         results = await c.gather(futures)
     assert {why for why, _ in results} == {"stopped"}
-
-
-@with_plugin(TWO, policy="fair", epoch="50ms")
-async def test_two_searches_and_two_elastic_jobs_share_the_workers(c, s, plugin, a, b):
-    async with slaq.search("one", client=c), slaq.search("two", client=c):
-        futures = []
-        for name in ("one", "two"):
-            with tasks_of(name), dask.annotate(slaq_search=plugin.searches.running[name].run):
-                futures += c.map(train, range(6), pure=False, key=name)
-        async with jobs(c, "a", "b") as elastic:
-            for k in range(12):
-                for job in elastic:
-                    with tasks_of(job.name):
-                        tasks = c.map(time.sleep, [0.01] * 3, pure=False)
-                    await c.gather(tasks)
-                    job.report(1 / (k + 1))
-            used = {n: plugin.engine.jobs[n].runtime.attained for n in plugin.jobs.reports}
-        assert await c.gather(futures) == [*range(6), *range(6)]
-    assert plugin.failed is None
-    assert min(used["one"], used["two"]) > 0.1 * max(used.values())
 
 
 @with_plugin(TWO, lend=False)
