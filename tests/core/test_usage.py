@@ -172,3 +172,13 @@ def test_budgets_are_read_and_mistakes_named():
     ):
         with pytest.raises(InvalidSetting, match=words):
             check_owners({"ann": wrong})
+
+
+def test_many_names_of_jobs_do_not_hide_who_used_it():
+    ledger = Ledger()
+    for n in range(9000):
+        ledger.of(7, "ann", f"kind-{n}", f"job-{n}").core_seconds += 1
+        ledger.of(7, "bob", "svm", "svm").core_seconds += 1
+    used = {who: row.core_seconds for (who,), row in sum_by(ledger.rows.items(), ["owner"]).items()}
+    assert used == {"ann": 9000, "bob": 9000}
+    assert len(ledger.rows) <= usage.MOST_OF_A_DAY + 1
