@@ -5,8 +5,6 @@ imported and goes back to it around each cluster test, so what every test shall 
 our defaults included, is set before that import.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -3,8 +3,6 @@
 All seconds are multiples of 1/64 and all weights powers of two, so that sums are exact.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any

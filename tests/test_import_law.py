@@ -1,7 +1,5 @@
 """The import law: what each part of the package may import and mention."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

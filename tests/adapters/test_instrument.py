@@ -1,7 +1,5 @@
 """Each `instrument` block receives the losses of its own fits, and leaves no patch behind."""
 
-from __future__ import annotations
-
 import contextvars
 import subprocess
 import sys

@@ -1,24 +1,14 @@
 """xgboost, LightGBM and CatBoost models trained in one task report each round to their search."""
 
-from __future__ import annotations
-
 import pickle
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.adapters import instrument
-
-
-@pytest.fixture
-def data():
-    random = np.random.default_rng(0)
-    x = random.normal(size=(200, 4))
-    return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
 
 
 @pytest.fixture(params=[Xgboost, Lightgbm, Catboost])

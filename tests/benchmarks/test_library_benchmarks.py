@@ -1,11 +1,10 @@
 """Library benchmarks measure the cost of reports, and name tests that fail only with dask_slaq."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from click.testing import CliRunner
+from commands import as_json
 
 from benchmarks import instrumentation, library_suites, searches
 
@@ -105,12 +104,10 @@ def test_a_baseline_that_lacks_the_library_is_refused(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_cost_of_reports_is_a_ratio():
-    arguments = ["--rows=400", "--partitions=2", "--repetitions=1", "--json=-"]
+    arguments = ["--rows=400", "--partitions=2", "--repetitions=1"]
     cases = {"newton": 6, "Incremental(SGDRegressor)": 2}
     arguments += [f"--case={name}" for name in cases]
-    done = CliRunner().invoke(instrumentation.main, arguments)
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = as_json(instrumentation.main, *arguments)
     assert {name: row["reports"] for name, row in found.items()} == cases
     for row in found.values():
         seconds = row["seconds"]
@@ -126,9 +123,7 @@ def test_the_cost_of_reports_is_a_ratio():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_search_finds_the_same_as_under_plain_dask():
-    done = CliRunner().invoke(searches.main, ["--quick", "--json=-"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
+    found = as_json(searches.main, "--quick")
     assert set(found) == {"slaq", "none"}
     assert len({runs[0]["best"] for runs in found.values()}) == 1
     for (measured,) in found.values():

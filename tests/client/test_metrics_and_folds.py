@@ -1,7 +1,5 @@
 """Several metrics and the folds of a cross-validation in one model of a search."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

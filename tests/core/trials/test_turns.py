@@ -1,7 +1,5 @@
 """Turns of trials: who trains on each worker, without a cluster."""
 
-from __future__ import annotations
-
 import math
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """A worker dies: no model that waits there is blamed, and what was lost is trained again."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

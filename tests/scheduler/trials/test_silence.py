@@ -1,7 +1,5 @@
 """A model that is silent for long is told, and its worker may be restarted."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
