@@ -104,7 +104,7 @@ class Accounts:
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
         self.counted: set[str] = set()  # owners with metrics of their own
         self.spent = Spent()
-        self._ahead: dict[Any, float] = {}  # charged of running tasks, by key
+        self.ahead: dict[Any, float] = {}  # charged of running tasks, by key
         # Jobs that wait, and until when that was counted; seconds that are not in the ledger yet.
         self._waits: dict[str, float] = {}
         self._waited: defaultdict[tuple[str, str, str], float] = defaultdict(float)
@@ -164,10 +164,11 @@ class Accounts:
     def task_ended(self, key: Any, startstops: Iterable[Any], followed: bool) -> None:
         """Charge a task that leaves its worker for what the pools do not; before they follow that.
 
-        The pools charge tasks of jobs until they give up their thread, if they are `followed`.
-        `startstops` tell what it did there.
+        The pools charge tasks of jobs until they give up their thread, if they are `followed`. So
+        of theirs only those count here that gave it up, or are charged `ahead`. `startstops` tell
+        what it did there.
         """
-        ahead, begin = self._ahead.pop(key, 0.0), None
+        ahead, begin = self.ahead.pop(key, 0.0), None
         for run in startstops:
             if run["action"] == "compute":
                 begin, end = run["start"], run["stop"]
@@ -235,15 +236,15 @@ class Accounts:
     @safely
     def tick(self) -> None:
         """Charge the running tasks for the time until now, and write what is new."""
-        before, self._ahead = self._ahead, {}
+        before, self.ahead = self.ahead, {}
         for ts, pool, seconds in self._running():
-            self._ahead[ts.key] = seconds
+            self.ahead[ts.key] = seconds
             if more := seconds - before.pop(ts.key, 0.0):
                 self._charge(ts, pool, more)
         for key, seconds in before.items():
             known = self._scheduler.tasks.get(key)
             if known is not None and known.processing_on is not None:
-                self._ahead[key] = seconds
+                self.ahead[key] = seconds
         self.settle()
         if self.loaded:
             self._write()

@@ -673,44 +673,50 @@ class SlaqPlugin(SchedulerPlugin):
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Follow a task. See `SchedulerPlugin`. It is called some six times per task.
+        """Follow a task. See `SchedulerPlugin`. It is called some five times per task.
 
-        Without jobs, nothing is in a pool. Usage is counted after a failure, too.
+        What concerns nobody here ends here. Usage is counted after a failure, too.
         """
+        jobs, tracker = self.jobs, self.pools.tracker
+        pool = tracker.owner.get(key) if self.failed is None else None
         if start == "processing":
-            ran = kwargs.get("startstops") or ()
-            self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        elif not (
-            finish == "processing"
-            or self.jobs.reports
-            or self.pools.limits.most
-            or self.searches.states
-        ):
-            return
+            if pool is None or key in tracker.seceded_at or key in jobs.accounts.ahead:
+                ran = kwargs.get("startstops") or ()
+                jobs.accounts.task_ended(key, ran, followed=self.failed is None)
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
+        if self.spares is NO_SPARES and not (
+            self.activity
+            or self.pools.limits.most
+            or self.searches.running
+            or self.searches.states
+        ):
+            ts = self.scheduler.tasks.get(key)
+            if pool is None or ts is None:
+                if not jobs.reports and (ts is None or finish != "processing" or not ts.annotations):
+                    return
+            elif start in ("released", "waiting") and finish in ("waiting", "queued"):
+                if pool.stages is None and ts in pool.unfinished:
+                    return  # it waits, as it did before
         self._follow(key, start, finish, kwargs)
 
     @guarded
     def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
         """Charge a task, copy it if it is late, move it in its pool."""
-        limits = self.pools.limits.most
         if self.pools.tracker.passing and self._passes_by(key, start, finish, kwargs):
             return
         if finish == "forgotten" and self.searches.states:
             asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
-        if finish == "processing" and not self.spares:
+        if finish == "processing" and self.spares is NO_SPARES:
             notes = self.scheduler.tasks[key].annotations
             if notes and notes.get(SPARE_LABEL):
                 self.open_spares()
-        if "processing" in (start, finish):
+        if self.spares is not NO_SPARES and "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
-        if not (self.jobs.reports or limits):
-            return
-        if limits:
+        if self.pools.limits.most:
             self.pools.limits.transition(key, start, finish)
-            if not self.jobs.reports:
-                return
+        if not self.jobs.reports:
+            return
         if self.activity is not None:
             job = self.pools.tracker.job_of(key)
             self.activity.moved(job, key, finish, monotonic())
