@@ -98,7 +98,9 @@ class Accounts:
         self.half_life = half_life
         self._lately: defaultdict[str, float] = defaultdict(float)
         self.ledger = Ledger()
-        # Core-seconds that are not in the ledger yet: by payer, and outside of jobs by client.
+        # Core-seconds that are not in the ledger yet: by the name of the pool that they are charged
+        # to, by payer if it is closed, and outside of jobs by client.
+        self.of_pools: defaultdict[str, float] = defaultdict(float)
         self._new: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self._outside: defaultdict[str | None, float] = defaultdict(float)
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
@@ -133,6 +135,8 @@ class Accounts:
     @safely
     def settle(self) -> None:
         """Enter the core-seconds of tasks into the ledger: for all at once, since each takes µs."""
+        for name in list(self.of_pools):
+            self.pool_closes(name)
         new, self._new = self._new, defaultdict(float)
         outside, self._outside = self._outside, defaultdict(float)
         waited, self._waited = self._waited, defaultdict(float)
@@ -156,9 +160,10 @@ class Accounts:
         return self._totals
 
     @safely
-    def charge(self, name: str, seconds: float) -> None:
-        """Charge the pool `name` for core-seconds that its tasks have computed."""
-        self._new[self._payer_of(name)] += seconds
+    def pool_closes(self, name: str) -> None:
+        """Have who pays for a pool now pay for what was charged to it."""
+        if seconds := self.of_pools.pop(name, 0.0):
+            self._new[self._payer_of(name)] += seconds
 
     @safely
     def task_ended(self, key: Any, startstops: Iterable[Any], followed: bool) -> None:
@@ -201,7 +206,7 @@ class Accounts:
     def _charge(self, ts: TaskState | None, pool: Pool | None, seconds: float) -> None:
         """Charge the job, or the client, that pays for a task."""
         if pool is not None:
-            self._new[self._payer_of(pool.name)] += seconds
+            self.of_pools[pool.name] += seconds
         else:
             self._outside[self._client_of(ts)] += seconds
 

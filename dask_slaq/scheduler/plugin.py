@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import product
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,8 @@ NO_SPARES: Any = Absent(
 NO_HOST_SPEEDS: Any = Absent(joined=None, left=None, write=None)
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
 LIGHTGBM_TASK = "train_part"
+#: Transitions of tasks that wait on, for their inputs or in Dask's queue.
+TO_WAIT = frozenset(product(("released", "waiting"), ("waiting", "queued")))
 #: Milliseconds between two calls of `_keep`. Dask checks every 250 whether tasks have waited too
 #: long or the cluster is idle: between two of its checks there is one of these, however late.
 KEEP = 200
@@ -229,7 +232,6 @@ class SlaqPlugin(SchedulerPlugin):
             lend=chosen.lend,
             ahead=chosen.ahead,
             epoch=chosen.epoch,
-            charge=lambda *task: self.jobs.charge(*task),
             fail=self.fall_back,
             enter=self.enter,
             is_registered=lambda: self.is_active,
@@ -686,18 +688,14 @@ class SlaqPlugin(SchedulerPlugin):
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
         if self.spares is NO_SPARES and not (
-            self.activity
-            or self.pools.limits.most
-            or self.searches.running
-            or self.searches.states
+            self.activity or self.pools.limits.most or self.searches.running or self.searches.states
         ):
             ts = self.scheduler.tasks.get(key)
             if pool is None or ts is None:
-                if not jobs.reports and (ts is None or finish != "processing" or not ts.annotations):
+                if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
                     return
-            elif start in ("released", "waiting") and finish in ("waiting", "queued"):
-                if pool.stages is None and ts in pool.unfinished:
-                    return  # it waits, as it did before
+            elif (start, finish) in TO_WAIT and ts in pool.unfinished and pool.stages is None:
+                return  # it waits, as it did before
         self._follow(key, start, finish, kwargs)
 
     @guarded

@@ -65,7 +65,6 @@ class Pools:
         lend: bool,  # whether a job may use slots outside its worker set
         ahead: float,  # seconds before the end of a task at which another one is sent
         epoch: float,  # seconds for which an unused guarantee accrues at most
-        charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
         enter: Callable[..., Any],
         is_registered: Callable[[], bool],
@@ -114,7 +113,6 @@ class Pools:
             control,
             sent,
             wakeups,
-            charge,
             self.bindings.append,
             order,
         )

@@ -22,7 +22,7 @@ from dask_slaq.core.dispatch import (
     undo,
 )
 from dask_slaq.core.later import Absent
-from dask_slaq.scheduler.pools.entries import entry_of, input_bytes
+from dask_slaq.scheduler.pools.entries import entry_of
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import bound_to, is_dasks, is_direct
 from dask_slaq.scheduler.pools.slots import has_thread
@@ -62,8 +62,8 @@ NO_GANGS: Any = Absent(of=None, is_open=False, waiting=(), running=(), remove=No
 class TaskTracker:
     """Follows the transitions of all tasks and keeps the pools of their jobs up to date.
 
-    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task, and `bound`
-    with the `Binding` of every task that goes to a worker.
+    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task: who counts them
+    sets it. `bound` is called with the `Binding` of every task that goes to a worker.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class TaskTracker:
         control: TaskControl,
         sent: SentTasks,
         wakeups: Wakeups,
-        charge: Callable[[str, float, int], None],
         bound: Callable[[Binding], None],
         order: Order,
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
-        self._seam, self._charge, self._bound = seam, charge, bound
+        self._seam, self._bound = seam, bound
+        self.charge: Callable[[str, float, int], None]
         self._order, self._index = order, order.waiting
         self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self._count = itertools.count()
@@ -151,7 +151,7 @@ class TaskTracker:
         other = ts.resource_restrictions or ts.key in self.away or self.limits.label_of(ts)
         if other or is_direct(ts):
             return None
-        like, now = pool.durations.like(ts, input_bytes(ts)), monotonic()
+        like, now = pool.durations.like(ts), monotonic()
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
             return None
         ws = plain(ts)
@@ -321,11 +321,18 @@ class TaskTracker:
     def _forget(self, ts: TaskState) -> None:
         for known in (self.owner, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
-        self._flowing.pop(ts, None)
+        for some in (self._flowing, self._inner):
+            some.pop(ts, None)
+        if self._submitter or self._wanted or self.gangs is not NO_GANGS:
+            self._is_done(ts)
+
+    def _is_done(self, ts: TaskState) -> None:
+        """Record that nobody waits for a task any more."""
+        if self._submitter:
+            self._waits_no_longer(ts)
         self._wanted.pop(ts, None)
-        self._inner.pop(ts, None)
-        self._waits_no_longer(ts)
-        self.gangs.remove(ts)
+        if self.gangs is not NO_GANGS:
+            self.gangs.remove(ts)
 
     # Transitions
 
@@ -341,27 +348,27 @@ class TaskTracker:
                 self._passed(self.scheduler.tasks[key])
             return
         ts = self.scheduler.tasks[key]
-        if start == "no-worker":
-            self._not_ready(pool, ts)
-        elif start == "processing":
+        if start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
-        if finish == "waiting":
+        elif start == "no-worker":
+            self._not_ready(pool, ts)
+        if finish == "processing":
+            self._started(pool, ts)
+        elif finish == "no-worker":
+            if ts.key not in self.away and self.is_held(ts):
+                self._ready(pool, ts)
+        elif finish == "waiting":
             pool.wait(ts)
             for each in self._wanted.get(ts, ()):
                 for dep in ts.waiting_on or ():
                     self._want(each, dep)
-        elif finish == "no-worker":
-            if ts.key not in self.away and self.is_held(ts):
-                self._ready(pool, ts)
-        elif finish == "processing":
-            self._started(pool, ts)
         elif start != "memory" and finish != "queued":
-            ended = start in ("released", "erred") or finish in ("memory", "erred")
-            pool.finish(ts, cancelled=not ended)
-            self._waits_no_longer(ts)
-            self._wanted.pop(ts, None)
-            self.gangs.remove(ts)
+            if ts in pool.unfinished or pool.stages is not None:
+                ended = start in ("released", "erred") or finish in ("memory", "erred")
+                pool.finish(ts, cancelled=not ended)
+            if self._submitter or self._wanted or self.gangs is not NO_GANGS:
+                self._is_done(ts)
         if finish == "forgotten":
             self._forget(ts)
             pool.drop(ts)
@@ -403,7 +410,7 @@ class TaskTracker:
         """Charge a job for its tasks that have passed by: for all at once, which is cheaper."""
         if pool.unsettled:
             seconds, pool.unsettled = pool.unsettled, 0.0
-            self._charge(pool.name, seconds, pool.at_once)
+            self.charge(pool.name, seconds, pool.at_once)
 
     def record_all(self, pool: Pool) -> None:
         """Record the tasks of a pool on workers that passed by."""
@@ -531,7 +538,8 @@ class TaskTracker:
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
         assert ws is not None, f"{ts} is processing on no worker"
-        choice, flowing = self._sending.pop(ts, None), self._flowing.pop(ts, None)
+        choice = self._sending.pop(ts, None) if self._sending else None
+        flowing = self._flowing.pop(ts, None) if self._flowing else None
         if flowing is not None:
             self.control.take_turn(ts)
             if not (pool.ready or pool.running):
@@ -541,8 +549,9 @@ class TaskTracker:
             self._bind(pool, ts.key, ws, flowing.why)
         elif choice is None:
             self._record(pool, ts)
-            self._passed(ts)
-            self._bind(pool, ts.key, ws, "sent by Dask", "passed")
+            self.wakeups.look_at.add(ws.address)
+            about = time(), ts.key, pool.name, ws.address
+            self._bound(Binding(*about, "passed", "sent by Dask"))
         else:
             self.sent.put(ts, ws, choice.sent)
             owed = "floor" if choice.key.turn == OWED else ""
@@ -559,16 +568,17 @@ class TaskTracker:
 
     def _record(self, pool: Pool, ts: TaskState) -> None:
         """Record a task that Dask has sent to a worker."""
-        like = pool.durations.like(ts, input_bytes(ts))
-        order = math.inf, next(self._count)
-        needs, expected = tuple((ts.resource_restrictions or {}).items()), like.expected
-        sent = Sent(pool, like, False, "", order, pool.service, expected, like.soonest, needs)
-        self._enter(pool, ts, sent)
+        like, order = pool.durations.like(ts), (math.inf, next(self._count))
+        needs = tuple(ts.resource_restrictions.items()) if ts.resource_restrictions else ()
+        about = pool, like, False, "", order, pool.service
+        self._enter(pool, ts, Sent(*about, *like.outlook(), needs))
 
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
         assert ws is not None
-        if (factor := self._order.speeds.factor(ws.address, ts.prefix.name)) != sent.factor:
+        speeds = self._order.speeds
+        factor = speeds.factor(ws.address, ts.prefix.name) if speeds.unlike else 1.0
+        if factor != sent.factor:
             sent.expected *= factor / sent.factor
             sent.soonest *= factor / sent.factor
             sent.factor = factor
@@ -584,7 +594,8 @@ class TaskTracker:
         sent = self.sent.remove(ts)
         if sent is not None:
             pool = sent.pool
-            pool.lend(sent, False)
+            if sent.lends:
+                pool.lend(sent, False)
             del pool.running[ts]
             pool.use(-sent.threads)
             if not sent.ours:
@@ -603,19 +614,23 @@ class TaskTracker:
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str) -> None:
         (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0
-        computed = [run for run in startstops if run["action"] == "compute"]
+        computed = None
+        for run in startstops:
+            # A key that is computed again on the same worker brings its earlier runs along.
+            if run["action"] == "compute":
+                computed = run
         sent, at_once = pool.running.get(ts), pool.demand
         if ts.key in self.charged_until:
             since = self.charged_until.pop(ts.key)
-            if since is not None and computed:
-                seconds = max(computed[-1]["stop"] - since, 0.0)
-        elif computed:
-            # A key that is computed again on the same worker brings its earlier runs along.
-            seconds = max(min(computed[-1]["stop"], left) - computed[-1]["start"], 0.0)
-            like = pool.durations.like(ts, input_bytes(ts)) if sent is None else sent.like
+            if since is not None and computed is not None:
+                seconds = max(computed["stop"] - since, 0.0)
+        elif computed is not None:
+            seconds = max(min(computed["stop"], left) - computed["start"], 0.0)
+            like = pool.durations.like(ts) if sent is None else sent.like
             speeds, name = self._order.speeds, ts.prefix.name
             speeds.observe(like, name, worker, seconds)
-            like.observe(seconds / speeds.factor(worker, name))  # on a median worker
+            # On a median worker.
+            like.observe(seconds / speeds.factor(worker, name) if speeds.unlike else seconds)
             seconds *= sent.threads if sent is not None else 1.0
         self.ended += 1
         self.took += seconds
@@ -624,12 +639,14 @@ class TaskTracker:
         pool.holds.pop(ts, None)
         if sent is not None and sent.expected == math.inf:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
-        self._charge(pool.name, seconds, at_once)
-        pool.ended, pool.used = pool.ended + bool(computed), pool.used + seconds
+        self.charge(pool.name, seconds, at_once)
+        pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         if pool.stages is not None:
-            pool.stages.charge(ts, seconds, ended=bool(computed))
-        self.control.restore(ts)
-        self.control.blame(ts)
+            pool.stages.charge(ts, seconds, ended=computed is not None)
+        if ts in self.control.turns:
+            self.control.restore(ts)
+        if self.control.excused:
+            self.control.blame(ts)
 
     def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
@@ -647,8 +664,7 @@ class TaskTracker:
             self.wakeups.look_at.update(self.scheduler.workers)
         else:
             self.wakeups.look_at.add(worker)
-            starts = self.sent.thread_freed(worker)
-            if starts is not None:
+            if (starts := self.sent.thread_freed(worker)) is not None:
                 self._charge_ahead(starts)
             ws = self.scheduler.workers.get(worker) if self.holding and self._index.pools else None
             if ws is not None and not has_thread(ws):  # what was sent ahead has started
@@ -660,7 +676,8 @@ class TaskTracker:
                     else:
                         self.wakeups.soon(ahead=place.free_in() > 2 * TOGETHER)
                 return
-        self.wakeups.soon()
+        if self._index.pools:
+            self.wakeups.soon()
 
     def let_go(self, gang: Gang) -> None:
         """Leave the members of a gang to Dask, since they cannot start together."""
@@ -677,7 +694,7 @@ class TaskTracker:
                 seconds = (now - sent.start) * sent.threads - sent.ahead
                 sent.ahead += seconds
                 pool.charge(seconds)
-                self._charge(pool.name, seconds, pool.demand)
+                self.charge(pool.name, seconds, pool.demand)
 
     def uncharged(self, ts: TaskState, seconds: float) -> float:
         """Return the core-seconds of a running task for which nobody was charged yet.
@@ -719,7 +736,7 @@ class TaskTracker:
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
         if sent is not None:
             sent.ahead = 0.0  # from now on its reports are charged
-        self._charge(pool.name, seconds, pool.demand)
+        self.charge(pool.name, seconds, pool.demand)
 
     def rested(self, ts: TaskState, *, idle: bool = False) -> None:
         """Free the thread of a task that waits in a report, `idle`, or that computes without it."""
