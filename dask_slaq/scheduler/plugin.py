@@ -441,7 +441,7 @@ class SlaqPlugin(SchedulerPlugin):
     @property
     def registered(self) -> bool:
         """Whether the plugin is registered on the scheduler, under any name."""
-        return any(plugin is self for plugin in self.scheduler.plugins.values())
+        return self in self.scheduler.plugins.values()
 
     @property
     def is_active(self) -> bool:

@@ -82,6 +82,8 @@ class TaskTracker:
         self._order, self._index = order, order.waiting
         self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self._count = itertools.count()
+        # Key of the task that was last asked about, whether it is held, and whether it is direct.
+        self._asked: tuple[Any, bool, bool] | None = None
         self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
         self._flowing: dict[TaskState, Sent] = {}  # what Dask is about to send, and was not held
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
@@ -131,12 +133,15 @@ class TaskTracker:
         pool = self.owner.get(ts.key) if self.holding else None
         if pool is None:
             return self.holding and ts.key in self.unsure
-        if self.gangs.is_open(ts):
-            return True
-        if pool.passes or not is_direct(ts):
-            return not pool.passes
-        strict = not self._order.lend and pool.most < math.inf
-        return (strict or pool.holds_all) and not is_dasks(ts)
+        if self.gangs is not NO_GANGS and self.gangs.is_open(ts):
+            held, direct = True, is_direct(ts)
+        elif pool.passes or not (direct := is_direct(ts)):
+            held, direct = not pool.passes, False
+        else:
+            strict = not self._order.lend and pool.most < math.inf
+            held = (strict or pool.holds_all) and not is_dasks(ts)
+        self._asked = ts.key, held, direct
+        return held
 
     def flow(
         self, ts: TaskState, plain: Callable[[TaskState], WorkerState | None]
@@ -148,8 +153,14 @@ class TaskTracker:
         pool = self.owner.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
-        other = ts.resource_restrictions or ts.key in self.away or self.limits.label_of(ts)
-        if other or is_direct(ts):
+        asked = self._asked
+        if is_direct(ts) if asked is None or asked[0] != ts.key else asked[2]:
+            return None
+        if (
+            ts.resource_restrictions
+            or ts.key in self.away
+            or (self.limits.most and self.limits.label_of(ts))
+        ):
             return None
         like, now = pool.durations.like(ts), monotonic()
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
@@ -348,6 +359,7 @@ class TaskTracker:
                 self._passed(self.scheduler.tasks[key])
             return
         ts = self.scheduler.tasks[key]
+        asked, self._asked = self._asked, None
         if start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
@@ -356,15 +368,20 @@ class TaskTracker:
         if finish == "processing":
             self._started(pool, ts)
         elif finish == "no-worker":
-            if ts.key not in self.away and self.is_held(ts):
-                self._ready(pool, ts)
+            if key not in self.away:
+                if asked is None or asked[0] != key:  # Dask has asked in this very transition
+                    asked = key, self.is_held(ts), is_direct(ts)
+                if asked[1]:
+                    self._ready(pool, ts, direct=asked[2])
         elif finish == "waiting":
             pool.wait(ts)
             for each in self._wanted.get(ts, ()):
                 for dep in ts.waiting_on or ():
                     self._want(each, dep)
         elif start != "memory" and finish != "queued":
-            if ts in pool.unfinished or pool.stages is not None:
+            if pool.stages is None:
+                pool.unfinished.discard(ts)
+            else:
                 ended = start in ("released", "erred") or finish in ("memory", "erred")
                 pool.finish(ts, cancelled=not ended)
             if self._submitter or self._wanted or self.gangs is not NO_GANGS:
@@ -420,12 +437,13 @@ class TaskTracker:
             if ws is not None and ts not in ws.long_running and ts not in pool.running:
                 self._record(pool, ts)
 
-    def _ready(self, pool: Pool, ts: TaskState) -> None:
+    def _ready(self, pool: Pool, ts: TaskState, *, direct: bool) -> None:
         """File a ready task in its pool, and in those that wait for it."""
-        rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
-        count, label = next(self._count), self.limits.label_of(ts)
+        filed = self.gangs is NO_GANGS or not self.gangs.is_open(ts)
+        label = self.limits.label_of(ts) if self.limits.most else None
+        rootish, count = self._seam.is_rootish(ts), next(self._count)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
-        if is_direct(ts):
+        if direct:
             entry = entry._replace(kind=self._kind_of_direct(ts, entry.kind))
         for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
             if not (each.ready or each.running):
@@ -498,7 +516,7 @@ class TaskTracker:
                 self._part(ts, pool)
                 pool.adopt(ts)
                 sent.why = f"{choice.why}; submitted by {owner.name}"
-            if (gang := self.gangs.of(ts)) is not None:
+            if self.gangs is not NO_GANGS and (gang := self.gangs.of(ts)) is not None:
                 gang.closed = True
             sent.order = (*choice.key[:-1], next(self._count))
             self._sending[ts] = choice
