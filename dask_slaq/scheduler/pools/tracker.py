@@ -333,7 +333,8 @@ class TaskTracker:
         for known in (self.owner, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
         for some in (self._flowing, self._inner):
-            some.pop(ts, None)
+            if some:
+                some.pop(ts, None)
         if self._submitter or self._wanted or self.gangs is not NO_GANGS:
             self._is_done(ts)
 
@@ -363,8 +364,8 @@ class TaskTracker:
         if start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
-        elif start == "no-worker":
-            self._not_ready(pool, ts)
+        elif start == "no-worker" and (ts in pool.ready or self._wanted):
+            self._not_ready(pool, ts)  # not sent by us
         if finish == "processing":
             self._started(pool, ts)
         elif finish == "no-worker":
@@ -637,7 +638,8 @@ class TaskTracker:
             # A key that is computed again on the same worker brings its earlier runs along.
             if run["action"] == "compute":
                 computed = run
-        sent, at_once = pool.running.get(ts), pool.demand
+        sent = pool.running.get(ts)
+        at_once = pool.demand if pool.passes else len(pool.ready) + len(pool.running) + pool.waiting
         if ts.key in self.charged_until:
             since = self.charged_until.pop(ts.key)
             if since is not None and computed is not None:
@@ -653,15 +655,16 @@ class TaskTracker:
         self.ended += 1
         self.took += seconds
         self._left(pool, ts, seconds - charged)
-        self._inner.pop(ts, None)
-        pool.holds.pop(ts, None)
+        for some in (self._inner, pool.holds):
+            if some:
+                some.pop(ts, None)
         if sent is not None and sent.expected == math.inf:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
         self.charge(pool.name, seconds, at_once)
         pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         if pool.stages is not None:
             pool.stages.charge(ts, seconds, ended=computed is not None)
-        if ts in self.control.turns:
+        if self.control.turns and ts in self.control.turns:
             self.control.restore(ts)
         if self.control.excused:
             self.control.blame(ts)
