@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from statistics import mean, median
 from time import perf_counter, thread_time
 from typing import Any
@@ -21,6 +24,8 @@ import dask
 import dask.array as da
 from distributed import Client, Scheduler
 
+from benchmarks import virtual
+from benchmarks.common.calls import Calls
 from benchmarks.common.cluster import job_block
 from benchmarks.common.protocol_cluster import cluster, first, settled, submit, until
 from benchmarks.common.protocol_workers import ProtocolWorkers, Steps
@@ -35,8 +40,6 @@ QUEUE_WORKERS, QUEUE_THREADS, THREADS = 16, 4, 2
 SECOND = 300
 #: Jobs of one owner, jobs, and workers that come, where many compete.
 MANY, JOINS = {"priority": 100, "homes": 200, "joins": 20}, 100
-#: Epochs in an hour.
-EPOCHS = 3600
 
 
 # A long queue
@@ -111,12 +114,10 @@ async def many(policy: str, case: str, jobs: int, seed: int) -> float:
 # Many jobs and workers
 
 
-async def crowd(
-    policy: str, jobs: int, workers: int, seconds: float, seed: int
-) -> dict[str, float]:
-    """Measure the scheduler's milliseconds per finished task, and to fill all slots at once.
+async def crowd(policy: str, jobs: int, workers: int, seconds: float, seed: int) -> float:
+    """Measure the scheduler's milliseconds per finished task, for some `seconds`.
 
-    Finished tasks are counted for some `seconds`; workers have two threads each.
+    Workers have two threads each.
     """
     async with cluster(policy, seed) as (scheduler, stubs, client), AsyncExitStack() as blocks:
         for _ in range(workers):
@@ -130,14 +131,11 @@ async def crowd(
             per_job = round(8 * seconds * THREADS * workers / jobs / 4) + 10
             futures += submit(client, name, per_job, steps=3)
         await until(lambda: len(scheduler.tasks) == len(futures))
-        slots = THREADS * workers
         # A few threads are always idle, between a finished task and the next.
-        await until(lambda: stubs.running() >= 0.95 * slots)
+        await until(lambda: stubs.running() >= 0.95 * THREADS * workers)
         spent = await _run_for(scheduler, stubs, seconds)
-        await until(lambda: stubs.running() >= 0.95 * slots)
-        filled = await _fill(scheduler, stubs, slots)
         futures.clear()
-        return {"ms_per_task": spent, "slots_ms": filled}
+        return spent
 
 
 async def _run_for(scheduler: Scheduler, stubs: ProtocolWorkers, seconds: float) -> float:
@@ -154,33 +152,23 @@ async def _run_for(scheduler: Scheduler, stubs: ProtocolWorkers, seconds: float)
     return 1e3 * total / (stubs.finished - count)
 
 
-async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> float:
-    """Finish all running tasks in one step, and time the dispatch of as many new ones (ms).
-
-    Plain Dask sends new tasks within that step, so the whole step counts there.
-    """
-    slaq = scheduler.plugins.get("slaq")
-    before = stubs.seconds
-    for _ in range(stubs.running()):
-        stubs.finish_next()
-    handled = stubs.seconds - before
-    if slaq is None:
-        return 1e3 * handled
-    with Steps() as steps:
-        await until(lambda: sum(len(ws.processing) for ws in scheduler.workers.values()) >= slots)
-    return 1e3 * steps.ours
-
-
 # The cost of a task
 
 
-async def cost(
-    policy: str, jobs: int, shape: str, seed: int, *, workers: int = 20, tasks: int = 1_500
-) -> dict[str, float]:
-    """Measure what the scheduler spends on each task, from its graph until it is forgotten.
+async def lives(
+    policy: str,
+    jobs: int,
+    shape: str,
+    seed: int,
+    measure: Callable[[Scheduler], Any],
+    *,
+    workers: int = 20,
+    tasks: int = 1_500,
+) -> tuple[Any, int]:
+    """Run tasks, and `measure` the scheduler from their graphs until all are forgotten.
 
-    Without jobs, the tasks are those of one that is not open. Returns microseconds per task, and
-    the numbers of dispatches per task and of empty ones among all.
+    Without jobs, the tasks are those of one that is not open. Returns what `measure` made, and the
+    number of tasks.
     """
     async with cluster(policy, seed, SHORT) as (scheduler, stubs, client), AsyncExitStack() as all_:
         for _ in range(workers):
@@ -190,8 +178,9 @@ async def cost(
             job = await all_.enter_async_context(job_block(policy, f"job-{i:03d}", client))
             for k in range(6):
                 job.report(1.0 / (1 + k))
-        epochs, next_epoch = 0.0, perf_counter()
-        with SchedulerCost(scheduler) as spent:
+        clock = asyncio.get_running_loop().time  # the virtual one, too
+        next_epoch = clock()
+        with measure(scheduler) as found:
             futures = [
                 future
                 for i in range(max(jobs, 1))
@@ -201,19 +190,43 @@ async def cost(
             count = len(scheduler.tasks)
             while not all(future.done() for future in futures):
                 await asyncio.sleep(0.05)
-                if slaq is not None and perf_counter() >= next_epoch:
-                    begin = thread_time()
-                    slaq.run_once()
-                    epochs += thread_time() - begin
+                if slaq is not None and clock() >= next_epoch:
+                    found.run(slaq.run_once)
                     next_epoch += 1.0
             futures.clear()
             await until(lambda: not any(ts.who_wants for ts in scheduler.tasks.values()))
             await settled(scheduler)
-        return {
-            "us": 1e6 * (spent.seconds + epochs) / count,
-            "dispatches": spent.dispatches / count,
-            "empty": spent.empty / max(spent.dispatches, 1),
+        return found, count
+
+
+def cost(*args: Any, **size: Any) -> float:
+    """Measure the microseconds that the scheduler spends on each task. See `lives`."""
+    spent, count = asyncio.run(lives(*args, SchedulerCost, **size))
+    return 1e6 * spent.seconds / count
+
+
+def count_calls(policy: str, jobs: int, shape: str, seed: int) -> dict[str, float]:
+    """Return the calls of our functions per task by function, but for epochs. See `calls`."""
+    few = partial(lives, tasks=CALLED)
+    made, count = virtual.run(few, policy, jobs, shape, seed, lambda scheduler: Calls())
+    return {function: calls / count for function, calls in made.by_function().items()}
+
+
+def calls(policy: str, seed: int) -> dict[str, Any]:
+    """Count the calls of our functions per task with one job and with two, on the virtual clock.
+
+    Returns means over chains and a map, and all by function. They are the same on any machine.
+    """
+    with virtual.pool(1) as pool:
+        found = {
+            jobs: {
+                shape: pool.submit(count_calls, policy, int(jobs), shape, seed).result()
+                for shape in ("chains", "map")
+            }
+            for jobs in ("1", "2")
         }
+    means = {jobs: mean(sum(by.values()) for by in of.values()) for jobs, of in found.items()}
+    return {"calls": means, "functions": found}
 
 
 def _map(client: Client, job: str, tasks: int) -> list[Any]:
@@ -251,6 +264,8 @@ def _both(x: Any, y: Any) -> Any:
 SHAPES = {"map": _map, "chains": _chains, "tree": _tree, "array": _array}
 #: Jobs, and workers of two threads each.
 CROWDS = {0: 20, 1: 20, 2: 20, 10: 100, 200: 500}
+#: Tasks of which calls are counted, and functions that are shown.
+CALLED, MOST = 600, 60
 #: Most jobs where only the cost of a task is measured.
 FEW = 10
 #: Seconds of a task where its cost is measured.
@@ -274,19 +289,14 @@ def costs(
         for shape in SHAPES if jobs <= 2 else ("chains",):
             print(f"{jobs} jobs, {shape}", file=sys.stderr, flush=True)
             runs = [
-                [
-                    asyncio.run(cost(side, jobs, shape, seed + repetition, **size))
-                    for side in (policy, "none")
-                ]
-                for repetition in range(repetitions)
+                [cost(side, jobs, shape, seed + i, **size) for side in (policy, "none")]
+                for i in range(repetitions)
             ]
-            ours, plain = ([run[i] for run in runs] for i in (0, 1))
+            ours, plain = zip(*runs, strict=True)
             by_shape[shape] = {
-                "ours_us": median(run["us"] for run in ours),
-                "plain_us": median(run["us"] for run in plain),
-                "ratio": median(o["us"] / p["us"] for o, p in zip(ours, plain, strict=True)),
-                "dispatches": median(run["dispatches"] for run in ours),
-                "empty": median(run["empty"] for run in ours),
+                "ours_us": median(ours),
+                "plain_us": median(plain),
+                "ratio": median(o / p for o, p in zip(ours, plain, strict=True)),
             }
         all_shapes = by_shape.values()
         found[str(jobs)] = {
@@ -294,29 +304,6 @@ def costs(
         }
         found[str(jobs)]["shapes"] = by_shape
     return found
-
-
-# History
-
-
-async def history(jobs: int, seed: int) -> dict[str, float]:
-    """Measure the MB of one hour of history, and the time to read its slowest piece."""
-    async with cluster("max-total", seed) as (scheduler, workers, client):
-        await workers.add(THREADS)
-        async with AsyncExitStack() as blocks:
-            for i in range(jobs):
-                await blocks.enter_async_context(job_block("max-total", f"job-{i:03d}", client))
-            slaq = scheduler.plugins["slaq"]
-            slaq.run_once()
-            for _ in range(EPOCHS):
-                slaq.jobs.record()
-            longest, piece, start = 0.0, {"stop": None}, 0
-            while start is not None:
-                begin = thread_time()
-                piece = slaq.messages.handler("history")(start, piece["stop"])
-                longest = max(longest, thread_time() - begin)
-                start = piece["next"]
-            return {"mb": slaq.jobs.epochs.nbytes / 1e6, "read_ms": 1e3 * longest}
 
 
 def measure(
@@ -330,7 +317,7 @@ def measure(
     seed: int = 0,
     quick: bool = False,
 ) -> dict[str, Any]:
-    """Run `queue`, `many`, `crowd` and `costs` with the plugin and without, and `history`.
+    """Run `queue`, `many`, `crowd` and `costs` with the plugin and without.
 
     Returns minima over repetitions, and medians of costs.
     """
@@ -344,18 +331,11 @@ def measure(
                 steps[case] = asyncio.run(many(side, case, min(of, jobs), given))
             runs["queue" + suffix].append(steps)
             runs["crowd" + suffix].append(asyncio.run(crowd(side, jobs, workers, seconds, given)))
-    found = {part: _least(many) for part, many in runs.items()}
-    ours, plain = found["crowd"], found["crowd_plain"]
-    kept = asyncio.run(history(jobs, seed))
     return {
-        "longest_step_ms": found["queue"],
-        "longest_step_plain_ms": found["queue_plain"],
-        "ms_per_task": {"ours": ours["ms_per_task"], "plain": plain["ms_per_task"]},
-        "slots_ms": ours["slots_ms"],
-        "slots_both_ms": {"ours": ours["slots_ms"], "plain": plain["slots_ms"]},
+        "longest_step_ms": _least(runs["queue"]),
+        "longest_step_plain_ms": _least(runs["queue_plain"]),
+        "ms_per_task": {"ours": min(runs["crowd"]), "plain": min(runs["crowd_plain"])},
         "cost": costs(policy, repetitions, seed, quick),
-        "history_mb_per_hour": kept["mb"],
-        "history_read_ms": kept["read_ms"],
     }
 
 
@@ -369,11 +349,16 @@ def _least(runs: list[dict[str, float]]) -> dict[str, float]:
 @click.option("--seed", default=0, show_default=True, help="Seed of the task durations.")
 @click.option("--quick", is_flag=True, help="Smaller sizes; takes under half a minute.")
 @click.option("--costs", "only", is_flag=True, help="Only what a task costs with few jobs.")
+@click.option("--calls", "count", is_flag=True, help="Only our calls per task, and of what.")
 @json_option
 def main(
-    policy: str, repetitions: int, seed: int, quick: bool, only: bool, output: str | None
+    policy: str, repetitions: int, seed: int, quick: bool, only: bool, count: bool, output: str
 ) -> None:
     """Measure event loop steps and scheduler time at scale, with the plugin and without."""
+    if count:
+        found = calls(policy, seed)
+        give(found, output, "\n".join(_calls_table(found)))
+        return
     if only:
         found = costs(policy, repetitions, seed, quick, few=True)
         give(found, output, "\n".join(_costs_table(found)))
@@ -393,25 +378,32 @@ def _table(result: dict[str, Any]) -> str:
         for phase, ms in result["longest_step_ms"].items()
     ]
     rows.append(("a finished task", *result["ms_per_task"].values()))
-    rows.append(("all slots filled", *result["slots_both_ms"].values()))
     lines += [f"{name:<28}{ours:>10.3f}{plain:>10.3f}" for name, ours, plain in rows]
-    lines += _costs_table(result["cost"])
-    lines.append(
-        f"history of an hour: {result['history_mb_per_hour']:.1f} MB; "
-        f"its longest piece is read in {result['history_read_ms']:.1f} ms"
-    )
-    return "\n".join(lines)
+    return "\n".join(lines + _costs_table(result["cost"]))
 
 
 def _costs_table(found: dict[str, Any]) -> list[str]:
-    lines = [f"{'µs per task':<28}{'with':>10}{'plain':>10}{'ratio':>10}{'dispatches':>12}"]
+    lines = [f"{'µs per task':<28}{'with':>10}{'plain':>10}{'ratio':>10}"]
     for jobs, cost in found.items():
         for name, row in {"all": cost, **cost["shapes"]}.items():
             lines.append(
                 f"{f'{jobs} jobs, {name}':<28}{row['ours_us']:>10.0f}{row['plain_us']:>10.0f}"
-                f"{row['ratio']:>10.2f}{row['dispatches']:>12.2f}"
+                f"{row['ratio']:>10.2f}"
             )
     return lines
+
+
+def _calls_table(found: dict[str, Any]) -> list[str]:
+    columns = {
+        f"{jobs}, {shape}": by
+        for jobs, shapes in found["functions"].items()
+        for shape, by in shapes.items()
+    }
+    total = sum(map(Counter, columns.values()), Counter())
+    lines = [f"{'calls per task: jobs, tasks':<60}" + "".join(f"{name:>11}" for name in columns)]
+    rows = {"all": [sum(by.values()) for by in columns.values()]}
+    rows |= {f: [by.get(f, 0) for by in columns.values()] for f, _ in total.most_common(MOST)}
+    return lines + [f"{f:<60}" + "".join(f"{n:>11.2f}" for n in row) for f, row in rows.items()]
 
 
 if __name__ == "__main__":

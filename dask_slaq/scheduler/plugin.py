@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import product
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -82,13 +83,13 @@ logger = logging.getLogger(__name__)
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 #: Answers of `Spares` before a task may get a copy.
-NO_SPARES: Any = Absent(
-    {"running": ()}, transition=None, seceded=None, forget_worker=None, look=None, stop=None
-)
+NO_SPARES: Any = Absent({"running": ()}, seceded=None, forget_worker=None, look=None, stop=None)
 #: Periodic checks of Dask's before which `SlaqPlugin._keep` runs.
 CHECKS = ("idle-timeout", "no-workers-timeout")
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
 LIGHTGBM_TASK = "train_part"
+#: Transitions of tasks that wait on, for their inputs or in Dask's queue.
+TO_WAIT = frozenset(product(("released", "waiting"), ("waiting", "queued")))
 #: What is said of several runs of LightGBM at once while no job is open.
 LOOSE_RUNS = (
     "several runs of LightGBM are computed at once outside of jobs: each waits for its other half, "
@@ -226,7 +227,6 @@ class SlaqPlugin(SchedulerPlugin):
             lend=chosen.lend,
             ahead=chosen.ahead,
             epoch=chosen.epoch,
-            charge=lambda *task: self.jobs.charge(*task),
             fail=self.fall_back,
             enter=self.enter,
             is_registered=lambda: self.is_active,
@@ -430,7 +430,7 @@ class SlaqPlugin(SchedulerPlugin):
     @property
     def registered(self) -> bool:
         """Whether the plugin is registered on the scheduler, under any name."""
-        return any(plugin is self for plugin in self.scheduler.plugins.values())
+        return self in self.scheduler.plugins.values()
 
     @property
     def is_active(self) -> bool:
@@ -661,49 +661,52 @@ class SlaqPlugin(SchedulerPlugin):
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Follow a task. See `SchedulerPlugin`. It is called some six times per task.
+        """Follow a task. See `SchedulerPlugin`. It is called some five times per task.
 
-        Without jobs, nothing is in a pool. Usage is counted after a failure, too.
+        What concerns nobody here ends here. Usage is counted after a failure, too.
         """
+        jobs, tracker = self.jobs, self.pools.tracker
+        pool = tracker.owner.get(key) if self.failed is None else None
         if start == "processing":
-            ran = kwargs.get("startstops") or ()
-            self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        elif not (
-            finish == "processing"
-            or self.jobs.reports
-            or self.pools.limits.most
-            or self.searches.states
-        ):
-            return
+            if pool is None or key in tracker.seceded_at or key in jobs.accounts.ahead:
+                ran = kwargs.get("startstops") or ()
+                jobs.accounts.task_ended(key, ran, followed=self.failed is None)
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
+        if self.spares is NO_SPARES and not (
+            self.activity or self.pools.limits.most or self.searches.running or self.searches.states
+        ):
+            ts = self.scheduler.tasks.get(key)
+            if pool is None or ts is None:
+                if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
+                    return
+            elif (start, finish) in TO_WAIT and ts in pool.unfinished and pool.stages is None:
+                return  # it waits, as it did before
         self._follow(key, start, finish, kwargs)
 
     @guarded
     def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
         """Charge a task, copy it if it is late, move it in its pool."""
-        limits = self.pools.limits.most
         if self.pools.tracker.passing and self._passes_by(key, start, finish, kwargs):
             return
         if finish == "forgotten" and self.searches.states:
             asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
-        if finish == "processing" and not self.spares:
+        if finish == "processing" and self.spares is NO_SPARES:
             notes = self.scheduler.tasks[key].annotations
             if notes and notes.get(SPARE_LABEL):
                 self.open_spares()
-        if "processing" in (start, finish):
+        if self.spares is not NO_SPARES and "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
-        if not (self.jobs.reports or limits):
-            return
-        if limits:
+        if self.pools.limits.most:
             self.pools.limits.transition(key, start, finish)
-            if not self.jobs.reports:
-                return
-        if self.activity is not None:
+        if not self.jobs.reports:
+            return
+        if self.activity is not None and self.recomputed is not None:
             job = self.pools.tracker.job_of(key)
             self.activity.moved(job, key, finish, monotonic())
             if job in self.jobs.reports and (start, finish) == ("processing", "memory"):
-                self._computed(job, key, kwargs)
+                ran = kwargs.get("startstops") or ()
+                self.recomputed.task_ended(job, self.scheduler.tasks[key], ran)
         if self.searches.running:
             self.searches.transition(key, start, finish, kwargs.get("worker"))
         self.pools.tracker.transition(key, start, finish, kwargs)
@@ -717,12 +720,6 @@ class SlaqPlugin(SchedulerPlugin):
         if self.searches.running or self.spares.running:
             return False
         return self.pools.tracker.pass_by(key, start, finish, kwargs)
-
-    def _computed(self, job: str, key: Any, kwargs: dict[str, Any]) -> None:
-        """Count a task of a job that has ended."""
-        if self.recomputed is not None:
-            ran = kwargs.get("startstops") or ()
-            self.recomputed.task_ended(job, self.scheduler.tasks[key], ran)
 
     @guarded_as(otherwise=lambda plugin, scheduler, workers: workers)
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 import pickle
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost
 from hypothesis import given

@@ -102,7 +102,7 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     assert math.isclose(total(await slaq.usage(client=c)), compute_seconds(s), rel_tol=0.01)
     # By heartbeats a task may begin some milliseconds sooner, and the file's counters never fall.
     assert math.isclose(used_in_file(), compute_seconds(s), rel_tol=0.01, abs_tol=0.05)
-    assert not plugin.jobs.accounts._ahead
+    assert not plugin.jobs.accounts.ahead
 
 
 @with_plugin(TWO)

@@ -57,6 +57,7 @@ def _homes(
             if kind is ANY or kind.allows(ws):
                 held[ws.address] = held.get(ws.address, 0) + dep.nbytes
     most = max(held.values(), default=0)
-    homes = tuple(sorted(a for a, size in held.items() if most - size <= min(cheap, most / 10)))
+    near = min(cheap, most / 10)
+    homes = tuple(sorted([a for a, size in held.items() if most - size <= near]))
     few = min(LOOKED_AT, len(scheduler.running))
     return homes if most > cheap and len(homes) < few else ()

@@ -64,7 +64,6 @@ class Pools:
         lend: bool,  # whether a job may use slots outside its worker set
         ahead: float,  # seconds before the end of a task at which another one is sent
         epoch: float,  # seconds for which an unused guarantee accrues at most
-        charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
         enter: Callable[..., Any],
         is_registered: Callable[[], bool],
@@ -101,7 +100,7 @@ class Pools:
         self.sent = sent = SentTasks(ahead)
         self.wakeups = wakeups = Wakeups(
             lambda: self.dispatch(),
-            lambda: bool(self.waiting.pools),
+            self.waiting.pools.__len__,
             lambda worker: self.dispatcher.slot_in(worker),
             enter,
         )
@@ -111,7 +110,6 @@ class Pools:
             control,
             sent,
             wakeups,
-            charge,
             self.bindings.append,
             order,
         )
@@ -314,10 +312,11 @@ class Pools:
         core-seconds.
         """
         threads = sum(ws.nthreads for ws in self.scheduler.running)
-        if not threads or sum(len(pool.ready) for pool in self.pools.values()) <= threads:
+        pools = self.pools.values()
+        if not threads or sum([len(pool.ready) for pool in pools]) <= threads:
             return 0.0
-        sent = (sent for pool in self.pools.values() for sent in pool.running.values())
-        long = sum(s.threads for s in sent if s.start is not None and now - s.start > seconds)
+        sent = [sent for pool in pools for sent in pool.running.values() if sent.start is not None]
+        long = sum([each.threads for each in sent if now - each.start > seconds])
         return 1.0 - (took / seconds + long) / threads
 
     @property

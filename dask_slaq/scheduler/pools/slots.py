@@ -24,12 +24,11 @@ class _OnWorker:
     seconds: float = 0.0  # that these take
 
     def starts(self, sent: Sent) -> None:
-        """Record that a task no longer waits, if it did."""
-        if sent.start is None:
-            sent.start = monotonic()
-            if sent.ours:
-                self.ours -= 1
-                self.seconds = self.seconds - sent.counts if self.ours else 0.0
+        """Record that a task no longer waits."""
+        sent.start = monotonic()
+        if sent.ours:
+            self.ours -= 1
+            self.seconds = self.seconds - sent.counts if self.ours else 0.0
 
 
 _NOTHING = _OnWorker()
@@ -57,7 +56,8 @@ def blocked(ws: WorkerState) -> int:
 
 def has_thread(ws: WorkerState) -> bool:
     """Return whether a worker has fewer tasks than threads."""
-    return load(ws) < ws.nthreads
+    there = load(ws) if ws.used_resources else len(ws.processing) - len(ws.long_running)
+    return there < ws.nthreads
 
 
 class SentTasks:
@@ -82,7 +82,8 @@ class SentTasks:
             on = self._on[ws.address] = _OnWorker()
         on.tasks[ts] = sent
         self._where[ts] = sent.worker = ws.address
-        sent.start = monotonic() if load(ws) <= ws.nthreads else None
+        there = load(ws) if ws.used_resources else len(ws.processing) - len(ws.long_running)
+        sent.start = monotonic() if there <= ws.nthreads else None
         if sent.start is None:
             self._count += 1
             # Without the task: Dask takes a forgotten one that is referenced for a new one.
@@ -98,7 +99,8 @@ class SentTasks:
             return None
         on = self._on[address]
         sent = on.tasks.pop(ts)
-        on.starts(sent)
+        if sent.start is None:
+            on.starts(sent)
         if not on.tasks:
             del self._on[address]
         elif len(on.queue) > 2 * len(on.tasks) + FEW:  # most were stolen, or cancelled
