@@ -49,8 +49,9 @@ class Like:
     @property
     def usual(self) -> float:
         """Compute time in seconds here, or else in all jobs; infinite if unknown."""
-        known = self.mean < math.inf or self.everywhere is None
-        return self.mean if known else self.everywhere.mean
+        if self.mean < math.inf or self.everywhere is None:
+            return self.mean
+        return self.everywhere.mean
 
     @property
     def soonest(self) -> float:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from dask_slaq.core.dispatch import Like
-from dask_slaq.scheduler.pools.entries import input_bytes
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
@@ -26,6 +25,15 @@ T = TypeVar("T")
 def group_of(ts: TaskState, nbytes: int) -> tuple[str, int]:
     """Return the group of the tasks that are similar to one with `nbytes` of inputs."""
     return ts.prefix.name, nbytes.bit_length() // 2
+
+
+def input_bytes(ts: TaskState) -> int:
+    """Return the bytes of the inputs of a task."""
+    nbytes = 0
+    for dep in ts.dependencies:
+        if dep.nbytes > 0:
+            nbytes += dep.nbytes
+    return nbytes
 
 
 class ByGroup(OrderedDict[tuple[str, int], T]):

@@ -100,7 +100,7 @@ class Pools:
         self.sent = sent = SentTasks(ahead)
         self.wakeups = wakeups = Wakeups(
             lambda: self.dispatch(),
-            self.waiting.pools.__len__,
+            lambda: bool(self.waiting.pools),
             lambda worker: self.dispatcher.slot_in(worker),
             enter,
         )
@@ -315,8 +315,8 @@ class Pools:
         pools = self.pools.values()
         if not threads or sum([len(pool.ready) for pool in pools]) <= threads:
             return 0.0
-        sent = [sent for pool in pools for sent in pool.running.values() if sent.start is not None]
-        long = sum([each.threads for each in sent if now - each.start > seconds])
+        sent = (sent for pool in pools for sent in pool.running.values())
+        long = sum(s.threads for s in sent if s.start is not None and now - s.start > seconds)
         return 1.0 - (took / seconds + long) / threads
 
     @property
