@@ -125,7 +125,6 @@ class Built:
             sum(p.nthreads for p in places.values()),
             len(places),
             places.get,
-            places.values,
             free,
             inputs,
             lambda label: math.inf if label is None else room,

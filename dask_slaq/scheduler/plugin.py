@@ -83,7 +83,9 @@ logger = logging.getLogger(__name__)
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 #: Answers of `Spares` before a task may get a copy.
-NO_SPARES: Any = Absent({"running": ()}, seceded=None, forget_worker=None, look=None, stop=None)
+NO_SPARES: Any = Absent(
+    {"running": ()}, transition=None, seceded=None, forget_worker=None, look=None, stop=None
+)
 #: Periodic checks of Dask's before which `SlaqPlugin._keep` runs.
 CHECKS = ("idle-timeout", "no-workers-timeout")
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
@@ -701,12 +703,11 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.limits.transition(key, start, finish)
         if not self.jobs.reports:
             return
-        if self.activity is not None and self.recomputed is not None:
+        if self.activity is not None:
             job = self.pools.tracker.job_of(key)
             self.activity.moved(job, key, finish, monotonic())
             if job in self.jobs.reports and (start, finish) == ("processing", "memory"):
-                ran = kwargs.get("startstops") or ()
-                self.recomputed.task_ended(job, self.scheduler.tasks[key], ran)
+                self._computed(job, key, kwargs)
         if self.searches.running:
             self.searches.transition(key, start, finish, kwargs.get("worker"))
         self.pools.tracker.transition(key, start, finish, kwargs)
@@ -720,6 +721,12 @@ class SlaqPlugin(SchedulerPlugin):
         if self.searches.running or self.spares.running:
             return False
         return self.pools.tracker.pass_by(key, start, finish, kwargs)
+
+    def _computed(self, job: str, key: Any, kwargs: dict[str, Any]) -> None:
+        """Count a task of a job that has ended."""
+        if self.recomputed is not None:
+            ran = kwargs.get("startstops") or ()
+            self.recomputed.task_ended(job, self.scheduler.tasks[key], ran)
 
     @guarded_as(otherwise=lambda plugin, scheduler, workers: workers)
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:

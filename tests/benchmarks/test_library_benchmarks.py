@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from commands import as_json
 
-from benchmarks import instrumentation, library_suites, searches
+from benchmarks import instrumentation, library_suites
 
 TESTS = """
 import sys
@@ -118,14 +118,3 @@ def test_the_cost_of_reports_is_a_ratio():
         assert observed["graphs"] == plain["graphs"] > 0
         assert observed["fetches"] == plain["fetches"] > 0
         assert observed["tasks"] >= plain["tasks"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_search_finds_the_same_as_under_plain_dask():
-    found = as_json(searches.main, "--quick")
-    assert set(found) == {"slaq", "none"}
-    assert len({runs[0]["best"] for runs in found.values()}) == 1
-    for (measured,) in found.values():
-        assert all(measured[name] > 0 for name in searches.MEASURES)
-        assert measured["near_best_s"] <= measured["search_s"] <= measured["all_done_s"]

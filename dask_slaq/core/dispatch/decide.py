@@ -24,7 +24,7 @@ from dask_slaq.core.dispatch.ready import ANY, is_plain
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender, Group
     from dask_slaq.core.dispatch.order import Key, Order
-    from dask_slaq.core.dispatch.ready import Entry, Ready, Supply, TaskKind
+    from dask_slaq.core.dispatch.ready import Entry, Ready, TaskKind
 
 # Stages of a turn: tasks that need a resource or certain workers, as long as their job stays within
 # its share; tasks at home; all tasks.
@@ -64,7 +64,7 @@ class Turn:
     """Moment at which slots are filled, and what was chosen so far.
 
     `open` are the workers that may be sent a task, the least loaded first. `place` returns any
-    running worker, `workers` all of them, and `free` the free threads of those that suit any of
+    running worker, and `free` the free threads of those that suit any of
     some kinds, and all their threads. `room` returns how many more tasks of a label may run.
     """
 
@@ -73,7 +73,6 @@ class Turn:
     threads: int = 1  # of all workers
     running: int = 1  # workers
     place: Callable[[str], Place | None] = lambda address: None
-    workers: Callable[[], Iterable[Supply]] = tuple
     free: Callable[[Collection[TaskKind]], tuple[int, int]] = lambda kinds: (0, 0)
     inputs: Callable[[Entry], Inputs] = lambda entry: Inputs(0.0, (), lambda address: 0.0)
     room: Callable[[str | None], float] = lambda label: math.inf
@@ -480,7 +479,7 @@ def _moved(
 
 def _wait(place: Place, entry: Entry, ready: Ready) -> float:
     """Return the seconds until a task may start at its home, after those that wait for it."""
-    expected = entry.like.mean if entry.like.known else 0.0
+    expected = entry.like.mean if entry.like.mean < math.inf else 0.0
     seconds, slots = place.next_end(), float(place.nthreads)
     if not entry.kind.suits(place):
         seconds = max(seconds, place.resource_free_in())

@@ -29,11 +29,6 @@ class Like:
             like = like.everywhere
 
     @property
-    def known(self) -> bool:
-        """Whether a similar task of this job has ended."""
-        return self.mean < math.inf
-
-    @property
     def is_trivial(self) -> bool:
         """Whether such a task usually takes less than `TRIVIAL` seconds."""
         like = self if self.mean < math.inf or self.everywhere is None else self.everywhere

@@ -53,8 +53,10 @@ NO_LIMITS: Any = Absent(
     room=math.inf,
     room_in_pools=math.inf,
     runs=False,
+    is_held=False,
     blocked=0,
     as_dict={},
+    transition=None,
     look_again=None,
     keep_waiting=None,
 )
@@ -85,7 +87,7 @@ class TaskTracker:
         self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self._count = itertools.count()
         # Key of the task that was last asked about, whether it is held, and whether it is direct.
-        self._asked: tuple[Any, bool, bool] = None, False, False
+        self._asked: tuple[Any, bool, bool] | None = None
         self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
         self._flowing: dict[TaskState, Sent] = {}  # what Dask is about to send, and was not held
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
@@ -162,10 +164,14 @@ class TaskTracker:
         pool = self.owner.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
-        other = (
-            ts.resource_restrictions or ts.key in self.away or self._asked != (ts.key, True, False)
-        )
-        if other or (self.limits.most and self.limits.label_of(ts)):
+        asked = self._asked
+        if is_direct(ts) if asked is None or asked[0] != ts.key else asked[2]:
+            return None
+        if (
+            ts.resource_restrictions
+            or ts.key in self.away
+            or (self.limits.most and self.limits.label_of(ts))
+        ):
             return None
         like, now = pool.durations.like(ts), monotonic()
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
@@ -338,15 +344,18 @@ class TaskTracker:
         for known in (self.owner, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
         for some in (self._flowing, self._inner):
-            some.pop(ts, None)
+            if some:
+                some.pop(ts, None)
         if self._submitter or self._wanted or self.gangs is not NO_GANGS:
             self._is_done(ts)
 
     def _is_done(self, ts: TaskState) -> None:
         """Record that nobody waits for a task any more."""
-        self._waits_no_longer(ts)
+        if self._submitter:
+            self._waits_no_longer(ts)
         self._wanted.pop(ts, None)
-        self.gangs.remove(ts)
+        if self.gangs is not NO_GANGS:
+            self.gangs.remove(ts)
 
     # Transitions
 
@@ -362,7 +371,7 @@ class TaskTracker:
                 self._passed(self.scheduler.tasks[key])
             return
         ts = self.scheduler.tasks[key]
-        asked, self._asked = self._asked, (None, False, False)
+        asked, self._asked = self._asked, None
         if start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
@@ -372,7 +381,7 @@ class TaskTracker:
             self._started(pool, ts)
         elif finish == "no-worker":
             if key not in self.away:
-                if asked[0] != key:  # Dask has just asked about it, as nearly always
+                if asked is None or asked[0] != key:  # Dask has asked in this very transition
                     asked = key, self.is_held(ts), is_direct(ts)
                 if asked[1]:
                     self._ready(pool, ts, direct=asked[2])
@@ -557,7 +566,8 @@ class TaskTracker:
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
         assert ws is not None, f"{ts} is processing on no worker"
-        choice, flowing = self._sending.pop(ts, None), self._flowing.pop(ts, None)
+        choice = self._sending.pop(ts, None) if self._sending else None
+        flowing = self._flowing.pop(ts, None) if self._flowing else None
         if flowing is not None:
             self.control.take_turn(ts)
             if not (pool.ready or pool.running):
@@ -647,14 +657,15 @@ class TaskTracker:
         self.took += seconds
         self._left(pool, ts, seconds - charged)
         for some in (self._inner, pool.holds):
-            some.pop(ts, None)
+            if some:
+                some.pop(ts, None)
         if sent is not None and sent.expected == math.inf:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
         self.charge(pool.name, seconds, at_once)
         pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         if pool.stages is not None:
             pool.stages.charge(ts, seconds, ended=computed is not None)
-        if ts in self.control.turns:
+        if self.control.turns and ts in self.control.turns:
             self.control.restore(ts)
         if self.control.excused:
             self.control.blame(ts)

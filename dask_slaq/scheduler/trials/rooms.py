@@ -208,7 +208,7 @@ class Rooms:
         bandwidth = search.speed.bandwidth
         dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
         cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
-        places = {*trains, *waits, *begun, *guests}
+        places = {*trains, *waits, *begun, *guests, *held_up}
         if self._tracker.models_move and may_move:
             places |= {ws.address for ws in self._scheduler.running}
         rooms = {}

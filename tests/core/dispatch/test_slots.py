@@ -46,7 +46,7 @@ def turn_of(*places: Place, fetch: float = 0.0, **more) -> Turn:
     by_name = {place.address: place for place in places}
     return Turn(
         {a: p for a, p in by_name.items() if p.has_thread}, NOW, sum(p.nthreads for p in places),
-        len(places), by_name.get, by_name.values,
+        len(places), by_name.get,
         inputs=lambda entry: Inputs(fetch, entry.homes, lambda address: fetch), **more,
     )  # fmt: skip
 
