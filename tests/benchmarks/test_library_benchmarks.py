@@ -81,7 +81,9 @@ def test_tests_can_run_as_jobs_whose_tasks_are_held(tmp_path):
     assert run.seen["jobs"] == 2
     assert run.seen["held"] > 0
     assert run.seen["losses"] >= 4
-    assert (run.seen["failed"], run.seen["warnings"], run.seen["unanswered"]) == ([], [], 0)
+    # On a busy machine the scheduler may have no time to choose, and says so.
+    warnings = [told for told in run.seen["warnings"] if "no time to choose" not in told]
+    assert (run.seen["failed"], warnings, run.seen["unanswered"]) == ([], [], 0)
 
 
 def test_what_did_not_run_here_but_passed_there_has_not_passed():

@@ -58,10 +58,6 @@ class TaskControl:
         """Return whether a task carries a restriction of this controller."""
         return ts in self._sent and ts.worker_restrictions is self._sent[ts][0]
 
-    def is_excused(self, ts: TaskState) -> bool:
-        """Return whether a death of its worker would not count against a task."""
-        return ts in self.excused
-
     def send(self, tasks: Iterable[Sending], why: str) -> None:
         """Send held tasks to workers, all at once. Dask's transition log shows `why`."""
         workers: dict[TaskState, WorkerState] = {}

@@ -344,15 +344,13 @@ class TaskTracker:
         for known in (self.owner, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
         for some in (self._flowing, self._inner):
-            if some:
-                some.pop(ts, None)
+            some.pop(ts, None)
         if self._submitter or self._wanted or self.gangs is not NO_GANGS:
             self._is_done(ts)
 
     def _is_done(self, ts: TaskState) -> None:
         """Record that nobody waits for a task any more."""
-        if self._submitter:
-            self._waits_no_longer(ts)
+        self._waits_no_longer(ts)
         self._wanted.pop(ts, None)
         if self.gangs is not NO_GANGS:
             self.gangs.remove(ts)
@@ -566,8 +564,7 @@ class TaskTracker:
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
         assert ws is not None, f"{ts} is processing on no worker"
-        choice = self._sending.pop(ts, None) if self._sending else None
-        flowing = self._flowing.pop(ts, None) if self._flowing else None
+        choice, flowing = self._sending.pop(ts, None), self._flowing.pop(ts, None)
         if flowing is not None:
             self.control.take_turn(ts)
             if not (pool.ready or pool.running):
@@ -657,15 +654,14 @@ class TaskTracker:
         self.took += seconds
         self._left(pool, ts, seconds - charged)
         for some in (self._inner, pool.holds):
-            if some:
-                some.pop(ts, None)
+            some.pop(ts, None)
         if sent is not None and sent.expected == math.inf:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
         self.charge(pool.name, seconds, at_once)
         pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         if pool.stages is not None:
             pool.stages.charge(ts, seconds, ended=computed is not None)
-        if self.control.turns and ts in self.control.turns:
+        if ts in self.control.turns:
             self.control.restore(ts)
         if self.control.excused:
             self.control.blame(ts)
