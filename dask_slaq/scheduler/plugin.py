@@ -83,9 +83,7 @@ logger = logging.getLogger(__name__)
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 #: Answers of `Spares` before a task may get a copy.
-NO_SPARES: Any = Absent(
-    {"running": ()}, transition=None, seceded=None, forget_worker=None, look=None, stop=None
-)
+NO_SPARES: Any = Absent({"running": ()}, seceded=None, forget_worker=None, look=None, stop=None)
 #: Periodic checks of Dask's before which `SlaqPlugin._keep` runs.
 CHECKS = ("idle-timeout", "no-workers-timeout")
 #: Name of the tasks in which lightgbm.dask trains, by their keys.

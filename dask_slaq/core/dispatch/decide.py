@@ -63,9 +63,9 @@ class Inputs(NamedTuple):
 class Turn:
     """Moment at which slots are filled, and what was chosen so far.
 
-    `open` are the workers that may be sent a task, the least loaded first. `place` returns any
-    running worker, and `free` the free threads of those that suit any of
-    some kinds, and all their threads. `room` returns how many more tasks of a label may run.
+    `open` are the workers that may be sent a task, least loaded first, `place` returns any running
+    worker, `free` the free threads of those that suit any of some kinds, and all their threads, and
+    `room` how many more tasks of a label may run.
     """
 
     open: dict[str, Place]

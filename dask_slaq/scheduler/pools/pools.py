@@ -312,10 +312,9 @@ class Pools:
         core-seconds.
         """
         threads = sum(ws.nthreads for ws in self.scheduler.running)
-        pools = self.pools.values()
-        if not threads or sum([len(pool.ready) for pool in pools]) <= threads:
+        if not threads or sum(len(pool.ready) for pool in self.pools.values()) <= threads:
             return 0.0
-        sent = (sent for pool in pools for sent in pool.running.values())
+        sent = (sent for pool in self.pools.values() for sent in pool.running.values())
         long = sum(s.threads for s in sent if s.start is not None and now - s.start > seconds)
         return 1.0 - (took / seconds + long) / threads
 

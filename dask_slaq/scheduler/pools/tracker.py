@@ -53,10 +53,8 @@ NO_LIMITS: Any = Absent(
     room=math.inf,
     room_in_pools=math.inf,
     runs=False,
-    is_held=False,
     blocked=0,
     as_dict={},
-    transition=None,
     look_again=None,
     keep_waiting=None,
 )
@@ -87,7 +85,7 @@ class TaskTracker:
         self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self._count = itertools.count()
         # Key of the task that was last asked about, whether it is held, and whether it is direct.
-        self._asked: tuple[Any, bool, bool] | None = None
+        self._asked: tuple[Any, bool, bool] = None, False, False
         self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
         self._flowing: dict[TaskState, Sent] = {}  # what Dask is about to send, and was not held
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
@@ -164,12 +162,10 @@ class TaskTracker:
         pool = self.owner.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
-        asked = self._asked
-        if is_direct(ts) if asked is None or asked[0] != ts.key else asked[2]:
-            return None
+        waits = ts.resource_restrictions or ts.key in self.away
         if (
-            ts.resource_restrictions
-            or ts.key in self.away
+            waits
+            or self._asked != (ts.key, True, False)
             or (self.limits.most and self.limits.label_of(ts))
         ):
             return None
@@ -369,7 +365,7 @@ class TaskTracker:
                 self._passed(self.scheduler.tasks[key])
             return
         ts = self.scheduler.tasks[key]
-        asked, self._asked = self._asked, None
+        asked, self._asked = self._asked, (None, False, False)
         if start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
@@ -379,7 +375,7 @@ class TaskTracker:
             self._started(pool, ts)
         elif finish == "no-worker":
             if key not in self.away:
-                if asked is None or asked[0] != key:  # Dask has asked in this very transition
+                if asked[0] != key:  # Dask has just asked about it, as nearly always
                     asked = key, self.is_held(ts), is_direct(ts)
                 if asked[1]:
                     self._ready(pool, ts, direct=asked[2])
