@@ -163,11 +163,8 @@ class TaskTracker:
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
         waits = ts.resource_restrictions or ts.key in self.away
-        if (
-            waits
-            or self._asked != (ts.key, True, False)
-            or (self.limits.most and self.limits.label_of(ts))
-        ):
+        limited = self.limits.most and self.limits.label_of(ts)
+        if waits or limited or self._asked != (ts.key, True, False):
             return None
         like, now = pool.durations.like(ts), monotonic()
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
