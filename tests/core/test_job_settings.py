@@ -53,7 +53,8 @@ def defaults(function):
 
 
 def test_a_job_takes_what_the_table_lists_with_its_defaults():
-    assert defaults(slaq.job) == {name: each.default for name, each in JOB_SETTINGS.items()}
+    settings = {name: each.default for name, each in JOB_SETTINGS.items()}
+    assert defaults(slaq.job) == {**settings, "metric": None}
 
 
 def test_a_search_takes_what_the_table_lists_and_settings_of_its_own():
@@ -61,7 +62,7 @@ def test_a_search_takes_what_the_table_lists_and_settings_of_its_own():
     own = {each.name: each.default for each in fields(SearchSettings)}
     own |= {"silent": "2min"}  # as people write it
     of_jobs = {name: JOB_SETTINGS[name].default for name in OF_SEARCH}
-    assert found == {**of_jobs, **own, "reattach": False, "callbacks": None}
+    assert found == {**of_jobs, **own, **dict.fromkeys(("callbacks", "metric")), "reattach": False}
 
 
 @pytest.mark.parametrize("function", [slaq.set, Job.set], ids=["set", "Job.set"])
@@ -79,7 +80,7 @@ def test_the_page_on_configuration_has_each_option():
     table = page.partition("## Options of a job")[2]
     rows = re.findall(r"^\| (`.+?) \|", table, re.M)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(listed) == sorted([*JOB_SETTINGS, "name", "client"])
+    assert sorted(listed) == sorted([*JOB_SETTINGS, "name", "client", "metric"])
 
 
 numbers = st.floats(1e-3, 1e3)
