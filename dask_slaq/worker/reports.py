@@ -120,7 +120,7 @@ def report_trial(
     step = as_step(step)
     worker, key = found
     run = run_of(worker, key)
-    named = _name_of_loss(worker, key)
+    named = "" if run is None else _name_of_loss(worker, key)
     metrics = as_metrics(loss, named)
     if not metrics:
         _warn_once((run, "metric"), NO_LOSS % named)

@@ -61,7 +61,7 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
         futures = c.map(train, offsets, pure=False)
     order = await order_of(futures)
     assert sorted(order) == sorted(offsets)
-    assert 0 in order[:5] and sum(order[:5]) < sum(order[-5:])  # on a busy machine, too
+    assert 0 in order[:3] and sum(order[:4]) < sum(order[-4:])
     trials = await search.trials()
     assert {t["state"] for t in trials} == {"done"}
     assert {t["iteration"] for t in trials} == {STEPS}
