@@ -40,6 +40,8 @@ QUEUE_WORKERS, QUEUE_THREADS, THREADS = 16, 4, 2
 SECOND = 300
 #: Jobs of one owner, jobs, and workers that come, where many compete.
 MANY, JOINS = {"priority": 100, "homes": 200, "joins": 20}, 100
+#: Epochs in an hour.
+EPOCHS = 3600
 
 
 # A long queue
@@ -114,10 +116,12 @@ async def many(policy: str, case: str, jobs: int, seed: int) -> float:
 # Many jobs and workers
 
 
-async def crowd(policy: str, jobs: int, workers: int, seconds: float, seed: int) -> float:
-    """Measure the scheduler's milliseconds per finished task, for some `seconds`.
+async def crowd(
+    policy: str, jobs: int, workers: int, seconds: float, seed: int
+) -> dict[str, float]:
+    """Measure the scheduler's milliseconds per finished task, and to fill all slots at once.
 
-    Workers have two threads each.
+    Finished tasks are counted for some `seconds`; workers have two threads each.
     """
     async with cluster(policy, seed) as (scheduler, stubs, client), AsyncExitStack() as blocks:
         for _ in range(workers):
@@ -131,11 +135,14 @@ async def crowd(policy: str, jobs: int, workers: int, seconds: float, seed: int)
             per_job = round(8 * seconds * THREADS * workers / jobs / 4) + 10
             futures += submit(client, name, per_job, steps=3)
         await until(lambda: len(scheduler.tasks) == len(futures))
+        slots = THREADS * workers
         # A few threads are always idle, between a finished task and the next.
-        await until(lambda: stubs.running() >= 0.95 * THREADS * workers)
+        await until(lambda: stubs.running() >= 0.95 * slots)
         spent = await _run_for(scheduler, stubs, seconds)
+        await until(lambda: stubs.running() >= 0.95 * slots)
+        filled = await _fill(scheduler, stubs, slots)
         futures.clear()
-        return spent
+        return {"ms_per_task": spent, "slots_ms": filled}
 
 
 async def _run_for(scheduler: Scheduler, stubs: ProtocolWorkers, seconds: float) -> float:
@@ -150,6 +157,23 @@ async def _run_for(scheduler: Scheduler, stubs: ProtocolWorkers, seconds: float)
                 epochs += thread_time() - turn
     total = stubs.seconds - before + steps.ours + epochs
     return 1e3 * total / (stubs.finished - count)
+
+
+async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> float:
+    """Finish all running tasks in one step, and time the dispatch of as many new ones (ms).
+
+    Plain Dask sends new tasks within that step, so the whole step counts there.
+    """
+    slaq = scheduler.plugins.get("slaq")
+    before = stubs.seconds
+    for _ in range(stubs.running()):
+        stubs.finish_next()
+    handled = stubs.seconds - before
+    if slaq is None:
+        return 1e3 * handled
+    with Steps() as steps:
+        await until(lambda: sum(len(ws.processing) for ws in scheduler.workers.values()) >= slots)
+    return 1e3 * steps.ours
 
 
 # The cost of a task
@@ -199,10 +223,18 @@ async def lives(
         return found, count
 
 
-def cost(*args: Any, **size: Any) -> float:
-    """Measure the microseconds that the scheduler spends on each task. See `lives`."""
+def cost(*args: Any, **size: Any) -> dict[str, float]:
+    """Measure what the scheduler spends on each task. See `lives`.
+
+    Returns microseconds per task, and the numbers of dispatches per task and of empty ones among
+    all.
+    """
     spent, count = asyncio.run(lives(*args, SchedulerCost, **size))
-    return 1e6 * spent.seconds / count
+    return {
+        "us": 1e6 * spent.seconds / count,
+        "dispatches": spent.dispatches / count,
+        "empty": spent.empty / max(spent.dispatches, 1),
+    }
 
 
 def count_calls(policy: str, jobs: int, shape: str, seed: int) -> dict[str, float]:
@@ -294,9 +326,11 @@ def costs(
             ]
             ours, plain = zip(*runs, strict=True)
             by_shape[shape] = {
-                "ours_us": median(ours),
-                "plain_us": median(plain),
-                "ratio": median(o / p for o, p in zip(ours, plain, strict=True)),
+                "ours_us": median(run["us"] for run in ours),
+                "plain_us": median(run["us"] for run in plain),
+                "ratio": median(o["us"] / p["us"] for o, p in runs),
+                "dispatches": median(run["dispatches"] for run in ours),
+                "empty": median(run["empty"] for run in ours),
             }
         all_shapes = by_shape.values()
         found[str(jobs)] = {
@@ -304,6 +338,29 @@ def costs(
         }
         found[str(jobs)]["shapes"] = by_shape
     return found
+
+
+# History
+
+
+async def history(jobs: int, seed: int) -> dict[str, float]:
+    """Measure the MB of one hour of history, and the time to read its slowest piece."""
+    async with cluster("max-total", seed) as (scheduler, workers, client):
+        await workers.add(THREADS)
+        async with AsyncExitStack() as blocks:
+            for i in range(jobs):
+                await blocks.enter_async_context(job_block("max-total", f"job-{i:03d}", client))
+            slaq = scheduler.plugins["slaq"]
+            slaq.run_once()
+            for _ in range(EPOCHS):
+                slaq.jobs.record()
+            longest, piece, start = 0.0, {"stop": None}, 0
+            while start is not None:
+                begin = thread_time()
+                piece = slaq.messages.handler("history")(start, piece["stop"])
+                longest = max(longest, thread_time() - begin)
+                start = piece["next"]
+            return {"mb": slaq.jobs.epochs.nbytes / 1e6, "read_ms": 1e3 * longest}
 
 
 def measure(
@@ -317,7 +374,7 @@ def measure(
     seed: int = 0,
     quick: bool = False,
 ) -> dict[str, Any]:
-    """Run `queue`, `many`, `crowd` and `costs` with the plugin and without.
+    """Run `queue`, `many`, `crowd` and `costs` with the plugin and without, and `history`.
 
     Returns minima over repetitions, and medians of costs.
     """
@@ -331,11 +388,18 @@ def measure(
                 steps[case] = asyncio.run(many(side, case, min(of, jobs), given))
             runs["queue" + suffix].append(steps)
             runs["crowd" + suffix].append(asyncio.run(crowd(side, jobs, workers, seconds, given)))
+    found = {part: _least(many) for part, many in runs.items()}
+    ours, plain = found["crowd"], found["crowd_plain"]
+    kept = asyncio.run(history(jobs, seed))
     return {
-        "longest_step_ms": _least(runs["queue"]),
-        "longest_step_plain_ms": _least(runs["queue_plain"]),
-        "ms_per_task": {"ours": min(runs["crowd"]), "plain": min(runs["crowd_plain"])},
+        "longest_step_ms": found["queue"],
+        "longest_step_plain_ms": found["queue_plain"],
+        "ms_per_task": {"ours": ours["ms_per_task"], "plain": plain["ms_per_task"]},
+        "slots_ms": ours["slots_ms"],
+        "slots_both_ms": {"ours": ours["slots_ms"], "plain": plain["slots_ms"]},
         "cost": costs(policy, repetitions, seed, quick),
+        "history_mb_per_hour": kept["mb"],
+        "history_read_ms": kept["read_ms"],
     }
 
 
@@ -378,17 +442,23 @@ def _table(result: dict[str, Any]) -> str:
         for phase, ms in result["longest_step_ms"].items()
     ]
     rows.append(("a finished task", *result["ms_per_task"].values()))
+    rows.append(("all slots filled", *result["slots_both_ms"].values()))
     lines += [f"{name:<28}{ours:>10.3f}{plain:>10.3f}" for name, ours, plain in rows]
-    return "\n".join(lines + _costs_table(result["cost"]))
+    lines += _costs_table(result["cost"])
+    lines.append(
+        f"history of an hour: {result['history_mb_per_hour']:.1f} MB; "
+        f"its longest piece is read in {result['history_read_ms']:.1f} ms"
+    )
+    return "\n".join(lines)
 
 
 def _costs_table(found: dict[str, Any]) -> list[str]:
-    lines = [f"{'µs per task':<28}{'with':>10}{'plain':>10}{'ratio':>10}"]
+    lines = [f"{'µs per task':<28}{'with':>10}{'plain':>10}{'ratio':>10}{'dispatches':>12}"]
     for jobs, cost in found.items():
         for name, row in {"all": cost, **cost["shapes"]}.items():
             lines.append(
                 f"{f'{jobs} jobs, {name}':<28}{row['ours_us']:>10.0f}{row['plain_us']:>10.0f}"
-                f"{row['ratio']:>10.2f}"
+                f"{row['ratio']:>10.2f}{row['dispatches']:>12.2f}"
             )
     return lines
 

@@ -3,8 +3,6 @@
 All seconds are multiples of 1/64 and all weights powers of two, so that sums are exact.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -127,7 +125,6 @@ class Built:
             sum(p.nthreads for p in places.values()),
             len(places),
             places.get,
-            places.values,
             free,
             inputs,
             lambda label: math.inf if label is None else room,

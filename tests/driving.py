@@ -4,8 +4,6 @@ The plugin gets an epoch of an hour, so that nothing happens by a timer: tests c
 Tests assert what a user sees: the order of `bindings`, where tasks ran, and their states in Dask.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
@@ -13,7 +11,7 @@ import itertools
 import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +19,7 @@ import dask
 import numpy as np
 from distributed import Client, Event, Scheduler, Status, Worker, utils_test
 from distributed.diagnostics.plugin import SchedulerPlugin
+from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
 from dask_slaq.core.policies import Allocation, Snapshot
@@ -244,6 +243,26 @@ def steal(scheduler: Scheduler, ts: Any, thief: Worker) -> None:
     stealing, there = scheduler.extensions["stealing"], ts.processing_on
     stealing.move_task_request(ts, there, scheduler.workers[thief.address])
     stealing.log(("request", [(0.0, 0, ts.key, 1.0, there.address, 1.0, thief.address, 0.0)]))
+
+
+def compute_seconds(scheduler: Scheduler) -> float:
+    """Compute seconds of all tasks, as Dask counts them."""
+    return sum(prefix.all_durations["compute"] for prefix in scheduler.task_prefixes.values())
+
+
+async def report_epochs(plugin: slaq.SlaqPlugin, job: Any, losses: Iterable[float]) -> None:
+    """Report losses, and let an epoch pass after each."""
+    for loss in losses:
+        before = plugin.jobs.reports[job.name]
+        job.report(loss)
+        await until(lambda before=before: plugin.jobs.reports[job.name] > before)
+        plugin.run_once()
+
+
+async def page_of(scheduler: Scheduler, path: str) -> str:
+    """What the scheduler's dashboard serves."""
+    url = f"http://127.0.0.1:{scheduler.http_server.port}{path}"
+    return (await AsyncHTTPClient().fetch(url)).body.decode()
 
 
 async def alerts_of(client: Client, scheduler: Scheduler) -> list[dict[str, Any]]:

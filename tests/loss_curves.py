@@ -1,7 +1,5 @@
 """Loss curves as people have them, made from seeds: what is unlike a smooth fall from the start."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """A search whose models have states, for tests of what happens to them."""
 
-from __future__ import annotations
-
 import time
 
 from driving import until

@@ -1,7 +1,5 @@
 """A scheduler with the plugin in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Settings: where they come from, and what is refused."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -79,131 +77,68 @@ def test_the_repairs_that_can_be_named_are_those_there_are():
 
 
 NAN, INF = float("nan"), float("inf")
-EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
+WRONG = {
+    "epoch": [0, "-1s", "soon", NAN, INF, True, 5e-324, "1ns", "", [], [1], "1e400", "2 days", {}],
+    "floor": [1.5, "half", NAN],
+    "half_life": ["1s", True, "soon", NAN, INF, []],
+    "other_weight": [0, INF],
+    "reserve": [1],
+    "ahead": [-1],
+    "history": [0, 1.5, 10**7, INF],
+    "bindings": [-1],
+    "repairs": ["pca", ["pca", []]],
+    "identity": ["ssl"],
+    "lend": [1, "no"],
+    "log": ["", True, 3, ["a"], b"a", "a\0b"],
+    "log_size": ["big", 10, [], "1e400"],
+    "log_files": [1],
+    "normalizer": ["max", []],
+    "limits": [3],
+}
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
+def test_values_that_are_not_allowed_are_refused(name, value):
+    key = name.replace("_", "-")
+    for make in (settings, SlaqPlugin):
+        with pytest.raises(InvalidSetting) as error:
+            make(**{name: value})
+        said = str(error.value)
+        assert said.startswith(f"slaq.{key}") and said.endswith(f", not {value!r}")
+        assert " must be " in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
     [
-        *[
-            ({"epoch": value}, f"slaq.epoch must be {EPOCH}, not {value!r}")
-            for value in (0, "-1s", "soon", NAN, INF, True, 5e-324, "1ns", "", [], [1], "1e400")
-        ],
-        ({"epoch": "2 days"}, f"slaq.epoch must be {EPOCH}, not '2 days'"),
-        ({"epoch": {"s": 1}}, f"slaq.epoch must be {EPOCH}, not {{'s': 1}}"),
-        ({"floor": 1.5}, "slaq.floor must be a fraction in [0, 1], not 1.5"),
-        ({"floor": "half"}, "slaq.floor must be a fraction in [0, 1], not 'half'"),
-        *[
-            (
-                {"half_life": value},
-                "slaq.half-life must be a time from 1 minute to 10 years, such as 7d, or null, "
-                f"not {value!r}",
+        ({"limits": {"database": 0}}, "whole and from 1 to 1000000, not 'database' to 0"),
+        ({"notify": 3}, "must be a mapping of owner"),
+        *(
+            ({"notify": {"ann": given}}, words)
+            for given, words in (
+                ({"webhook": "https://a/secret"}, "copy examples/sinks/slaq_webhook.py"),
+                ({"webhook": None, "call": "a:secret"}, "copy examples/sinks/slaq_webhook.py"),
+                ({"command": "mail secret", "events": ["done"]}, "examples/sinks/slaq_command.py"),
+                ({"hook": "http://a/secret"}, "must be a mapping with call"),
+                ("secret", "must be a mapping with call"),
+                ({"call": None, "events": ["done"]}, "must be a mapping with call"),
+                ({"call": "a:b('secret')"}, "call must be the class path of a sink"),
+                ({"call": "secret"}, "call must be the class path of a sink"),
+                ({"call": 3}, "call must be the class path of a sink"),
+                ({"call": {"url": "secret"}}, "call must be the class path of a sink"),
+                ({"call": "a:b", "events": ["ended"]}, "events are: reached, late, converged"),
             )
-            for value in ("1s", True, "soon", NAN, INF, [])
-        ],
-        ({"floor": NAN}, "slaq.floor must be a fraction in [0, 1], not nan"),
-        ({"other_weight": 0}, "slaq.other-weight must be a number from 1e-6 to 1e6, not 0"),
-        ({"other_weight": INF}, "slaq.other-weight must be a number from 1e-6 to 1e6, not inf"),
-        ({"reserve": 1}, "slaq.reserve must be a fraction in [0, 1), not 1"),
-        ({"ahead": -1}, "slaq.ahead must be a time from 0 to 1 hour, such as 25ms, not -1"),
-        ({"history": 0}, "slaq.history must be a whole number from 1 to 1000000, not 0"),
-        ({"history": 1.5}, "slaq.history must be a whole number from 1 to 1000000, not 1.5"),
-        ({"history": 10**7}, "slaq.history must be a whole number from 1 to 1000000, not 10000000"),
-        ({"history": INF}, "slaq.history must be a whole number from 1 to 1000000, not inf"),
-        ({"bindings": -1}, "slaq.bindings must be a whole number from 0 to 10000000, not -1"),
-        (
-            {"repairs": "pca"},
-            "slaq.repairs must be true, false or a list of incremental-search, k-means++, "
-            "r2-score, pca, text-hashing, not 'pca'",
         ),
-        (
-            {"repairs": ["pca", []]},
-            "slaq.repairs must be true, false or a list of "
-            "incremental-search, k-means++, r2-score, pca, text-hashing, not ['pca', []]",
-        ),
-        (
-            {"limits": {"database": 0}},
-            "slaq.limits: limits must map labels to numbers of tasks at once, whole and from "
-            "1 to 1000000, "
-            "not 'database' to 0",
-        ),
-        (
-            {"notify": 3},
-            "slaq.notify: notify must be a mapping of owner to what to call, and events",
-        ),
-        *[
-            (
-                {"notify": {"ann": given}},
-                f"slaq.notify: notify of 'ann' has a {kind}, which is a "
-                f"plug-in now: copy examples/sinks/slaq_{kind}.py to where the scheduler "
-                f"runs, and write call: {{class: {call}}}",
-            )
-            for kind, call, given in (
-                ("webhook", "slaq_webhook.Webhook, url: ...", {"webhook": "https://a/secret"}),
-                (
-                    "webhook",
-                    "slaq_webhook.Webhook, url: ...",
-                    {"webhook": None, "call": "a:secret"},
-                ),
-                (
-                    "command",
-                    "slaq_command.Command, words: [...]",
-                    {"command": "mail secret", "events": ["done"]},
-                ),
-            )
-        ],
-        *[
-            (
-                {"notify": {"ann": given}},
-                "slaq.notify: notify of 'ann' must be a mapping with call, "
-                "the class path of a sink, and events if not all but audit are told",
-            )
-            for given in ({"hook": "http://a/secret"}, "secret", {"call": None, "events": ["done"]})
-        ],
-        *[
-            (
-                {"notify": {"ann": {"call": call}}},
-                "slaq.notify: call must be the class path of a "
-                "sink, such as package.module:Name, and its arguments by keyword",
-            )
-            for call in ("a:b('secret')", "secret", 3, {"url": "secret"})
-        ],
-        (
-            {"notify": {"ann": {"call": "a:b", "events": ["ended"]}}},
-            "slaq.notify: 'ended' is not an event of which 'ann' may be told; events are: "
-            "reached, late, converged, stalled, diverged, silent, blocked, budget, done, stopped, "
-            "failed, lost, fell back, audit",
-        ),
-        (
-            {"identity": "ssl"},
-            "slaq.identity must be tls, the class path of a function that says who a client is, or "
-            "null to believe clients, not 'ssl'",
-        ),
-        ({"limits": 3}, "slaq.limits: limits must be a mapping like {'database': 8}, not 3"),
-        ({"lend": 1}, "slaq.lend must be true or false, not 1"),
-        ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),
-        *[
-            ({"log": value}, f"slaq.log must be the name of a file, or null, not {value!r}")
-            for value in ("", True, 3, ["a"], b"a", "a\0b")
-        ],
-        *[
-            (
-                {"log_size": value},
-                "slaq.log-size must be a size from 10 kB to 1 TB, such as 100 MiB, not " + shown,
-            )
-            for value, shown in (("big", "'big'"), (10, "10"), ([], "[]"), ("1e400", "'1e400'"))
-        ],
-        ({"log_files": 1}, "slaq.log-files must be a whole number from 2 to 10000, not 1"),
-        ({"normalizer": "max"}, "slaq.normalizer must be one of range, largest-change, not 'max'"),
-        ({"normalizer": []}, "slaq.normalizer must be one of range, largest-change, not []"),
     ],
     ids=str,
 )
-def test_values_that_are_not_allowed_are_refused(given, sentence):
+def test_limits_and_alerts_that_are_not_allowed_are_refused(given, words):
     for make in (settings, SlaqPlugin):
         with pytest.raises(InvalidSetting) as error:
             make(**given)
-        assert str(error.value) == sentence
+        assert words in str(error.value) and "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize("key", [key for key, row in ROWS.items() if "null" not in row["allowed"]])

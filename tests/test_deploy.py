@@ -1,7 +1,5 @@
 """What `deploy` starts is a cluster with the plugin, and packaging files agree with each other."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 What people call is `dask_slaq.__all__`, and what the pages of docs/reference show.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

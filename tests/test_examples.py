@@ -1,7 +1,5 @@
 """Every example runs, and prints what it should."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Each table of figures in README and docs says by which command and commit it was made."""
 
-from __future__ import annotations
-
 import re
 from importlib.util import find_spec
 from pathlib import Path

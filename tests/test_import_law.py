@@ -1,14 +1,14 @@
 """The import law: what each part of the package may import and mention."""
 
-from __future__ import annotations
-
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from benchmarks.common.structure import circles
+from benchmarks.common.structure import circles, modules
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"
@@ -183,6 +183,45 @@ def test_nothing_asks_whether_it_is_a_simulation(path):
             node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
         }
         assert not {name for name in names if "simul" in name.lower()}
+
+
+def locks_of_imports(folder: Path) -> dict[str, set[str]]:
+    """By module, the modules that an import of it waits for while it has the lock of the first.
+
+    Whoever imports ``a.b.c`` has its lock while ``a.b`` is imported, unless that is done.
+    """
+    known, waits = modules(folder), defaultdict(set)
+    for module, path in known.items():
+        for node in at_import(ast.parse(path.read_text())):
+            names = [each.name for each in getattr(node, "names", ())]
+            if isinstance(node, ast.ImportFrom):
+                waits[module] |= {f"{node.module}.{name}" for name in names} & known.keys()
+                names = [node.module]
+            for name in names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+                if name in known and not within(module, name):
+                    waits[module].add(name)
+                while name in known and not within(module, package := name.rpartition(".")[0]):
+                    waits[name].add(package)
+                    name = package
+    return waits
+
+
+def test_any_two_modules_can_be_imported_at_the_same_time():
+    """Python gives one of two that wait for each other a module that is half there."""
+    TopologicalSorter(locks_of_imports(PACKAGE)).prepare()
+
+
+def test_imports_that_wait_for_each_other_are_found(tmp_path):
+    package = tmp_path / "some" / "inner"
+    package.mkdir(parents=True)
+    (tmp_path / "some" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("from some.inner import a")
+    (package / "a.py").write_text("from some.inner.b import y")
+    (package / "b.py").write_text("y = 1")
+    TopologicalSorter(locks_of_imports(tmp_path / "some")).prepare()
+    (tmp_path / "some" / "user.py").write_text("from some.inner.b import y")
+    with pytest.raises(CycleError):
+        TopologicalSorter(locks_of_imports(tmp_path / "some")).prepare()
 
 
 def test_the_modules_of_the_scheduler_do_not_import_each_other_in_a_circle():

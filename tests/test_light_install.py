@@ -3,8 +3,6 @@
 ``python tests/test_light_install.py`` tries it on an installation without all other libraries.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Every notebook in examples/ runs from top to bottom, and shows what it should."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from pathlib import Path

@@ -1,7 +1,5 @@
 """README's Python blocks run. ``python tests/test_readme.py`` tries them on an installation."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

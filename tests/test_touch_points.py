@@ -1,7 +1,5 @@
 """The page on what the package relies on in Dask names all of it, and tests that are there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The callbacks in ``examples/trackers``, with the trackers that are installed."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`show_versions` tells what is installed and what is active."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -86,7 +86,7 @@ async def model_kills_worker(fault: Fault, stage: Stage) -> None:
     async def kill(worker: Any) -> None:
         known = stage.cluster.scheduler.workers[worker.address]
         control = plugin.pools.control
-        waits = {ts: ts.suspicious for ts in known.processing if control.is_excused(ts)}
+        waits = {ts: ts.suspicious for ts in known.processing if ts in control.excused}
         stage.outcome.faults["models_beside_the_killer"] += len(waits)
         await stage.cluster.kill_worker(worker)
         while worker.address in stage.cluster.scheduler.workers:

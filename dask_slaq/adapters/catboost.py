@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_slaq.adapters.rounds import RoundReport
+from dask_slaq.adapters.rounds import RoundReport, Scores
 
 __all__ = ["SlaqReport"]
 
@@ -27,17 +27,22 @@ class SlaqReport(RoundReport):
         if info.iteration == 1:
             self.begin()
             self._evaluated = 0
-        evaluated = max((len(v) for log in info.metrics.values() for v in log.values()), default=1)
+        try:
+            lengths = (len(values) for log in info.metrics.values() for values in log.values())
+            evaluated = max(lengths, default=1)
+        except Exception:  # `scores` says what is odd
+            evaluated = self._evaluated + 1
         if evaluated == self._evaluated:  # CatBoost's `metric_period` leaves rounds out
             return True
         self._evaluated = evaluated
-        return self.report(
-            {
-                data: {name: (values[-1], higher_is_better(name)) for name, values in log.items()}
+
+        def scores() -> Scores:
+            return {
+                data: {name: (log[name][-1], higher_is_better(name)) for name in log}
                 for data, log in info.metrics.items()
-            },
-            info.iteration,
-        )
+            }
+
+        return self.report(scores, info.iteration)
 
 
 def higher_is_better(metric: str) -> bool:

@@ -24,7 +24,7 @@ from dask_slaq.adapters.observing import (
     kind_of,
     sizes_of,
 )
-from dask_slaq.adapters.rounds import RoundReport, first_loss
+from dask_slaq.adapters.rounds import RoundReport, Scores, first_loss
 
 __all__ = ["LOOPS", "SlaqReport"]
 
@@ -190,9 +190,13 @@ class SlaqReport(RoundReport):
             if env.iteration == 0 and not self._goes_on:
                 self.begin()
             self._goes_on = False
-        scores: dict[str, dict[str, tuple[float, bool]]] = {}
-        for data, metric, value, higher, *_ in env.evaluation_result_list or ():
-            scores.setdefault(data, {})[metric] = (value, higher)
+
+        def scores() -> Scores:
+            found: dict[str, dict[str, tuple[float, bool]]] = {}
+            for data, metric, value, higher, *_ in env.evaluation_result_list or ():
+                found.setdefault(data, {})[metric] = (value, higher)
+            return found
+
         # LightGBM cannot train for no round.
         is_last = env.iteration + 1 >= env.end_iteration
         if not self.report(scores, make_state=None if is_last else env.model.model_to_string):

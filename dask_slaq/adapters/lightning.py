@@ -124,10 +124,10 @@ def _made() -> type:
             if self._training is not None and trainer.world_size == 1:
                 state = self._training.keeping(lambda: checkpoint_of(trainer))
             if self.monitor in trainer.callback_metrics:
-                metric = float(trainer.callback_metrics[self.monitor])
+                metric = trainer.callback_metrics[self.monitor]
                 return publish(metric, trial=self._trial, step=epoch, state=state)
             if self._steps:
-                loss = float(self._sum) / self._steps
+                loss = self._sum / self._steps
                 return publish(loss, trial=self._trial, step=epoch, state=state)
             self._say_what_there_is(trainer)
             return True

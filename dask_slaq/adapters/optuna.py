@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from distributed import Reschedule
+
 from dask_slaq import worker
+from dask_slaq.adapters.observing import warn_of
 from dask_slaq.adapters.optional import made_on_access, optional
 from dask_slaq.core.errors import StopTraining, TrialPruned
 
@@ -59,6 +62,10 @@ def _made() -> type:
                     with contextlib.suppress(RuntimeError):  # a trial of the user's own asking
                         study.stop()
                     return True
+                except Reschedule:
+                    raise
+                except Exception as error:  # such as a step below 0
+                    warn_of(error, "a value was not reported")
             return self._wrapped is not None and self._wrapped.prune(study, trial)
 
     return Pruner

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.adapters.observing import begin_training, publish, warn_once
+from dask_slaq.adapters.observing import begin_training, publish, value_of, warn_of, warn_once
 
 if TYPE_CHECKING:
     from dask_slaq.worker import Training
@@ -74,7 +74,7 @@ class RoundReport:
 
     def report(
         self,
-        scores: Scores,
+        scores: Scores | Callable[[], Scores],
         step: int | None = None,
         make_state: Callable[[], Any] | None = None,
     ) -> bool:
@@ -82,8 +82,10 @@ class RoundReport:
 
         Parameters
         ----------
-        scores : Scores
-            What the library evaluated in this round.
+        scores : Scores, or callable
+            What the library evaluated in this round, or what returns that. Of a tuple, such as a
+            mean with its deviation, the first value counts. What is no number is not reported,
+            with one warning: a report never fails a training.
         step : int, optional
             Number of the round, from 1; by default the next one.
         make_state : callable, optional
@@ -94,7 +96,11 @@ class RoundReport:
         bool
             False if the training was stopped or pruned.
         """
-        loss = self._choose(scores)
+        try:
+            loss = self._choose(scores() if callable(scores) else scores)
+        except Exception as error:  # whatever the library has logged
+            warn_of(error, f"a round of {self.library} was not reported")
+            return True
         # A fit that continues a model goes on with the last trial that began in this thread.
         trial = self._trial or getattr(_here, "trial", None)
         state = None
@@ -115,7 +121,7 @@ class RoundReport:
         value, higher = known[metric]
         if self.maximize is not None:
             higher = self.maximize
-        return -float(value) if higher else float(value)
+        return -value_of(value) if higher else value_of(value)
 
     def _warn(self, scores: Scores) -> None:
         wanted = f"metric {self.metric!r}" if self.metric else "metric"

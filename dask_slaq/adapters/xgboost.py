@@ -23,7 +23,7 @@ from dask_slaq.adapters.observing import (
     warn_once,
 )
 from dask_slaq.adapters.optional import made_on_access, optional
-from dask_slaq.adapters.rounds import RoundReport, first_loss
+from dask_slaq.adapters.rounds import RoundReport, Scores, first_loss
 
 __all__ = ["LOOPS", "SlaqReport"]  # noqa: F822  (by `__getattr__`)
 
@@ -243,10 +243,12 @@ def _made() -> type:
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             if epoch < self._passed:
                 return False
-            scores = {
-                data: {name: (values[-1], higher_is_better(name)) for name, values in log.items()}
-                for data, log in evals_log.items()
-            }
+
+            def scores() -> Scores:
+                return {
+                    data: {name: (log[name][-1], higher_is_better(name)) for name in log}
+                    for data, log in evals_log.items()
+                }
 
             def state() -> Boosted:
                 return Boosted(self._config, model, epoch + 1, evals_log)

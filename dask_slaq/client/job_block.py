@@ -44,7 +44,7 @@ from dask_slaq.core.job_settings import (
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import SPARE_LABEL, check_name, check_stage, shown
-from dask_slaq.core.task_reports import Iterations, as_metrics, as_step
+from dask_slaq.core.task_reports import NO_LOSS, Iterations, as_metric, as_metrics, as_step
 from dask_slaq.worker import Reporter, job_of_task, report_trial
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class Job:
         self._more = dict(more)  # what else the scheduler is told, of a search
         self.owner = settings["owner"]
         self._given_client = client
+        self._metric = ""  # name of the loss, once it is known
         self._client: Client | None = None
         self._stack = contextlib.ExitStack()
         self._connection: object = None
@@ -131,7 +132,8 @@ class Job:
         loss : float or Mapping
             Any value that ``float()`` converts, except strings, bytes and booleans. One that is
             nan or infinite is dropped with one warning, and its iteration counts. Of a mapping, the
-            first value.
+            `metric` of the job, or else the first one of the first report; a report without it
+            is dropped, with one warning.
         step : int, optional
             Number of the iteration, from 0 or 1, if not every one is reported. By default the next
             one. One that is not above the last counts as the next, with one warning.
@@ -147,7 +149,13 @@ class Job:
         StopTraining
             The job was stopped. The loss was reported.
         """
-        value = next(iter(as_metrics(loss).values()))
+        metrics = as_metrics(loss, self._metric)
+        if not metrics:
+            self._warn_once(NO_LOSS % self._metric)
+            return
+        if isinstance(loss, Mapping):
+            self._metric = self._metric or next(iter(metrics))
+        value = next(iter(metrics.values()))
         self._report_loss(-value if self._negates else value, step)
 
     def _report_loss(self, loss: float, step: int | None = None) -> None:
@@ -629,6 +637,7 @@ def job(
     owner: str | None = None,
     spare: bool = False,
     worth_per_hour: float | None = None,
+    metric: str | None = None,
     client: Client | None = None,
 ) -> Job:
     """Create a job: a block of code whose Dask tasks and losses belong to one training run.
@@ -678,6 +687,8 @@ def job(
         What it is worth that the job ends an hour sooner, in the unit of the price in the setting
         ``slaq.scaling`` of the scheduler, which asks for workers by it. By default it is worth
         what the cluster of late has cost per hour of a job.
+    metric : str, optional
+        Name of the metric that is the loss, where mappings are reported.
     client : distributed.Client, optional
         Client of the job. Defaults to the current client.
 
@@ -701,7 +712,9 @@ def job(
     """
     check_name(name)
     by = None if by is None else seconds_of(by)
-    return Job(name, check_job_settings(given_settings(locals())), client)
+    made = Job(name, check_job_settings(given_settings(locals())), client)
+    made._metric = as_metric(metric) or ""
+    return made
 
 
 def report(
@@ -721,7 +734,9 @@ def report(
     loss : float or Mapping of str to float
         Lower is better, unless the search maximizes. One that is nan or infinite is dropped with
         one warning, and its iteration counts. Of several metrics, such as ``{"loss": 0.3, "auc":
-        0.9}``, the first is the loss, and a search keeps up to eight others; see `Search.trials`.
+        0.9}``, the loss is the ``metric`` of the block, or else the first one of the first report.
+        One without it is dropped, with one warning. A search keeps up to eight others; see
+        `Search.trials`.
     step : int, optional
         Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
         default the next one.

@@ -33,6 +33,7 @@ from dask_slaq.core.job_settings import (
 )
 from dask_slaq.core.search_goals import is_unknown
 from dask_slaq.core.settings import check_name, shown
+from dask_slaq.core.task_reports import as_metric
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings, arguments, as_given, as_parameters
 from dask_slaq.worker import report_trial
@@ -64,7 +65,6 @@ class Search(Job):
 
     _observes = False
     _entered_with: Client | None = None
-    _files: Mapping[str, str] = MappingProxyType({})  # annotation of the folder of states
     _callbacks: Iterable[Callback] = ()
     _follower: Follower | None = None
     _marks = 0  # number of requests
@@ -79,6 +79,7 @@ class Search(Job):
         super().__init__(name, settings, client, more)
         self._of_search: dict[str, Any] = more["search"]
         self._maximizes = bool(self._of_search["maximize"])
+        self._notes: dict[str, str] = {}  # annotations of its tasks
         self._given: dict[Any, dict[str, Any]] = {}  # parameters by key of the task, or job
         self._trainings: dict[str, TrainingFuture] = {}  # models that are jobs, by their names
 
@@ -152,25 +153,35 @@ class Search(Job):
         """
         return self._ask(lambda rows: rows, curves=True)
 
-    def best(self) -> Any:
+    def best(self, by: str = "last") -> Any:
         """Return the best model that is done: the one with the lowest last loss, or highest score.
+
+        Parameters
+        ----------
+        by : {"last", "lowest"}
+            Whether the last loss of a model counts, as its result is of then, or its lowest.
 
         Returns
         -------
         Best
-            ``params``, ``loss`` and ``future``, whose result is what the function returned; None if
-            this client has dropped it. With an asynchronous client, an awaitable is returned.
+            ``params``, that ``loss`` and ``future``, whose result is what the function returned;
+            None if this client has dropped it. With an asynchronous client, an awaitable is
+            returned.
 
         Raises
         ------
         SlaqError
             No model is done that has reported a loss.
+        InvalidSetting
+            `by` is neither.
 
         Examples
         --------
         >>> params, loss, future = grid_search.best()  # doctest: +SKIP
         """
-        return self._ask(self._best)
+        if by not in ("last", "lowest"):
+            raise InvalidSetting(f"by must be 'last' or 'lowest', not {shown(by)}")
+        return self._ask(lambda rows: self._best(rows, "loss" if by == "last" else by))
 
     @property
     def best_params(self) -> Any:
@@ -312,7 +323,7 @@ class Search(Job):
             "slaq_job": self.name,
             f"slaq_job:{self.name}": True,
             "slaq_search": self._run,
-            **self._files,
+            **self._notes,
         }
 
         async def ask() -> Any:
@@ -325,15 +336,15 @@ class Search(Job):
             return ask_and_submit()
         return submit_again(client, client.sync(ask), annotations, changes)
 
-    def _best(self, rows: list[dict[str, Any]]) -> Best:
-        row = best_row(rows, self._maximizes)
+    def _best(self, rows: list[dict[str, Any]], by: str = "loss") -> Best:
+        row = best_row(rows, self._maximizes, by)
         if row is None:
             raise SlaqError(f"no model of search {self.name!r} is done that has reported a loss")
         client, key = self._entered_with, row["key"]
         training = self._trainings.get(key)
         held = client is not None and key in client.futures
         future = training or (Future(key, client=client) if held else None)
-        return Best(self._given.get(key) or row["params"], row["loss"], future)
+        return Best(self._given.get(key) or row["params"], row[by], future)
 
     def report(
         self,
@@ -389,7 +400,7 @@ class Search(Job):
                 {"op": "client-desires-keys", "keys": wanted, "client": client.id}
             )
         if not self._plain:
-            self._stack.enter_context(dask.annotate(slaq_search=self._run, **self._files))
+            self._stack.enter_context(dask.annotate(slaq_search=self._run, **self._notes))
             if self._callbacks:
                 self._follower = Follower(
                     client, self.name, self._run, self._callbacks, self._given
@@ -437,6 +448,7 @@ def search(
     goal: str = "best",
     steps: int | None = None,
     maximize: bool = False,
+    metric: str | None = None,
     prune: bool | Mapping[str, float] = False,
     max_waiting: int = 500,
     trial_timeout: str | float | None = None,
@@ -474,6 +486,9 @@ def search(
         Forecasts are better with it.
     maximize : bool
         Whether models report scores, which are higher for better models.
+    metric : str, optional
+        Name of the metric that is the loss, where models report mappings. By default it is the
+        first one of a model's first report.
     prune : bool or dict
         Whether the report of a model without hope raises `TrialPruned`: after five reports, if
         three models are ready that end better than it can. A dict has other numbers:
@@ -564,7 +579,9 @@ def search(
     made = Search(name, settings, client, more)
     made._callbacks = some
     if folder is not None:
-        made._files = {"slaq_states": folder}
+        made._notes["slaq_states"] = folder
+    if (metric := as_metric(metric)) is not None:
+        made._notes["slaq_metric"] = metric
     return made
 
 

@@ -34,7 +34,18 @@ MOST_SHOWN, MOST_NAMES, LONGEST = 20, 8, 24
 #: Columns of a DataFrame before the parameters, and after them.
 FIRST = ("loss", "state", "iteration")
 LAST = (
-    *("predicted", "low", "high", "began", "ended", "computed", "waited", "worker"),
+    *(
+        "lowest",
+        "lowest_step",
+        "predicted",
+        "low",
+        "high",
+        "began",
+        "ended",
+        "computed",
+        "waited",
+        "worker",
+    ),
     *("error", "trial", "key"),
 )
 
@@ -75,11 +86,11 @@ def _points(steps: bytes, values: bytes) -> list[tuple[int, float]]:
     return list(zip(*numbers, strict=True))
 
 
-def best_row(rows: Sequence[Row], maximize: bool) -> Row | None:
+def best_row(rows: Sequence[Row], maximize: bool, by: str = "loss") -> Row | None:
     """Return the row of the model that is done with the lowest loss, or the highest score."""
-    done = [row for row in rows if row["state"] == "done" and math.isfinite(row["loss"])]
+    done = [row for row in rows if row["state"] == "done" and math.isfinite(row[by])]
     sign = -1.0 if maximize else 1.0
-    return min(done, key=lambda row: sign * row["loss"], default=None)
+    return min(done, key=lambda row: sign * row[by], default=None)
 
 
 def in_order(rows: Sequence[Row], maximize: bool) -> list[Row]:

@@ -218,7 +218,9 @@ class Engine:
         `at_once` is the number of tasks of the job that were ready or running with this one, itself
         included. Tasks that need no slot do not count.
         """
-        self.jobs.runtimes.observe_task(self.jobs.row(job), seconds, at_once)
+        rows = self.jobs.rows
+        row = rows[job] if job in rows else self.jobs.row(job)  # which raises
+        self.jobs.runtimes.observe_task(row, seconds, at_once)
 
     def observe_demand(self, job: str, tasks: float) -> None:
         """Record how many `tasks` of a job are ready or running now."""

@@ -82,7 +82,7 @@ class Jobs(Mapping[str, "Job"]):
         self.owner: dict[str, str] = {}
         self.search: dict[str, str] = {}  # of the jobs that are models of a search, or are one
         self.teams = Counter[str]()  # of these owners
-        self._row: dict[str, int] = {}
+        self.rows: dict[str, int] = {}
         self._sorted: list[str] = []
         self._order: JobOrder | None = None
 
@@ -90,20 +90,20 @@ class Jobs(Mapping[str, "Job"]):
         return Job(self, self.row(name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._row)
+        return iter(self.rows)
 
     def __len__(self) -> int:
-        return len(self._row)
+        return len(self.rows)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._row
+        return name in self.rows
 
     def row(self, name: str) -> int:
         """Return the row of a job, or raise `UnknownJob`."""
         try:
-            return self._row[name]
+            return self.rows[name]
         except KeyError:
-            running = ", ".join(map(repr, sorted(self._row)[:100])) or "none"
+            running = ", ".join(map(repr, sorted(self.rows)[:100])) or "none"
             raise UnknownJob(f"no job named {name!r} is running; running are: {running}") from None
 
     def column(self, name: str, jobs: Sequence[str]) -> FloatArray:
@@ -112,7 +112,7 @@ class Jobs(Mapping[str, "Job"]):
 
     def refuse_duplicate(self, name: str) -> None:
         """Raise `DuplicateJob` if a job of this name is running."""
-        if name in self._row:
+        if name in self.rows:
             raise DuplicateJob(
                 f"a job named {name!r} is running already, and names are unique on one scheduler: "
                 f"end it with slaq.stop({name!r}), wait for its end, or use another name"
@@ -127,7 +127,7 @@ class Jobs(Mapping[str, "Job"]):
         self.runtimes.acquire()  # both tables acquire and release together, so rows agree
         for column, value in settings.items():
             self.table.column[column][row] = value
-        self._row[name] = row
+        self.rows[name] = row
         self.owner[name] = owner
         if search:
             self.search[name] = search
@@ -137,7 +137,7 @@ class Jobs(Mapping[str, "Job"]):
 
     def remove(self, name: str) -> None:
         """Remove a job."""
-        row = self._row.pop(name)
+        row = self.rows.pop(name)
         self.fair_clock.leave(row, self.runtimes.column["attained"].item(row))
         for team in teams_above(self.owner.pop(name)):
             self.teams[team] -= 1
@@ -151,11 +151,11 @@ class Jobs(Mapping[str, "Job"]):
     def order(self) -> JobOrder:
         """Return the jobs in the order of their names; cached until a job arrives or ends."""
         if self._order is None:
-            if len(self._sorted) > len(self._row):
-                self._sorted = list(dict.fromkeys(n for n in self._sorted if n in self._row))
+            if len(self._sorted) > len(self.rows):
+                self._sorted = list(dict.fromkeys(n for n in self._sorted if n in self.rows))
             self._sorted.sort()
             names = tuple(self._sorted)
-            rows = np.fromiter(map(self._row.__getitem__, names), np.int64, len(names))
+            rows = np.fromiter(map(self.rows.__getitem__, names), np.int64, len(names))
             reporting = np.flatnonzero(self.table.column["reports"][rows])
             reported = names
             if len(reporting) < len(names):

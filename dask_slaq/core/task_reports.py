@@ -11,7 +11,15 @@ from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
 from dask_slaq.core.reports import as_loss, next_iteration
 from dask_slaq.core.text import printable
 
-__all__ = ["MOST_LOSSES", "MOST_METRICS", "Iterations", "as_metrics", "as_step"]
+__all__ = [
+    "MOST_LOSSES",
+    "MOST_METRICS",
+    "NO_LOSS",
+    "Iterations",
+    "as_metric",
+    "as_metrics",
+    "as_step",
+]
 
 #: Maximum number of losses in a message of a task.
 MOST_LOSSES = 1000
@@ -19,26 +27,48 @@ MOST_LOSSES = 1000
 MOST_METRICS, LONGEST_METRIC = 8, 100
 
 
-def as_metrics(given: Any) -> dict[str, float]:
+def as_metrics(given: Any, loss: str = "") -> dict[str, float]:
     """Return metrics by name, of which the first one is the loss. A number is just the loss.
 
-    At most `MOST_METRICS` further ones are kept. Raises as `as_loss` does, and `InvalidSetting` for
-    an empty mapping.
+    It is the one with the name of the `loss`, if that is known; without it there are none. At most
+    `MOST_METRICS` further ones are kept. Raises as `as_loss` does, and `InvalidSetting` for an
+    empty mapping.
     """
     if not isinstance(given, Mapping):
-        return {"loss": as_loss(given)}
+        return {loss or "loss": as_loss(given)}
     if not given:
         raise InvalidSetting("report needs a loss, or metrics of which the first is the loss")
-    some = list(given.items())[: 1 + MOST_METRICS]
+    named = {printable(name)[:LONGEST_METRIC]: value for name, value in given.items()}
+    if loss:
+        if loss not in named:
+            return {}
+        named = {loss: named[loss], **named}
     found = {}
-    for name, value in some:
+    for name, value in list(named.items())[: 1 + MOST_METRICS]:
         try:
-            found[printable(name)[:LONGEST_METRIC]] = as_loss(value)
+            found[name] = as_loss(value)
         except NonFiniteLoss:
-            raise NonFiniteLoss(
-                f"metric {printable(name)[:LONGEST_METRIC]!r} must be a number, not {value!r}"
-            ) from None
+            raise NonFiniteLoss(f"metric {name!r} must be a number, not {value!r}") from None
     return found
+
+
+def as_metric(name: Any) -> str | None:
+    """Convert the name of the metric that is the loss; None if there is none.
+
+    Raises `InvalidSetting`.
+    """
+    if name is None or (isinstance(name, str) and 0 < len(name) <= LONGEST_METRIC):
+        return None if name is None else printable(name)
+    raise InvalidSetting(
+        f"metric must be a name of at most {LONGEST_METRIC} characters, not {name!r}"
+    )
+
+
+#: What is said once of reports without the loss.
+NO_LOSS = (
+    "a report without the metric %r was dropped: that is the loss, by the first report or by "
+    "metric= of the block"
+)
 
 
 def as_step(step: Any) -> int | None:

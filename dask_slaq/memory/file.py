@@ -72,9 +72,6 @@ _LATER = (
     "CREATE TABLE IF NOT EXISTS ended (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # Values of the last of these in some epochs, as lists by name; see `Epochs.curve`.
     "CREATE TABLE IF NOT EXISTS curves (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
-    # How much longer tasks take there, the standard error of its logarithm, and Unix seconds.
-    "CREATE TABLE IF NOT EXISTS hosts"
-    " (host TEXT PRIMARY KEY, factor REAL NOT NULL, error REAL NOT NULL, seen REAL NOT NULL)",
     # Whether a job ended in its band.
     "CREATE TABLE IF NOT EXISTS ends (number INTEGER PRIMARY KEY, held INTEGER NOT NULL)",
 )

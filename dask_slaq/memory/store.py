@@ -22,7 +22,6 @@ from dask_slaq.core.reservations import Reservation
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory.end_rows import insert_end, select_ends
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
-from dask_slaq.memory.host_rows import insert_hosts, select_hosts
 from dask_slaq.memory.reservation_rows import replace_reservations, select_reservations
 from dask_slaq.memory.rows import (
     insert,
@@ -131,10 +130,6 @@ class RunStore:
         """Queue that unfinished runs written `LAPSE` seconds before `now` count as failed."""
         self._put(lambda connection: let_lapse(connection, now - LAPSE))
 
-    def add_hosts(self, hosts: Mapping[str, tuple[float, float]], now: float) -> None:
-        """Queue the speeds of hosts, as they are `now` (Unix seconds)."""
-        self._put(lambda connection: insert_hosts(connection, hosts, now))
-
     def add_end(self, held: bool) -> None:
         """Queue whether a job ended in its band."""
         self._put(lambda connection: insert_end(connection, held))
@@ -176,10 +171,6 @@ class RunStore:
         """Read usage as `select_usage` does, with what is queued; None if it cannot be read."""
         self.flush(PATIENCE)
         return self._read(lambda connection: select_usage(connection, by, since))
-
-    def hosts(self) -> dict[str, tuple[float, float]]:
-        """Read the speeds of hosts: factor and error by name; none if it cannot be."""
-        return self._read(select_hosts) or {}
 
     def ends(self) -> list[bool]:
         """Read which of the last jobs ended in their band, oldest first; none if it cannot be."""

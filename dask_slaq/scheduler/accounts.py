@@ -98,13 +98,15 @@ class Accounts:
         self.half_life = half_life
         self._lately: defaultdict[str, float] = defaultdict(float)
         self.ledger = Ledger()
-        # Core-seconds that are not in the ledger yet: by payer, and outside of jobs by client.
+        # Core-seconds that are not in the ledger yet: by the name of the pool that they are charged
+        # to, by payer if it is closed, and outside of jobs by client.
+        self.of_pools: defaultdict[str, float] = defaultdict(float)
         self._new: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self._outside: defaultdict[str | None, float] = defaultdict(float)
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
         self.counted: set[str] = set()  # owners with metrics of their own
         self.spent = Spent()
-        self._ahead: dict[Any, float] = {}  # charged of running tasks, by key
+        self.ahead: dict[Any, float] = {}  # charged of running tasks, by key
         # Jobs that wait, and until when that was counted; seconds that are not in the ledger yet.
         self._waits: dict[str, float] = {}
         self._waited: defaultdict[tuple[str, str, str], float] = defaultdict(float)
@@ -133,6 +135,8 @@ class Accounts:
     @safely
     def settle(self) -> None:
         """Enter the core-seconds of tasks into the ledger: for all at once, since each takes µs."""
+        for name in list(self.of_pools):
+            self.pool_closes(name)
         new, self._new = self._new, defaultdict(float)
         outside, self._outside = self._outside, defaultdict(float)
         waited, self._waited = self._waited, defaultdict(float)
@@ -156,18 +160,20 @@ class Accounts:
         return self._totals
 
     @safely
-    def charge(self, name: str, seconds: float) -> None:
-        """Charge the pool `name` for core-seconds that its tasks have computed."""
-        self._new[self._payer_of(name)] += seconds
+    def pool_closes(self, name: str) -> None:
+        """Have who pays for a pool now pay for what was charged to it."""
+        if seconds := self.of_pools.pop(name, 0.0):
+            self._new[self._payer_of(name)] += seconds
 
     @safely
     def task_ended(self, key: Any, startstops: Iterable[Any], followed: bool) -> None:
         """Charge a task that leaves its worker for what the pools do not; before they follow that.
 
-        The pools charge tasks of jobs until they give up their thread, if they are `followed`.
-        `startstops` tell what it did there.
+        The pools charge tasks of jobs until they give up their thread, if they are `followed`. So
+        of theirs only those count here that gave it up, or are charged `ahead`. `startstops` tell
+        what it did there.
         """
-        ahead, begin = self._ahead.pop(key, 0.0), None
+        ahead, begin = self.ahead.pop(key, 0.0), None
         for run in startstops:
             if run["action"] == "compute":
                 begin, end = run["start"], run["stop"]
@@ -200,7 +206,7 @@ class Accounts:
     def _charge(self, ts: TaskState | None, pool: Pool | None, seconds: float) -> None:
         """Charge the job, or the client, that pays for a task."""
         if pool is not None:
-            self._new[self._payer_of(pool.name)] += seconds
+            self.of_pools[pool.name] += seconds
         else:
             self._outside[self._client_of(ts)] += seconds
 
@@ -235,15 +241,15 @@ class Accounts:
     @safely
     def tick(self) -> None:
         """Charge the running tasks for the time until now, and write what is new."""
-        before, self._ahead = self._ahead, {}
+        before, self.ahead = self.ahead, {}
         for ts, pool, seconds in self._running():
-            self._ahead[ts.key] = seconds
+            self.ahead[ts.key] = seconds
             if more := seconds - before.pop(ts.key, 0.0):
                 self._charge(ts, pool, more)
         for key, seconds in before.items():
             known = self._scheduler.tasks.get(key)
             if known is not None and known.processing_on is not None:
-                self._ahead[key] = seconds
+                self.ahead[key] = seconds
         self.settle()
         if self.loaded:
             self._write()

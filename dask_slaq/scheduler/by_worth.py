@@ -57,9 +57,10 @@ class ByWorth:
         searches: Callable[[], Searches],
         usable: Callable[[Pool], int],
         changed: Callable[[], None],
+        factor: Callable[[str], float],
         rule: ScalingRule | None = None,
     ) -> None:
-        self._changed = changed
+        self._changed, self._factor = changed, factor
         self.scaler = Scaler(terms, rule)
         self._jobs, self._searches, self._usable = jobs, searches, usable
         self._scheduler, self._pools = jobs.scheduler, jobs.pools
@@ -190,7 +191,7 @@ class ByWorth:
         surplus = len(here) - self.scaler.target
         if surplus <= 0 and not self.draining:
             return
-        trials, factor = self._trials_at(), self._pools.order.speeds.factor
+        trials = self._trials_at()
         groups: dict[Any, list[WorkerState]] = {}
         for ws in here:
             groups.setdefault(group_of(ws), []).append(ws)
@@ -204,7 +205,7 @@ class ByWorth:
                 (
                     ws.address not in self.draining,
                     trials[ws.address],
-                    -factor(ws.address),
+                    -self._factor(ws.address),
                     len(ws.processing),
                     ws.nbytes,
                     ws.address,

@@ -44,7 +44,8 @@ class Soon:
         at = max(self._rested - self._burst, now + max(self._delay, patience))
         if self._next_at <= max(at, now):
             return
-        self.cancel()
+        if self._next is not None:
+            self._next.cancel()
         loop, self._next_at = asyncio.get_running_loop(), at
         later = at > now
         self._next = loop.call_later(at - now, self._run) if later else loop.call_soon(self._run)

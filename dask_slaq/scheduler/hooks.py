@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -87,6 +87,21 @@ def replace(plain: Any, make: Callable[[Any], Any]) -> Any:
     new: Any = functools.wraps(plain)(make(plain))
     new.replaced = new, plain
     return new
+
+
+def precede(scheduler: Scheduler, checks: Iterable[str], before: Callable[[], None]) -> None:
+    """Call `before` right before each periodic check of Dask's with these names, however late."""
+    for name in checks:
+        timer = scheduler.periodic_callbacks[name]
+        plain = timer.callback
+        if isinstance(plain, functools.partial) and plain.func is _check:
+            plain = plain.args[1]  # of an earlier registration
+        timer.callback = functools.partial(_check, before, plain)
+
+
+def _check(before: Callable[[], None], plain: Callable[[], Any]) -> Any:
+    before()
+    return plain()
 
 
 def surround(

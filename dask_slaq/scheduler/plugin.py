@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import product
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
-from dask_slaq.scheduler.hooks import guarded, guarded_as, surround
+from dask_slaq.scheduler.hooks import guarded, guarded_as, precede, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.no_searches import no_searches
 from dask_slaq.scheduler.pools import Pools, TaskOwners
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
-    from dask_slaq.scheduler.host_speeds import HostSpeeds
     from dask_slaq.scheduler.job_states import JobStates
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.pools import LooseRuns
@@ -82,16 +82,14 @@ logger = logging.getLogger(__name__)
 #: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
-#: Answers of `Spares` before a task may get a copy, and of `HostSpeeds` without a file.
-NO_SPARES: Any = Absent(
-    {"running": ()}, transition=None, seceded=None, forget_worker=None, look=None, stop=None
-)
-NO_HOST_SPEEDS: Any = Absent(joined=None, left=None, write=None)
+#: Answers of `Spares` before a task may get a copy.
+NO_SPARES: Any = Absent({"running": ()}, seceded=None, forget_worker=None, look=None, stop=None)
+#: Periodic checks of Dask's before which `SlaqPlugin._keep` runs.
+CHECKS = ("idle-timeout", "no-workers-timeout")
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
 LIGHTGBM_TASK = "train_part"
-#: Milliseconds between two calls of `_keep`. Dask checks every 250 whether tasks have waited too
-#: long or the cluster is idle: between two of its checks there is one of these, however late.
-KEEP = 200
+#: Transitions of tasks that wait on, for their inputs or in Dask's queue.
+TO_WAIT = frozenset(product(("released", "waiting"), ("waiting", "queued")))
 #: What is said of several runs of LightGBM at once while no job is open.
 LOOSE_RUNS = (
     "several runs of LightGBM are computed at once outside of jobs: each waits for its other half, "
@@ -229,13 +227,11 @@ class SlaqPlugin(SchedulerPlugin):
             lend=chosen.lend,
             ahead=chosen.ahead,
             epoch=chosen.epoch,
-            charge=lambda *task: self.jobs.charge(*task),
             fail=self.fall_back,
             enter=self.enter,
             is_registered=lambda: self.is_active,
             changed=lambda: self.changed(),
             log_length=chosen.bindings,
-            speeds=self.speeds,
         )
         self.jobs = ScheduledJobs(
             scheduler,
@@ -248,11 +244,6 @@ class SlaqPlugin(SchedulerPlugin):
             self.alert,
         )
         self.spares: Spares = NO_SPARES
-        self.host_speeds: HostSpeeds = NO_HOST_SPEEDS
-        if self.memory.store is not None:
-            from dask_slaq.scheduler.host_speeds import HostSpeeds
-
-            self.host_speeds = HostSpeeds(scheduler, self.speeds, self.memory.store)
         self.searches: Searches = no_searches()
         self._loose_runs: LooseRuns | None = None
         self._warned_of_loose_runs = False
@@ -269,7 +260,6 @@ class SlaqPlugin(SchedulerPlugin):
             enter=self.enter,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
-        self.keeper = PeriodicCallback(self._keep, KEEP)
         self.soon = Soon(self.reallocate, REST, least=LEAST_REST, burst=BURST)
         self.progress = Progress(self.pools.pools, self.jobs.reports, chosen.keep_workers)
         self._scaling: Scaling | None = None
@@ -280,6 +270,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.messages = Messages(self)
         self.messages.register()
         self._hook_into(SURROUNDED.keys() - AT_FIRST_USE)
+        precede(scheduler, CHECKS, self._keep)
         self._announce()
         forget_failure(scheduler)
         self._started_on = scheduler
@@ -327,7 +318,6 @@ class SlaqPlugin(SchedulerPlugin):
         """Put the configured limits of labels into force."""
         if self.settings.limits and self.registered:
             self.pools.set_limits(self.settings.limits)
-            self._keep_from_now_on()
 
     def set_policy(self, policy: str) -> None:
         """Decide by another policy from now on.
@@ -432,6 +422,7 @@ class SlaqPlugin(SchedulerPlugin):
                 lambda: self.searches,
                 self.scaling.usable,
                 self.changed,
+                self.speeds.factor,
                 rule,
             )
         return self._by_worth
@@ -439,7 +430,7 @@ class SlaqPlugin(SchedulerPlugin):
     @property
     def registered(self) -> bool:
         """Whether the plugin is registered on the scheduler, under any name."""
-        return any(plugin is self for plugin in self.scheduler.plugins.values())
+        return self in self.scheduler.plugins.values()
 
     @property
     def is_active(self) -> bool:
@@ -459,7 +450,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.hold(False)
         self.pools.set_limits({})
         self.jobs.accounts.stop()
-        self.host_speeds.write(now=True)
         self.memory.stop()
         if self.recomputed is not None:
             self.recomputed.close()
@@ -471,9 +461,7 @@ class SlaqPlugin(SchedulerPlugin):
     async def close(self) -> None:
         """Stop timers, close the event log and the memory when the scheduler closes."""
         self._rest()
-        self.keeper.stop()
         self.jobs.accounts.stop()
-        self.host_speeds.write(now=True)
         await self.memory.close()
         if self.notices is not None:
             await self.notices.close()
@@ -548,12 +536,13 @@ class SlaqPlugin(SchedulerPlugin):
             return
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
+        for end in self.pools.tracker.take_ends():
+            self.speeds.observe(*end)
         self.speeds.learn(monotonic())
         if self._by_worth is not None:
             self._by_worth.check()
         self.reallocate()
         self.jobs.record()
-        self.host_speeds.write()
 
     @guarded
     def reallocate(self) -> None:
@@ -611,7 +600,6 @@ class SlaqPlugin(SchedulerPlugin):
         """Decide soon, because a job or worker came, went or changed."""
         self.shown.drop()
         self.pools.hold(self.failed is None and self.jobs.contended)
-        self._keep_from_now_on()
         if self.failed is None and (self.pools.tracker.holding or not self.pools.overload.lasts):
             self.soon.ask()  # otherwise it has no time to decide on what nothing follows from
 
@@ -673,44 +661,46 @@ class SlaqPlugin(SchedulerPlugin):
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Follow a task. See `SchedulerPlugin`. It is called some six times per task.
+        """Follow a task. See `SchedulerPlugin`. It is called some five times per task.
 
-        Without jobs, nothing is in a pool. Usage is counted after a failure, too.
+        What concerns nobody here ends here. Usage is counted after a failure, too.
         """
+        jobs, tracker = self.jobs, self.pools.tracker
+        pool = tracker.owner.get(key) if self.failed is None else None
         if start == "processing":
-            ran = kwargs.get("startstops") or ()
-            self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        elif not (
-            finish == "processing"
-            or self.jobs.reports
-            or self.pools.limits.most
-            or self.searches.states
-        ):
-            return
+            if pool is None or key in tracker.seceded_at or key in jobs.accounts.ahead:
+                ran = kwargs.get("startstops") or ()
+                jobs.accounts.task_ended(key, ran, followed=self.failed is None)
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
+        if self.spares is NO_SPARES and not (
+            self.activity or self.pools.limits.most or self.searches.running or self.searches.states
+        ):
+            ts = self.scheduler.tasks.get(key)
+            if pool is None or ts is None:
+                if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
+                    return
+            elif (start, finish) in TO_WAIT and ts in pool.unfinished and pool.stages is None:
+                return  # it waits, as it did before
         self._follow(key, start, finish, kwargs)
 
     @guarded
     def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
         """Charge a task, copy it if it is late, move it in its pool."""
-        limits = self.pools.limits.most
         if self.pools.tracker.passing and self._passes_by(key, start, finish, kwargs):
             return
         if finish == "forgotten" and self.searches.states:
             asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
-        if finish == "processing" and not self.spares:
+        if finish == "processing" and self.spares is NO_SPARES:
             notes = self.scheduler.tasks[key].annotations
             if notes and notes.get(SPARE_LABEL):
                 self.open_spares()
-        if "processing" in (start, finish):
+        if self.spares is not NO_SPARES and "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
-        if not (self.jobs.reports or limits):
-            return
-        if limits:
+        if self.pools.limits.most:
             self.pools.limits.transition(key, start, finish)
-            if not self.jobs.reports:
-                return
+        if not self.jobs.reports:
+            return
         if self.activity is not None:
             job = self.pools.tracker.job_of(key)
             self.activity.moved(job, key, finish, monotonic())
@@ -744,7 +734,6 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
-        self.host_speeds.joined(worker)
         self._look_at(worker)
 
     @guarded
@@ -754,7 +743,6 @@ class SlaqPlugin(SchedulerPlugin):
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
-        self.host_speeds.left(worker)
         self.speeds.forget_worker(worker)
         self.searches.forget_worker(worker)
         if self.jobs.reports:
@@ -881,18 +869,12 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.slots_changed(worker)
             self.changed()
 
-    def _keep_from_now_on(self) -> None:
-        """Have `_keep` called for as long as tasks may be held or a job is open."""
-        needed = bool(self.jobs.reports or self.pools.limits)
-        if needed != self.keeper.is_running():
-            (self.keeper.start if needed else self.keeper.stop)()
-
     @guarded_as(always=True)
     def _keep(self) -> None:
-        """Keep what Dask's periodic checks must not take for abandoned. It has no hook for them."""
-        self._keep_waiting()
-        self._keep_open()
-        self._keep_from_now_on()
+        """Keep what Dask's periodic checks, which follow, must not take for abandoned."""
+        if self.jobs.reports or self.pools.limits:
+            self._keep_waiting()
+            self._keep_open()
 
     @guarded
     def _keep_waiting(self) -> None:

@@ -113,6 +113,7 @@ class ScheduledJobs:
         self.epochs = Epochs(settings.history)
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
+        pools.tracker.charge = self.charge
         self._name_of, self._alert = name_of, alert
         counted = scheduler, pools.tracker, self._payer_of, self.owner_of, settings.half_life
         if memory.store is None:
@@ -417,6 +418,7 @@ class ScheduledJobs:
             if name in self.engine.jobs and self.engine.jobs[name].reports:
                 self._sum_up(name, outcome or "lost")
         finally:
+            self.accounts.pool_closes(name)
             if name in self.engine.jobs:
                 self.engine.remove_job(name, monotonic(), outcome, ended=time())
             self.owner.pop(name, None)
@@ -463,7 +465,7 @@ class ScheduledJobs:
     def charge(self, name: str, seconds: float, at_once: float) -> None:
         """Charge a job and its owner for a finished task. See `Engine.observe_task`."""
         self.engine.observe_task(name, seconds, at_once)
-        self.accounts.charge(name, seconds)
+        self.accounts.of_pools[name] += seconds
         if name not in self.reports:
             self.unowned.ended += seconds
 

@@ -62,6 +62,8 @@ BANDWIDTH, HALF = 100e6, 0.5
 
 #: Annotation of the tasks of a search: the identifier of its block.
 ANNOTATION = "slaq_search"
+#: Annotation that names the metric which is the loss.
+METRIC = "slaq_metric"
 
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
@@ -87,6 +89,7 @@ class Seat:
     run: str  # search that the trial belongs to
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
     may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
+    metric: str = ""  # name of the loss, once a report has named it
     reports: int = 0  # of its present trial
     iterations: Iterations = field(default_factory=Iterations)  # of its present trial
     since: float = 0.0  # when its latest stretch of computing began
@@ -101,6 +104,7 @@ class Seat:
     # Threads of the pool that the thread began in; None if a thread cannot leave it.
     pool: Collection[threading.Thread] | None = None
     seceded: bool = False  # whether a report has given up its thread before
+    apart: bool = False  # whether it trains outside of its pool of threads
     waits: bool = False  # whether it waits in its report, or for a thread to go on
     rests: bool = False  # whether it waits in its report, and has told so
     resumes: bool = False  # whether its task goes on from states
@@ -422,6 +426,10 @@ class Desk:
         with self._lock:
             seat.rests = self.must_wait(seat) and not self.is_cancelled(seat)
             return not seat.rests
+
+    def goes_apart(self, seat: Seat) -> bool:
+        """Return whether a trial goes on outside of the pool: what has its threads may need it."""
+        return any(turn.get("apart") and _is_of(turn, seat) for turn in self._turns)
 
     def must_leave(self, seat: Seat, *, waits: bool) -> bool:
         """Return whether a trial must leave its worker, instead of waiting if it `waits`."""

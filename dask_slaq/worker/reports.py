@@ -21,10 +21,19 @@ from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import ASTRAY_TOPIC
-from dask_slaq.core.task_reports import as_metrics, as_step
+from dask_slaq.core.task_reports import NO_LOSS, as_metrics, as_step
 from dask_slaq.core.trials import as_parameters, bounded
 from dask_slaq.worker.arguments import parameters_of
-from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, annotation_of, desk_of, run_of
+from dask_slaq.worker.desk import (
+    LOOK,
+    METRIC,
+    PAUSE,
+    Desk,
+    Seat,
+    annotation_of,
+    desk_of,
+    run_of,
+)
 from dask_slaq.worker.folds import Folds
 from dask_slaq.worker.states import (
     FILES,
@@ -93,13 +102,13 @@ def report_trial(
 ) -> bool:
     """Report the loss of the running task's model, and wait while other models gain more.
 
-    The loss is a number, or a mapping of metrics whose first one is the loss. One that is not
-    finite only counts as an iteration. `step` is the number of the iteration, by
-    default the next one, and `trial` distinguishes the models that one task trains one after the
-    other. With a `state`, from which `resume_trial` lets it go on, it may leave its worker.
-    `params` returns the parameters of the model, by default the arguments of the task. Of several
-    folds, the mean of each round is reported. Returns whether the code runs in a task; outside of a
-    search nothing is reported, with one warning.
+    The loss is a number, or a mapping of metrics: the first one of the first report is the loss,
+    and reports without it are dropped. One that is not finite only counts as an iteration. `step`
+    is the number of the iteration, by default the next one, and `trial` distinguishes the models
+    that one task trains one after the other. With a `state`, from which `resume_trial` lets it go
+    on, it may leave its worker. `params` returns the parameters of the model, by default the
+    arguments of the task. Of several folds, the mean of each round is reported. Returns whether the
+    code runs in a task; outside of a search nothing is reported, with one warning.
 
     Raises `NonFiniteLoss` if the loss is not a number, `InvalidSetting` if the step is not, and
     after the report `StopTraining` if the search was stopped, or `TrialPruned` if it gave this
@@ -108,9 +117,14 @@ def report_trial(
     found = _task_here()
     if found is None:
         return False
-    metrics, step = as_metrics(loss), as_step(step)
+    step = as_step(step)
     worker, key = found
     run = run_of(worker, key)
+    named = "" if run is None else _name_of_loss(worker, key)
+    metrics = as_metrics(loss, named)
+    if not metrics:
+        _warn_once((run, "metric"), NO_LOSS % named)
+        return True
     if run is None:
         job = job_of_task()
         if _warn_once(("outside", job), OUTSIDE) and job is not None:
@@ -127,6 +141,8 @@ def report_trial(
         value, *_ = metrics.values()
         others = dict(list(metrics.items())[1:])
         seat = desk.report(key, run, trial, value, step, others)
+    if isinstance(loss, Mapping):
+        seat.metric = seat.metric or next(iter(metrics))
     if seat.reports <= len(rounds):
         seat.params, seat.drawn = _parameters(worker, key, params), params is not None
     if not is_usable(value):
@@ -161,6 +177,15 @@ def this_run() -> Hashable:
     if found is None or found[1] is None:
         return None
     return found[1], getattr(thread_state, "start_time", None)
+
+
+def _name_of_loss(worker: Worker, key: Any) -> str:
+    """Return the name of the metric that is the loss of a task; empty while it has none."""
+    given = annotation_of(worker, key, METRIC)
+    if isinstance(given, str):
+        return given
+    seat = desk_of(worker).seats.get(key)
+    return "" if seat is None else seat.metric
 
 
 def _parameters(
@@ -256,7 +281,9 @@ def _wait(desk: Desk, seat: Seat) -> None:
     seat.waits = True
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
-    if seat.seceded:
+    if seat.apart:
+        seat.apart = False
+    elif seat.seceded:
         leave_pool()
     else:
         seat.seceded = True
@@ -273,21 +300,28 @@ def _wait(desk: Desk, seat: Seat) -> None:
         if desk.must_leave(seat, waits=False):
             _leave(desk, seat, monotonic() - begin)
         desk.send(seat, "goes", monotonic() - begin)
-        _rejoin()
+        seat.apart = not _rejoin(desk, seat)
     seat.waits = False
 
 
-def _rejoin() -> None:
-    """Take a thread again, as Dask's `rejoin` does, but not for ever where the worker ends."""
+def _rejoin(desk: Desk, seat: Seat) -> bool:
+    """Take a thread again, as Dask's `rejoin` does, but not for ever where none may come.
+
+    Returns whether it has one of the pool.
+    """
     pool, event = thread_state.executor, threading.Event()
+    mine = threading.current_thread(), event
     with pool._rejoin_lock:
-        pool._rejoin_list.append((threading.current_thread(), event))
+        pool._rejoin_list.append(mine)
     with suppress(RuntimeError):  # which a pool raises that was shut down
         pool.submit(lambda: None)
     while not event.wait(LOOK):
-        if pool._shutdown:
-            return
+        with pool._rejoin_lock:
+            if mine in pool._rejoin_list and (pool._shutdown or desk.goes_apart(seat)):
+                pool._rejoin_list.remove(mine)
+                return False
     thread_state.proceed = True
+    return True
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Fixtures: a small cluster in this process, and data generated from a seed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
@@ -87,3 +85,11 @@ class Rows:
 @pytest.fixture
 def rows() -> Rows:
     return Rows()
+
+
+@pytest.fixture
+def data() -> tuple[np.ndarray, np.ndarray]:
+    """Rows and classes for what trains in one task."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 4))
+    return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)

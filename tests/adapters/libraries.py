@@ -1,7 +1,5 @@
 """Libraries that train a model in one task, each with a callback of ours."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Loops of asynchronous clients report and stop, each test on its own cluster."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
@@ -10,9 +8,8 @@ from distributed.utils_test import gen_cluster
 from sklearn.linear_model import SGDClassifier
 
 from dask_slaq.adapters import instrument
-from dask_slaq.adapters.observing import session as blocks
 from dask_slaq.adapters.observing import worker_stops
-from dask_slaq.adapters.observing.worker_reports import Address, Mailbox
+from dask_slaq.adapters.observing.worker_reports import Address
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -25,20 +22,6 @@ async def test_a_search_reports(c, s, a, b, rows):
     with instrument(losses.append):
         await search.fit(rows.x, rows.logistic, classes=[0.0, 1.0])
     assert -losses[-1] == max(h["score"] for h in search.history_)
-
-
-def train(route):
-    for k in range(3):
-        route.report(k)
-
-
-@gen_cluster(client=True)
-async def test_tasks_report(c, s, a, b):
-    losses = []
-    with blocks.opened(losses.append) as block:
-        inbox = Mailbox(block, "mylib")
-        await c.submit(train, inbox.route)
-    assert losses == [0.0, 1.0, 2.0]
 
 
 @gen_cluster(client=True)

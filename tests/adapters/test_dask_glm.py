@@ -1,7 +1,5 @@
 """dask-ml's linear models report every iteration of dask-glm's solvers."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

@@ -1,14 +1,12 @@
 """Unmodified libraries train in tasks of a search on real workers: each fit is a trial of it."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost, fit_lightning
+from adapters.libraries import ROUNDS
 from distributed import Event
 from driving import PATIENCE
 
@@ -20,51 +18,6 @@ MODELS = 4
 @pytest.fixture(scope="module", autouse=True)
 def plugin(client):
     client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
-
-
-@pytest.fixture
-def data():
-    random = np.random.default_rng(0)
-    x = random.normal(size=(200, 4))
-    return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
-
-
-def boost(library: type[Library], rate: float, data: Any) -> Any:
-    trained = library()
-    trained.train(data, trained.module.SlaqReport(), rate=rate)
-    return trained.history[trained.sets[1]][trained.logloss]
-
-
-def train_lightning(folder: Any, rate: float, data: Any) -> Any:
-    from dask_slaq.adapters.lightning import SlaqReport
-
-    x, y = data
-    numbers = x.astype("f4"), y[:, None].astype("f4")
-    seen = fit_lightning(numbers, folder, SlaqReport(), rate=rate / 10).seen
-    return np.reshape(seen, (3, 4)).mean(axis=1)
-
-
-@pytest.mark.parametrize("library", [Xgboost, Lightgbm, Catboost, "lightning"])
-def test_a_model_per_task(client, data, library, tmp_path):
-    if library == "lightning":
-        pytest.importorskip("lightning.pytorch")
-        train = functools.partial(train_lightning, tmp_path)
-    else:
-        library()  # is skipped if it is not installed
-        train = functools.partial(boost, library)
-    rates = [0.05 * (k + 1) for k in range(MODELS)]
-    with slaq.search("models", steps=ROUNDS) as search:
-        futures = client.map(train, rates, data=data, pure=False)
-        histories = client.gather(futures)
-        trials = {trial["key"]: trial for trial in search.trials()}
-    assert len(trials) == MODELS
-    for history, trial in zip(histories, sorted_by_key(trials, futures), strict=True):
-        assert trial["iteration"] == len(history) == (3 if library == "lightning" else ROUNDS)
-        assert trial["loss"] == pytest.approx(history[-1], rel=1e-6)
-
-
-def sorted_by_key(trials: dict[Any, Any], futures: Any) -> list[Any]:
-    return [next(t for key, t in trials.items() if f.key in str(key)) for f in futures]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Each `instrument` block receives the losses of its own fits, and leaves no patch behind."""
 
-from __future__ import annotations
-
 import contextvars
 import subprocess
 import sys
@@ -242,7 +240,7 @@ def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_impo
         with instrument(print):
             pass
         print({"dask_glm", "dask_ml", "sklearn", "scipy", "dask.array"}.isdisjoint(sys.modules))
-        from dask_slaq.adapters import repairs
+        from dask_slaq.adapters.compat import repairs
         import dask
         losses = []
         with instrument(losses.append):

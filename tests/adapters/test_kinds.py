@@ -1,7 +1,5 @@
 """Fits tell their kind: one name for like curves, and numbers for what shapes them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator

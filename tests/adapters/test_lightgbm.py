@@ -1,7 +1,5 @@
 """LightGBM's Dask estimators report every round from the worker, through a LightGBM callback."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 

@@ -1,7 +1,5 @@
 """What needs a library that is not installed says how to install it."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """Optuna's trials report to their search where they ask whether they should be pruned."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,11 +1,8 @@
 """Steps of scikit-learn's pipelines are stages of the job in which they are fitted."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
 import dask_slaq as slaq
 
@@ -23,16 +20,9 @@ class Failing(BaseEstimator):
         raise ZeroDivisionError
 
 
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        yield client
+@pytest.fixture(scope="module", autouse=True)
+def plugin(client):
+    client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,15 @@
 """xgboost, LightGBM and CatBoost models trained in one task report each round to their search."""
 
-from __future__ import annotations
-
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dask_slaq.adapters import instrument
-
-
-@pytest.fixture
-def data():
-    random = np.random.default_rng(0)
-    x = random.normal(size=(200, 4))
-    return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
 
 
 @pytest.fixture(params=[Xgboost, Lightgbm, Catboost])
@@ -106,3 +100,38 @@ def test_a_cancelled_task_ends(data, search):
     with pytest.raises(Reschedule):
         Xgboost().train(data, Xgboost().module.SlaqReport())
     assert len(search.only) == 2
+
+
+ODD = st.one_of(
+    st.none(),
+    st.text(max_size=3),
+    st.floats(),
+    st.tuples(st.floats(), st.floats()),
+    st.lists(st.floats(), max_size=2),
+    st.just(np.zeros((2, 2))),
+    st.just(object()),
+)
+
+
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm", "catboost"])
+@given(log=st.one_of(ODD, st.dictionaries(st.text(max_size=2), st.one_of(ODD, st.lists(ODD)))))
+@pytest.mark.filterwarnings("ignore")
+def test_no_odd_evaluation_fails_a_training(name, log):
+    report = pytest.importorskip(f"dask_slaq.adapters.{name}").SlaqReport()
+    if name == "xgboost":
+        assert not report.after_iteration(None, 0, {"valid": log})
+    elif name == "catboost":
+        assert report.after_iteration(SimpleNamespace(metrics={"valid": log}, iteration=2))
+    else:
+        rows = [("valid", *item, False) for item in log.items()] if isinstance(log, dict) else log
+        about = {"iteration": 1, "begin_iteration": 0, "end_iteration": 2}
+        report(SimpleNamespace(evaluation_result_list=rows, **about))
+
+
+def test_the_mean_of_folds_is_the_loss(data, search):
+    xgboost = pytest.importorskip("xgboost")
+    from dask_slaq.adapters.xgboost import SlaqReport
+
+    matrix = xgboost.DMatrix(*data[:1], label=data[1])
+    history = xgboost.cv({}, matrix, ROUNDS, callbacks=[SlaqReport()])
+    assert search.only == list(history["test-rmse-mean"])

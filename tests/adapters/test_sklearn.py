@@ -1,7 +1,5 @@
 """scikit-learn's estimators with callbacks report each iteration of their fits."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 

@@ -1,7 +1,5 @@
 """Models that callbacks or `steps` watch keep their state, and go on on other workers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from distributed.core import Status
+from distributed.utils_test import poll_for
 from driving import ONE, PATIENCE, TWO, until, with_plugin
 
 import dask_slaq as slaq
@@ -236,10 +235,7 @@ def test_a_killed_process_costs_at_most_two_steps_per_model(library, tmp_path):
         rates = [0.05 * (k + 1) for k in range(8)]
         with slaq.search("models", steps=ROUNDS) as search:
             futures = client.map(train_and_mark, [library] * 8, rates, marks=str(tmp_path))
-        deadline = time.monotonic() + PATIENCE
-        while sum(t["iteration"] for t in search.trials()) < 4 * ROUNDS:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        poll_for(lambda: sum(t["iteration"] for t in search.trials()) >= 4 * ROUNDS, PATIENCE)
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
         client.gather(futures)
     again = []

@@ -1,7 +1,5 @@
 """Law: a stopped job's fit ends within two iterations, with a model that predicts if promised."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 

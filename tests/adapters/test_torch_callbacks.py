@@ -1,7 +1,5 @@
 """skorch nets and Lightning trainers report each epoch through one callback."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 import warnings

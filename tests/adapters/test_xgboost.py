@@ -1,7 +1,5 @@
 """xgboost.dask reports every round from the worker, through an xgboost callback."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 

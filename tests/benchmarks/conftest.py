@@ -1,7 +1,5 @@
 """Import path for the benchmarks, which are not part of the installed package."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The benchmark autoscale picks fair rivals, and its cluster counts worker-hours right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

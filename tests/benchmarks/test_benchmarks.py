@@ -1,12 +1,8 @@
 """Curves, emulated jobs and metrics are correct, and small runs give the expected keys."""
 
-from __future__ import annotations
-
-import json
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import as_json
 
 from benchmarks import overhead
 from benchmarks.common.curves import resample
@@ -15,14 +11,6 @@ from benchmarks.live_jobs.emulated import WORK, make_jobs
 from benchmarks.live_jobs.real_fits import runner
 from dask_slaq.simulation.oracles import OraclePredictor
 from dask_slaq.simulation.workload import curves
-
-
-def invoke(command, *arguments):
-    """Standard output of a benchmark's command line."""
-    result = CliRunner().invoke(command, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
 
 # Curves
 
@@ -163,7 +151,7 @@ def test_real_fits_report_their_losses(mix, rows, count, policy):
 
 def test_overhead_gives_ratios(monkeypatch):
     monkeypatch.setattr(overhead, "CASES", {"0": (0, False), "10": (10, False)})
-    found = json.loads(invoke(overhead.main, "--tasks", "40", "--repetitions", "1", "--json", "-"))
+    found = as_json(overhead.main, "--tasks", "40", "--repetitions", "1")
     assert set(found["throughput_ratio"]) == {"0", "10"}
     assert all(ratio > 0 for ratio in found["throughput_ratio"].values())
     assert len(found["seconds"]["10"]["plugin"]) == 1

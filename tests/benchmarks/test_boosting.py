@@ -1,7 +1,5 @@
 """Concurrent boosting runs are started, and those that end, hang and fail are counted."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,10 +1,9 @@
 """Rounds of the chaos benchmark leave nothing behind, are reproducible, and detect breakage."""
 
-from __future__ import annotations
-
 import json
 
 from click.testing import CliRunner
+from commands import as_json
 
 from benchmarks.chaos import __main__ as chaos
 from benchmarks.chaos import verdict
@@ -22,9 +21,7 @@ def test_every_kind_of_fault_can_happen():
 
 
 def test_rounds_leave_nothing_behind_and_count_their_faults():
-    result = CliRunner().invoke(chaos.main, ["--faults", "40", "--processes", "2", "--json", "-"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = as_json(chaos.main, "--faults", "40", "--processes", "2")
     assert sum(found["faults"].values()) >= 40
     assert found["compared"] > 0
     for key in KEYS:

@@ -1,7 +1,5 @@
 """The suite benchmark counts a test as different only if it passes in the baseline alone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

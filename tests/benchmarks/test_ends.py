@@ -1,11 +1,7 @@
 """Benchmark of expected ends: what it asks and counts."""
 
-from __future__ import annotations
-
-import json
-
 import pytest
-from click.testing import CliRunner
+from commands import as_json
 
 from benchmarks.ends import Asked, coverage, live, main
 
@@ -21,8 +17,7 @@ def test_ends_within_the_band_below_and_above_it_are_counted():
 
 
 def test_simulated_jobs_are_asked():
-    arguments = ["--jobs", "6", "--seeds", "1", "--json", "-"]
-    found = json.loads(CliRunner().invoke(main, arguments).stdout)
+    found = as_json(main, "--jobs", "6", "--seeds", "1")
     assert found["0.2"]["jobs"] == 6
     assert 0 <= found["0.4"]["within"] <= 1
 

@@ -1,11 +1,9 @@
 """Recorded fits are replayed under every policy, with the latency of messages."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
-from click.testing import CliRunner
+from commands import as_json
 
 from benchmarks import virtual
 from benchmarks.fits.__main__ import main
@@ -21,10 +19,8 @@ def test_policies_run_the_same_fits_with_and_without_latency(tmp_path):
     recorded = tmp_path / "fits.json"
     recorded.write_text(json.dumps(FITS))
     given = ["--fits", str(recorded), "--lists", "six", "--seeds", "1", "--charge", "0"]
-    given += ["--policies", "none,fair,oracle", "--processes", "1", "--json", "-"]
-    result = CliRunner().invoke(main, given)
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)["six"]
+    given += ["--policies", "none,fair,oracle", "--processes", "1"]
+    found = as_json(main, *given)["six"]
     assert list(found) == ["0", "4ms"]
     for rows in found.values():
         assert list(rows) == ["none", "fair", "oracle"]

@@ -1,7 +1,5 @@
 """The live benchmark runs the same jobs under every policy and on both clocks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -9,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from commands import printed
 
 from benchmarks import live
 from benchmarks.live_jobs.emulated import make_jobs
@@ -17,13 +16,6 @@ from benchmarks.live_jobs.virtual_time import run_virtual
 from dask_slaq.simulation.workload.curves import make_curves
 
 TINY = ("--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4")
-
-
-def invoke(*arguments):
-    """Standard output of the command line."""
-    result = CliRunner().invoke(live.main, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def made(seed=0, **shape):
@@ -42,11 +34,11 @@ def check_live(figures, policies, n_jobs):
 
 def test_every_policy_runs_the_same_jobs_and_gives_the_same_digits_again():
     arguments = ("--policies", "none,max-total", *TINY, "--json", "-", "--workloads", "burst")
-    found = json.loads(invoke(*arguments))["burst"]
+    found = json.loads(printed(live.main, *arguments))["burst"]
     check_live(found, ["none", "max-total", "oracle"], 2)
     iterations = [[job["iterations"] for job in row["jobs"]] for row in found["policies"].values()]
     assert all(counts == iterations[0] for counts in iterations)
-    again = json.loads(invoke(*arguments, "--parallel", "1", "--no-oracle"))["burst"]
+    again = json.loads(printed(live.main, *arguments, "--parallel", "1", "--no-oracle"))["burst"]
     for policy, row in again["policies"].items():
         assert row == found["policies"][policy]
 
@@ -57,7 +49,8 @@ def test_curves_of_a_file_in_real_time_as_a_table_and_a_file(tmp_path):
     ]
     curves, output = tmp_path / "curves.jsonl", tmp_path / "live.json"
     curves.write_text("\n".join(lines) + "\n")
-    shown = invoke(
+    shown = printed(
+        live.main,
         *("--policies", "none", "--workloads", "burst", "--clock", "real", *TINY),
         *("--curves", str(curves), "--json", str(output)),
     )

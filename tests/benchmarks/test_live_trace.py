@@ -1,7 +1,5 @@
 """Jobs of a trace fail, come back and are killed; the scheduler keeps nothing of them."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """A scheduler that is killed while runs end loses none that it said is safe."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.memory_crashes import crash, fill

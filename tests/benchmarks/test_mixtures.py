@@ -1,11 +1,7 @@
 """Work of all kinds on one cluster: nobody loses much against plain Dask."""
 
-from __future__ import annotations
-
-import json
-
 import pytest
-from click.testing import CliRunner
+from commands import as_json
 
 from benchmarks import virtual
 from benchmarks.mixtures.__main__ import main
@@ -30,10 +26,8 @@ def test_a_list_is_a_function_of_its_seed():
 
 @pytest.mark.slow
 def test_the_command_prints_every_figure():
-    options = ["--lists", "notebook", "--policies", "fair", "--processes", "1", "--json", "-"]
-    result = CliRunner().invoke(main, options)
-    assert result.exit_code == 0, result.output
-    row = json.loads(result.stdout)["notebook"]["fair"]
+    options = ["--lists", "notebook", "--policies", "fair", "--processes", "1"]
+    row = as_json(main, *options)["notebook"]["fair"]
     keys = "slowdown_mean slowdown_worst t90_training completion_mean makespan bytes"
     assert set(keys.split()) <= set(row)
     assert all(row[key] > 0 for key in keys.split())

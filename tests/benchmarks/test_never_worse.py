@@ -1,7 +1,5 @@
 """No law of the never-worse benchmark is broken in random scenarios, and scenarios replay."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

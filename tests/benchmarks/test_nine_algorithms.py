@@ -1,7 +1,5 @@
 """The curves of the nine algorithms fall, and depend on the seed alone."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A tiny run writes every figure of the paper with labels and units, and a matching table."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

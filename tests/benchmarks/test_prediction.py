@@ -1,7 +1,5 @@
 """The prediction benchmark forecasts from history alone, and scores as documented."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -58,11 +56,6 @@ def test_fewer_origins_stand_for_all_of_them():
     held = [{t.id: np.repeat(t.newest[:, None], 3, axis=1)} for t in (every, some)]
     error = [scores.mean_error(t, h[t.id]) for t, h in zip((every, some), held, strict=True)]
     assert error[1] == pytest.approx(error[0], rel=0.05)
-
-
-def test_curves_of_one_id_are_kept_apart():
-    trials = scores.prepare([curve(K[::-1]), curve(K[::-1])])
-    assert [trial.id for trial in trials] == ["c", "c (2)"]
 
 
 # How it is scored
@@ -152,17 +145,6 @@ def test_each_rival_forecasts_the_curves_it_is_made_for(name, loss, error):
     assert record.failures[name] == 0
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-@pytest.mark.parametrize("name", EVERY_RIVAL)
-def test_units_of_the_loss_do_not_matter(name, scale):
-    loss = 2 + 0.93**K + 0.3 / (1 + K)
-    plain, scaled = (
-        rivals.follow([name], s * loss, [12, 40], scores.HORIZONS).forecasts[name]
-        for s in (1.0, scale)
-    )
-    np.testing.assert_allclose(scaled, scale * plain, rtol=1e-3)
-
-
 def test_a_rival_that_fails_is_held_and_counted(monkeypatch):
     class Broken:
         def forecast(self, history, horizons):
@@ -199,11 +181,6 @@ def test_the_default_predictor_sees_no_future():
 def test_the_default_predictor_forecasts_a_geometric_curve():
     (trial,) = trials = scores.prepare([curve(3 + 0.9**K)])
     assert scores.mean_error(trial, forecast_all(trials).at(trials)["c"]) < 0.005
-
-
-def test_refits_are_timed_for_each_number_of_jobs():
-    found = fit_seconds([curve(0.9**K), curve(1 / (1 + K))], sizes=(1, 7))
-    assert list(found) == ["1", "7"] and all(s > 0 for s in found.values())
 
 
 # The command

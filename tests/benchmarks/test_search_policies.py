@@ -1,12 +1,10 @@
 """The replays of searches keep every model, and agree with the grids that they replay."""
 
-from __future__ import annotations
-
 import json
 import math
 
 import pytest
-from click.testing import CliRunner
+from commands import as_json
 
 from benchmarks.search_policies.__main__ import FIGURES, OURS, main, measure
 from benchmarks.search_policies.grids import Grid, read_grids
@@ -65,8 +63,7 @@ def test_grids_are_read_from_a_folder(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_prints_figures_by_grid_and_policy():
-    found = CliRunner().invoke(main, ["--quick", "--json", "-"], catch_exceptions=False)
-    result = json.loads(found.stdout)
+    result = as_json(main, "--quick")
     assert result
     for policies in result.values():
         assert {"plain", "search", "prune", "asha", "oracle"} <= policies.keys()

@@ -1,25 +1,16 @@
 """The trials benchmark trains the same models in every way, and gives the expected keys."""
 
-from __future__ import annotations
-
-import itertools
-import json
-
-import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import as_json
 
-from benchmarks.trials import spaces
 from benchmarks.trials.__main__ import figures, main, summarize
 from benchmarks.trials.ways import STUDIES, Outcome
-from dask_slaq.simulation.workload import curves
 
 SMALL = ("--models", "6", "--steps", "6", "--step-seconds", "0.005", "--seeds", "1")
 
 
 def run(*arguments):
-    result = CliRunner().invoke(main, [*SMALL, *arguments, "--json", "-"], catch_exceptions=False)
-    return json.loads(result.stdout)
+    return as_json(main, *SMALL, *arguments)
 
 
 @pytest.mark.slow
@@ -56,18 +47,6 @@ def test_figures_count_from_the_best_of_the_models_that_ended():
     assert few["best_s"] == 1.0 and few["top5_s"] is None and few["near_s"] is None
 
 
-def test_any_order_is_the_mean_over_all_orders():
-    values, times = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6), (1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
-    outcomes = (
-        Outcome(list(zip(order, times, strict=True)), 13.0, 60, True)
-        for order in itertools.permutations(values)
-    )
-    runs = [figures(outcome, best=0.1) for outcome in outcomes]
-    for key in ("best_s", "top5_s"):
-        mean = sum(run[key] for run in runs) / len(runs)
-        assert runs[0]["any_order"][key] == pytest.approx(mean)
-
-
 def test_ratios_are_of_runs_with_the_same_seed():
     plain = [figures(Outcome([(1.0, s)], s, 10, True), best=1.0) for s in (2.0, 4.0)]
     other = [figures(Outcome([(1.0, s)], s, 10, True), best=1.0) for s in (1.0, 3.0)]
@@ -75,22 +54,3 @@ def test_ratios_are_of_runs_with_the_same_seed():
     assert found["best_s"] == 2.0 and found["over_plain"]["best_s"] == (1 / 2 + 3 / 4) / 2
     assert found["near_s"] == 2.0 and found["near_seeds"] == 2
     assert found["top5_s"] is None and found["over_plain"]["top5_s"] is None
-
-
-def test_recorded_curves_keep_their_shape_and_end_apart():
-    rng = np.random.default_rng(0)
-    space = spaces.recorded(curves.make_curves(0), 30, 20, rng)
-    starts, ends = zip(*((curve[0], min(curve)) for curve in space.curves), strict=True)
-    assert {len(curve) for curve in space.curves} == {20}
-    assert max(ends) <= 0.6 < 0.9 <= min(starts) and len(set(ends)) == 30
-    assert len({model["curve"] for model in space.draw(rng, 30)}) == 30
-
-
-def test_synthetic_models_depend_on_their_parameters_alone():
-    space = spaces.Synthetic(20)
-    models = space.draw(np.random.default_rng(0), 5)
-    assert [space.losses(model) for model in models] == [space.losses(model) for model in models]
-    slow, fast = ({"rate": rate, "units": 128} for rate in (1e-4, 1.0))
-    good = space.losses({"rate": 10**-2.2, "units": 128})
-    assert space.losses(fast)[2] < good[2] < space.losses(slow)[2]
-    assert good[-1] < min(space.losses(fast)[-1], space.losses(slow)[-1])

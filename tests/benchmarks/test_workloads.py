@@ -3,11 +3,7 @@
 The benchmark counts every report.
 """
 
-from __future__ import annotations
-
 import importlib.util
-import json
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import dask
@@ -15,6 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from commands import as_json
 from dask import delayed
 from distributed import Client, LocalCluster, Worker
 from distributed.protocol import deserialize, serialize
@@ -23,7 +20,7 @@ import dask_slaq as slaq
 from benchmarks.workloads import boosting
 from benchmarks.workloads.__main__ import main
 from benchmarks.workloads.catalogue import CATALOGUE
-from benchmarks.workloads.partitions import Partitions, contiguous, tree_sum
+from benchmarks.workloads.partitions import Partitions, contiguous
 from benchmarks.workloads.references import REFERENCES, Fit, compare, difference
 from benchmarks.workloads.svm import LinearSVM
 from dask_slaq.adapters import observe_fits
@@ -60,9 +57,7 @@ def made(name, rows=600):
 def test_workloads_are_measured_on_any_workers():
     names = [name for name in ("k-means", "linear-svm", "perceptron") if name in HERE]
     arguments = ["--quick", "--rows", "1600", "--iterations", "3", "--workloads", ",".join(names)]
-    shown = CliRunner().invoke(main, [*arguments, "--json", "-"])
-    assert shown.exit_code == 0, shown.output
-    found = json.loads(shown.stdout)["workloads"]
+    found = as_json(main, *arguments)["workloads"]
     assert list(found) == names
     for name, row in found.items():
         assert row["iterations"] == 3 and row["reports"] == 4, name
@@ -136,61 +131,14 @@ def test_partitions_change_the_losses_only_by_rounding(name):
     np.testing.assert_allclose(one.loss_curve_, other.loss_curve_, rtol=1e-9)
 
 
-def test_a_step_that_is_far_too_large_is_named():
-    X, y = made("linear-svm")
-    says = "after iteration 1: scale the features, or take smaller"
-    with pytest.raises(ValueError, match=says), np.errstate(all="ignore"):
-        LinearSVM(alpha=1.0, step_size=1e160).fit(X, y)
-
-
-def test_data_are_lazy_and_depend_on_the_seed_alone():
-    one, same, other = (CATALOGUE["linear-svm"].data(100, 3, seed) for seed in (1, 1, 2))
-    assert one[0].chunks[0] == one[1].chunks[0] == (34, 33, 33)
-    assert not any(isinstance(value, np.ndarray) for value in dict(one[0].dask).values())
-    for a, b, c in zip(*(dask.compute(*each) for each in (one, same, other)), strict=True):
-        np.testing.assert_array_equal(a, b)
-        assert not np.array_equal(a, c)
-    with pytest.raises(ValueError, match="rows must be at least 4, one per partition, not 3"):
-        CATALOGUE["linear-svm"].data(3, 4)
-
-
 # Partitions
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((1000, 6))
-Y = (X[:, 0] > 0).astype(int)
 
 
 def products(x, y, w):
     return x.T @ y * w, len(x)
-
-
-def test_sums_are_in_one_order_whatever_runs_them():
-    parts = Partitions(da.from_array(X, chunks=(3, 6)), da.from_array(Y, chunks=3))
-    found = []
-    for scheduler in ("threads", "sync"):
-        with dask.config.set(scheduler=scheduler):
-            found.append(parts.sum(products, 2.0))
-    np.testing.assert_array_equal(found[0][0], found[1][0])
-    np.testing.assert_allclose(found[0][0], 2 * X.T @ Y)
-    assert found[0][1] == 1000
-
-
-def test_an_iteration_is_a_task_a_partition_and_a_tree():
-    parts = Partitions(da.from_array(X, chunks=(16, 6)).persist())
-    graph = dict(tree_sum(parts.map(len)).__dask_graph__())
-    names = [str(key).rsplit("-", 5)[0] for key in graph if isinstance(key, str)]
-    assert sum(name.startswith("len") for name in names) == 63
-    assert sum(name.startswith("_add") for name in names) == 8 + 1
-
-
-def test_a_sample_has_no_row_twice_and_does_not_depend_on_the_split():
-    for size in (1, 40, 2000):
-        one, other = (
-            Partitions(da.from_array(X, chunks=(rows, 6))).sample(size, 0) for rows in (100, 37)
-        )
-        np.testing.assert_array_equal(one, other)
-        assert len(np.unique(one, axis=0)) == len(one) == min(size, 1000)
 
 
 def at_an_odd_address(array):
@@ -308,20 +256,3 @@ def test_scores_that_are_lost_are_few_steps_from_the_bins(worker_set, monkeypatc
 
 def count_of_advances(dask_scheduler):
     return sum(str(key).startswith("_advance-") for key in dask_scheduler.tasks)
-
-
-def test_jobs_that_compete_for_workers_train_what_each_alone_would(worker_set):
-    names = ("boosting-regressor", "lda", "perceptron")
-    alone = [train(name) for name in names]
-    worker_set.come()
-    worker_set.client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
-
-    def compete(name):
-        with slaq.job(name, client=worker_set.client) as job:
-            result = train(name)
-            assert job.iteration == 4 + 1
-            return result
-
-    with ThreadPoolExecutor(3) as threads:
-        together = list(threads.map(compete, names))
-    assert [difference(*pair) for pair in zip(alone, together, strict=True)] == [0, 0, 0]

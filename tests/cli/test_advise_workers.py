@@ -1,7 +1,5 @@
 """``dask slaq advise --workers``: how many workers pay on a running scheduler, in words."""
 
-from __future__ import annotations
-
 import json
 import time
 

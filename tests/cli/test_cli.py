@@ -1,7 +1,5 @@
 """The command line: what it offers, and what it says to mistakes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -42,14 +40,6 @@ def test_module_runs_as_a_program_whose_help_imports_nothing_heavy():
     assert "demo" in result.stdout and "--seconds" in result.stdout
 
 
-def test_unknown_policy_is_named_with_the_known_ones(run):
-    result = run("demo", "--policy", "fairest")
-    assert result.exit_code == 2
-    assert "fairest" in result.output
-    assert "max-total" in result.output
-    assert "Traceback" not in result.output
-
-
 @pytest.mark.parametrize("option", ["--json", "--html"])
 @pytest.mark.parametrize(
     ("file", "why"), [("nowhere/file", "there is no directory"), ("", "is a directory")]
@@ -63,10 +53,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_starts(
     assert "Starting" not in result.output
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--count", "0"), ("--steps", "1"), ("--seconds", "0"), ("--seed", "x")]
-)
-def test_numbers_out_of_range_are_refused(run, arguments):
-    result = run("demo", *arguments)
+def test_unknown_policy_is_named_with_the_known_ones(run):
+    result = run("demo", "--policy", "fairest")
     assert result.exit_code == 2
-    assert arguments[0] in result.output
+    assert "fairest" in result.output
+    assert "max-total" in result.output
+    assert "Traceback" not in result.output

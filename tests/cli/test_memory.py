@@ -1,7 +1,5 @@
 """``dask slaq memory``: what a store holds, and its pruning; and commands that draw on it."""
 
-from __future__ import annotations
-
 import json
 import time
 

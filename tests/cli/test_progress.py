@@ -1,7 +1,5 @@
 """Commands that compute or read for long show how far they are, on a terminal and nowhere else."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

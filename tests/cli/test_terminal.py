@@ -1,7 +1,5 @@
 """The commands that look at and steer a running scheduler, against one in another process."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The live table, against a scheduler in another process and without a terminal."""
 
-from __future__ import annotations
-
 import asyncio
 
 import dask

@@ -1,11 +1,9 @@
 """The live table shows the best models of a search, above the rest of its explanation."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
-from distributed import Client, Event, LocalCluster, wait
+from distributed import Event, wait
 
 import dask_slaq as slaq
 
@@ -25,30 +23,26 @@ def hold_then_report(params):
     slaq.report(params["lr"] / 2)
 
 
-def test_top_shows_the_best_models_of_a_search():
+def test_top_shows_the_best_models_of_a_search(local_client):
     pytest.importorskip("textual")
     from dask_slaq.cli.connection import Where
     from dask_slaq.cli.top.app import Top
 
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-    )
-    with cluster, Client(cluster) as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        with slaq.search("grid", client=client) as search:  # another one may be current here
-            futures = search.map(hold_then_report, [{"lr": 0.5}, {"lr": 0.25}])
+    local_client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    with slaq.search("grid", client=local_client) as search:  # another one may be current here
+        futures = search.map(hold_then_report, [{"lr": 0.5}, {"lr": 0.25}])
 
-            async def look():
-                app = Top(Where(address=cluster.scheduler_address), interval=0.1)
-                async with app.run_test(size=(120, 30)) as pilot:
-                    await until(pilot, lambda: app.job == "grid")
-                    await pilot.press("e")
-                    await until(pilot, lambda: "0.25" in shown(app, "#explanation"))
-                    return shown(app, "#explanation")
+        async def look():
+            app = Top(Where(address=local_client.scheduler.address), interval=0.1)
+            async with app.run_test(size=(120, 30)) as pilot:
+                await until(pilot, lambda: app.job == "grid")
+                await pilot.press("e")
+                await until(pilot, lambda: "0.25" in shown(app, "#explanation"))
+                return shown(app, "#explanation")
 
-            lines = asyncio.run(look()).splitlines()
-            Event("go", client=client).set()
-            wait(futures)
+        lines = asyncio.run(look()).splitlines()
+        Event("go", client=local_client).set()
+        wait(futures)
     head = next(i for i, line in enumerate(lines) if "loss" in line and "lr" in line)
     assert head == 1  # below what it does, so that a small terminal has room for it
     assert lines[head + 1].split()[:2] == ["1", "0.25"]

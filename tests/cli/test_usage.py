@@ -1,7 +1,5 @@
 """``dask slaq usage``: from the file of a memory, and from a scheduler without one."""
 
-from __future__ import annotations
-
 import csv
 import json
 import time

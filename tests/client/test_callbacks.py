@@ -1,7 +1,5 @@
 """Callbacks of a search: every model begins, reports each step, and ends, in this order."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -174,7 +172,8 @@ def report_and_wait(loss):
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_models_whose_worker_leaves_move_or_begin_again(kept):
+@with_plugin(TWO, worker_kwargs={"memory_limit": 0})  # so that it stays paused
+async def test_models_whose_worker_leaves_move_or_begin_again(c, s, plugin, a, b, kept):
     def train_on(offset):
         step = slaq.resume() or 0
         while step < 30:
@@ -182,35 +181,31 @@ def test_models_whose_worker_leaves_move_or_begin_again(kept):
             step += 1
             slaq.report(offset + 1 / step, **({"state": step} if kept else {}))
 
-    @with_plugin(TWO, worker_kwargs={"memory_limit": 0})  # so that it stays paused
-    async def check(c, s, plugin, a, b):
-        events = []
-        async with slaq.search("grid", client=c, steps=30, callbacks=events.append) as search:
-            futures = search.map(train_on, [0.0, 1.0])
-            trials = plugin.searches.running["grid"].trials
-            here = lambda: [t for t in trials.alive.values() if t.worker == a.address]  # noqa: E731
-            await until(lambda: any(t.reports > 2 for t in here()))
-            if kept:
-                a.status = Status.paused  # its models leave it
-            else:
-                await a.close()
-            await wait(futures)
-        for some in by_model(events).values():
-            kinds = [event["event"] for event in some]
-            assert kinds[0] == "begin" and kinds[-1] == "end"
-            assert some[-1]["state"] == "done"
-            left = some[0]["worker"] == a.address and some[-1]["worker"] == b.address
-            assert kinds.count("begin") == kinds.count("end") == (1 if kept or not left else 2)
-            steps = [event["step"] for event in some if event["event"] == "report"]
-            if kept:
-                assert steps == list(range(1, 31))
-                assert ("moved" in kinds) == left
-            elif left:
-                (lost,) = [e for e in some[:-1] if e["event"] == "end"]
-                assert lost["state"] == "dropped"
-        assert any(event["event"] == "moved" or event["state"] == "dropped" for event in events)
-
-    check()
+    events = []
+    async with slaq.search("grid", client=c, steps=30, callbacks=events.append) as search:
+        futures = search.map(train_on, [0.0, 1.0])
+        trials = plugin.searches.running["grid"].trials
+        here = lambda: [t for t in trials.alive.values() if t.worker == a.address]  # noqa: E731
+        await until(lambda: any(t.reports > 2 for t in here()))
+        if kept:
+            a.status = Status.paused  # its models leave it
+        else:
+            await a.close()
+        await wait(futures)
+    for some in by_model(events).values():
+        kinds = [event["event"] for event in some]
+        assert kinds[0] == "begin" and kinds[-1] == "end"
+        assert some[-1]["state"] == "done"
+        left = some[0]["worker"] == a.address and some[-1]["worker"] == b.address
+        assert kinds.count("begin") == kinds.count("end") == (1 if kept or not left else 2)
+        steps = [event["step"] for event in some if event["event"] == "report"]
+        if kept:
+            assert steps == list(range(1, 31))
+            assert ("moved" in kinds) == left
+        elif left:
+            (lost,) = [e for e in some[:-1] if e["event"] == "end"]
+            assert lost["state"] == "dropped"
+    assert any(event["event"] == "moved" or event["state"] == "dropped" for event in events)
 
 
 def test_callbacks_are_checked():

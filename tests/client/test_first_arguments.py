@@ -1,15 +1,12 @@
 """Arguments in the wrong place, and the wrong kind of block, are clear errors."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
-from distributed import Client, LocalCluster
 from driving import ONE, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, SlaqError
+from dask_slaq.core.errors import InvalidSetting, SlaqError
 
 
 @with_plugin(ONE)
@@ -19,21 +16,17 @@ async def test_a_name_is_no_client(c, s, plugin, a):
             ask("a")
 
 
-def test_blocks_and_progress_of_a_synchronous_client():
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
-    )
-    with cluster, Client(cluster) as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        with pytest.raises(InvalidSetting, match="names of jobs, not <Client"):
-            slaq.progress(client)
+def test_blocks_and_progress_of_a_synchronous_client(local_client):
+    local_client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    with pytest.raises(InvalidSetting, match="names of jobs, not <Client"):
+        slaq.progress(local_client)
 
-        async def enter():
-            async with slaq.search("grid", client=client):
-                raise AssertionError
+    async def enter():
+        async with slaq.search("grid", client=local_client):
+            raise AssertionError
 
-        with pytest.raises(SlaqError, match="use 'with'"):
-            asyncio.run(asyncio.wait_for(enter(), 20))
+    with pytest.raises(SlaqError, match="use 'with'"):
+        asyncio.run(asyncio.wait_for(enter(), 20))
 
 
 @with_plugin(ONE)
@@ -41,11 +34,3 @@ async def test_what_cannot_be_called_hears_no_alerts(c, s, plugin, a):
     for handler in (5, "x", c):
         with pytest.raises(InvalidSetting, match="takes a function that is called with an alert"):
             slaq.alerts(handler, client=c)
-
-
-@with_plugin(ONE)
-async def test_a_name_that_runs_says_what_to_do(c, s, plugin, a):
-    async with slaq.job("fit", client=c):
-        again = slaq.job("fit", client=c)
-        with pytest.raises(DuplicateJob, match=r"slaq.stop\('fit'\), wait .* another name"):
-            await again.__aenter__()

@@ -1,16 +1,12 @@
 """Job blocks of synchronous clients work from threads and tasks, nested, and when reused."""
 
-from __future__ import annotations
-
 import contextvars
 import threading
-from collections import Counter
 from collections.abc import Iterator
 
 import dask
-import numpy as np
 import pytest
-from distributed import Client, get_client, secede, worker_client
+from distributed import Client
 from distributed.utils_test import captured_logger, inc
 from driving import assert_nothing_left, until, where
 
@@ -34,52 +30,6 @@ def plugin(client: Client) -> Iterator[slaq.SlaqPlugin]:
     assert_nothing_left(scheduler, plugin)
 
 
-def train(client: Client, name: str, losses: list[float]) -> int:
-    """A training loop in the shape of a user's."""
-    with slaq.job(name, client=client) as job:
-        total = 0
-        for loss in losses:
-            total += client.submit(sum, client.map(inc, range(3), pure=False), pure=False).result()
-            job.report(loss)
-    return total
-
-
-def test_a_job_in_a_block(client, plugin):
-    with slaq.job("a") as job:
-        assert client.submit(inc, 1, key="x").result() == 2
-        slaq.report(2.0)
-        job.report(np.float32(1.5))
-        job.report(np.array(1.25))
-        assert job.iteration == 3
-        client.sync(until, lambda: plugin.engine.jobs["a"].iteration == 3)
-        status = slaq.status(client)["jobs"]["a"]
-    assert plugin.scheduler.tasks.get("x") is None
-    assert status["iteration"] == 3
-    assert status["loss"] == 1.25
-    assert "a" not in slaq.status(client)["jobs"]
-
-
-def test_jobs_from_several_threads_of_one_process(client, plugin):
-    n = len(plugin.pools.bindings)
-    losses = [3.0, 2.0, 1.5]
-    results = {}
-    together = threading.Barrier(4)
-
-    def drive(name):
-        together.wait()
-        results[name] = train(client, name, losses)
-
-    threads = [threading.Thread(target=drive, args=(f"t{i}",)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert results == {f"t{i}": 18 for i in range(4)}
-    # A task that is moved before it starts is bound twice.
-    bound = {(binding.job, binding.key) for binding in list(plugin.pools.bindings)[n:]}
-    assert Counter(job for job, _ in bound) == {f"t{i}": 12 for i in range(4)}
-
-
 def test_a_thread_started_in_a_block_reports_by_the_job(client, plugin):
     errors = []
 
@@ -96,27 +46,6 @@ def test_a_thread_started_in_a_block_reports_by_the_job(client, plugin):
         thread.join()
         client.sync(until, lambda: plugin.engine.jobs["a"].iteration == 1)
     assert len(errors) == 1 and "job.report" in errors[0]
-
-
-def train_in_task(name: str) -> int:
-    with worker_client() as client:
-        return train(client, name, [2.0, 1.0])
-
-
-def train_by_default_client(name: str) -> int:
-    get_client()
-    secede()
-    with slaq.job(name) as job:
-        job.report(1.0)
-        return job.iteration
-
-
-def test_jobs_from_inside_tasks(client, plugin):
-    outer = client.map(train_in_task, ["x", "y", "z"])
-    assert client.gather(outer) == [12, 12, 12]
-    assert client.submit(train_by_default_client, "w").result() == 1
-    history = slaq.history(client)
-    assert {"x", "y", "z", "w"} <= set(history.job.values)
 
 
 def test_a_block_that_ends_at_once_keeps_its_reports(client, plugin):

@@ -1,11 +1,6 @@
 """Jobs of asynchronous clients and other processes report, and queries describe them."""
 
-from __future__ import annotations
-
 import asyncio
-import subprocess
-import sys
-import textwrap
 from unittest import mock
 
 import numpy as np
@@ -16,10 +11,10 @@ from driving import (
     assert_nothing_left,
     gen_cluster,
     jobs,
-    start_plugin,
     tasks_of,
     until,
     where,
+    with_plugin,
 )
 
 import dask_slaq as slaq
@@ -30,44 +25,8 @@ from dask_slaq.scheduler.views import status_of_jobs
 TWO = [("127.0.0.1", 1)] * 2
 
 
-SCRIPT = """
-    import sys
-    from distributed import Client
-    import dask_slaq as slaq
-
-    with Client(sys.argv[1]) as client:
-        for name in sys.argv[2:]:
-            with slaq.job(name) as job:
-                for loss in (2.0, 1.0, 0.5):
-                    print(client.submit(sum, client.map(abs, range(4), pure=False)).result())
-                    slaq.report(loss)
-                print(slaq.status()["jobs"][name]["reports"])
-"""
-
-
-@pytest.mark.slow
-@gen_cluster(client=True, nthreads=TWO)
-async def test_jobs_from_several_processes(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="20ms")
-    script = textwrap.dedent(SCRIPT)
-    drivers = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, s.address, name, stdout=subprocess.PIPE
-        )
-        for name in ("p1", "p2")
-    ]
-    outs = await asyncio.gather(*(driver.communicate() for driver in drivers))
-    assert [out.split() for out, _ in outs] == [[b"6", b"6", b"6", b"True"]] * 2
-    await until(lambda: not plugin.pools.pools)
-    history = await slaq.history(c)
-    assert set(history.job.values) == {"p1", "p2"}
-    assert_nothing_left(s, plugin)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_jobs_of_an_asynchronous_client(c, s, a, b):
-    plugin = await start_plugin(c, s)
-
+@with_plugin(TWO)
+async def test_jobs_of_an_asynchronous_client(c, s, plugin, a, b):
     async def drive(name):
         async with slaq.job(name, client=c) as job:
             for loss in (2.0, 1.0):
@@ -83,9 +42,8 @@ async def test_jobs_of_an_asynchronous_client(c, s, a, b):
     assert not plugin.engine.jobs
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_status_tells_every_job(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="1h", policy="max-total")
+@with_plugin(TWO, epoch="1h", policy="max-total")
+async def test_status_tells_every_job(c, s, plugin, a, b):
     status = await slaq.status(c)
     assert status == {
         "policy": "max-total",
@@ -125,9 +83,8 @@ async def test_status_tells_every_job(c, s, a, b):
         assert np.isnan(status["jobs"]["b"]["loss"])
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_history_is_a_dataset_over_job_and_epoch(c, s, a, b):
-    plugin = await start_plugin(c, s, history=5)
+@with_plugin(TWO, history=5)
+async def test_history_is_a_dataset_over_job_and_epoch(c, s, plugin, a, b):
     empty = await slaq.history(c)
     assert dict(empty.sizes) == {"job": 0, "epoch": 0}
     async with slaq.job("a", client=c) as job:
@@ -150,9 +107,8 @@ async def test_history_is_a_dataset_over_job_and_epoch(c, s, a, b):
     assert (await slaq.history(c)).sizes["epoch"] == 5
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_history_is_what_the_status_was_read_in_pieces(c, s, a, b):
-    plugin = await start_plugin(c, s, policy="max-total")
+@with_plugin(TWO, policy="max-total")
+async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b):
     asked, told = [], []
     plain = plugin.jobs.epochs.read
 
@@ -181,9 +137,8 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, a, b):
             np.testing.assert_array_equal(rows[name].sel(job=job), expected)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_bindings_tell_what_went_where_and_why(c, s, a, b):
-    await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_bindings_tell_what_went_where_and_why(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             worker = await c.submit(where, key=("x", 1))
@@ -193,9 +148,8 @@ async def test_bindings_tell_what_went_where_and_why(c, s, a, b):
     assert told == {"key": "('x', 1)", "job": "a", "worker": worker, "reason": "granted"}
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, plugin, a, b):
     other = await Client(s.address, asynchronous=True, set_as_default=False)
     with captured_logger("dask_slaq", propagate=False) as log:
         async with slaq.job("a", client=other):

@@ -1,7 +1,5 @@
 """A driver loop that keeps its state goes on from it when its program is started again."""
 
-from __future__ import annotations
-
 import contextlib
 from unittest import mock
 

@@ -1,9 +1,8 @@
 """Several metrics and the folds of a cross-validation in one model of a search."""
 
-from __future__ import annotations
-
 import math
 import statistics
+import time
 
 import pytest
 from driving import ONE, with_plugin
@@ -48,6 +47,70 @@ async def test_a_job_takes_the_first_metric(c, s, plugin, a):
             job.report({"loss": 1.0, "auc": None})
         await c.submit(int)
     assert job.iteration == 2
+
+
+LOGS = [{"loss": 0.5}, {"eval_loss": 9.0}, {"epoch": 1, "loss": 0.25}, {"train_runtime": 600.0}]
+
+
+@pytest.mark.parametrize(
+    ("metric", "curve"), [(None, [0.5, 0.25]), ("eval_loss", [9.0]), ("auc", [])]
+)
+@with_plugin(ONE)
+async def test_only_the_metric_that_is_the_loss_counts(c, s, plugin, a, metric, curve, caplog):
+    def train():
+        for log in LOGS:
+            slaq.report(log)
+
+    async with slaq.search("grid", metric=metric, client=c) as search:
+        await c.submit(train)
+    rows = await search.trials()
+    assert [[loss for _, loss in row["curve"]] for row in rows if row["curve"]] == [curve] * (
+        len(curve) > 0
+    )
+    async with slaq.job("a", metric=metric, client=c) as job:
+        for log in LOGS:
+            job.report(log)
+        await c.submit(int)
+    assert job.iteration == len(curve)
+    assert "was dropped: that is the loss" in caplog.text
+    for wrong in ("", 3, "x" * 101):
+        with pytest.raises(InvalidSetting, match="metric"):
+            slaq.search("grid", metric=wrong)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@with_plugin(ONE)
+async def test_the_best_may_be_that_with_the_lowest_loss(c, s, plugin, a, maximize):
+    def train(losses):
+        for loss in losses:
+            slaq.report(-loss if maximize else loss)
+
+    async with slaq.search("grid", maximize=maximize, client=c) as search:
+        await c.gather(search.map(train, [(3.0, 1.0, 4.0), (3.0, 2.0, 2.5)]))
+    assert (await search.best()).params["losses"] == (3.0, 2.0, 2.5)
+    lowest = await search.best(by="lowest")
+    assert lowest.params["losses"] == (3.0, 1.0, 4.0) and abs(lowest.loss) == 1.0
+    assert list((await search.results())["lowest_step"]) == [2, 2]
+    with pytest.raises(InvalidSetting, match="by must be"):
+        search.best(by="mean")
+
+
+@with_plugin(ONE)
+async def test_a_verdict_is_not_retried_and_an_error_is(c, s, plugin, a, tmp_path):
+    def train(number):
+        (tmp_path / f"{number}-{len(list(tmp_path.glob(f'{number}-*')))}").touch()
+        if number == 4 and len(list(tmp_path.glob("4-*"))) < 3:
+            raise OSError("once more")
+        for k in range(30):
+            time.sleep(0.005)
+            slaq.report(number + 1 / (k + 1))
+
+    async with slaq.search("grid", steps=30, prune=True, client=c) as search:
+        futures = search.map(train, range(12), retries=3)
+        await c.gather(futures, errors="skip")
+    ends = {row["params"]["number"]: row["state"] for row in await search.trials()}
+    assert "pruned" in ends.values()
+    assert [len(list(tmp_path.glob(f"{k}-*"))) for k in range(12)] == [1, 1, 1, 1, 3, *[1] * 7]
 
 
 @with_plugin(ONE)

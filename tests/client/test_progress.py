@@ -1,12 +1,9 @@
 """`progress` called inside of an open block ends with its tasks: the block cannot end meanwhile."""
 
-from __future__ import annotations
-
 import threading
 import time
 
 import pytest
-from distributed import Client, LocalCluster
 from distributed.utils_test import inc
 
 import dask_slaq as slaq
@@ -14,14 +11,9 @@ import dask_slaq as slaq
 PATIENCE = 60
 
 
-@pytest.fixture(scope="module")
-def client():
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-    )
-    with cluster, Client(cluster, set_as_default=False) as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="100ms"))
-        yield client
+@pytest.fixture(scope="module", autouse=True)
+def plugin(client):
+    client.register_plugin(slaq.SlaqPlugin(epoch="100ms"))
 
 
 def train(params):

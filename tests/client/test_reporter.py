@@ -1,7 +1,5 @@
 """Tasks of a job report its losses from workers."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 

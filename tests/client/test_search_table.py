@@ -1,7 +1,5 @@
 """The table of a search: parameters, times, curves and errors of its models, best first."""
 
-from __future__ import annotations
-
 import functools
 import math
 import time
@@ -10,7 +8,7 @@ import warnings
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, wait
+from distributed import wait
 from driving import ONE, TWO, until, with_plugin
 
 import dask_slaq as slaq
@@ -49,26 +47,23 @@ async def test_map_keeps_parameters_of_models_that_have_not_begun(c, s, plugin, 
 
 
 @pytest.mark.parametrize("way", ["map", "submit", "partial", "delayed"])
-def test_parameters_are_the_arguments_of_the_call_however_it_is_made(way):
-    @with_plugin(ONE)
-    async def check(c, s, plugin, a):
-        data = c.submit(np.zeros, 3)
-        async with slaq.search("grid", client=c) as search:
-            if way == "map":
-                futures = c.map(train, GRID, epochs=4, pure=False)
-            elif way == "submit":
-                futures = [c.submit(train, params, 4, data) for params in GRID]
-            elif way == "partial":
-                futures = c.map(functools.partial(train, epochs=4), GRID)
-            else:
-                futures = c.compute([dask.delayed(train)(params, epochs=4) for params in GRID])
-            await c.gather(futures)
-            rows = await search.trials()
-        found = sorted((row["params"] for row in rows), key=lambda params: params["offset"])
-        wanted = sorted(GRID, key=lambda params: params["offset"])
-        assert found == [{**params, "epochs": 4} for params in wanted]
-
-    check()
+@with_plugin(ONE)
+async def test_parameters_are_the_arguments_of_the_call_however_it_is_made(c, s, plugin, a, way):
+    data = c.submit(np.zeros, 3)
+    async with slaq.search("grid", client=c) as search:
+        if way == "map":
+            futures = c.map(train, GRID, epochs=4, pure=False)
+        elif way == "submit":
+            futures = [c.submit(train, params, 4, data) for params in GRID]
+        elif way == "partial":
+            futures = c.map(functools.partial(train, epochs=4), GRID)
+        else:
+            futures = c.compute([dask.delayed(train)(params, epochs=4) for params in GRID])
+        await c.gather(futures)
+        rows = await search.trials()
+    found = sorted((row["params"] for row in rows), key=lambda params: params["offset"])
+    wanted = sorted(GRID, key=lambda params: params["offset"])
+    assert found == [{**params, "epochs": 4} for params in wanted]
 
 
 @with_plugin(TWO)
@@ -176,31 +171,28 @@ async def test_settings_change_while_it_runs(c, s, plugin, a):
                 await request
 
 
-def test_in_a_plain_program_and_in_notebooks(capsys):
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-    )
-    with cluster, Client(cluster) as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        with slaq.search("grid", steps=STEPS) as search:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                search.plot()  # before there are models
-            futures = search.map(train, [*GRID, {"offset": 4, "fails": True}])
-            wait(futures)
-        params, loss, future = search.best()
-        assert params == GRID[1] and loss < 1 and future.result() == 0.5
-        assert search.best_params == GRID[1]
-        widget = slaq.progress("grid", client, notebook=True)
-        assert "search <b>grid</b>: 4 done, 1 failed" in widget.value
-        slaq.progress("grid", client, notebook=False, interval=0.05)
-        assert "grid: 4 done, 1 failed" in capsys.readouterr().out
-        figure = search.plot()
-        assert [axes.get_xlabel() for axes in figure.axes][:2] == ["step", "offset"]
-        html = search._repr_html_()
-        assert "4 done, 1 failed" in html and "<td>relu</td>" in html
-        with slaq.job("a<b") as job:
-            job.report(1.0)
-            assert repr(job) == "<Job 'a<b': 1 iterations>"
-            assert "a&lt;b" in job._repr_html_() and "grid" not in job._repr_html_()
-        assert job._repr_html_() == "&lt;Job &#x27;a&lt;b&#x27;: does not run&gt;"
+def test_in_a_plain_program_and_in_notebooks(local_client, capsys):
+    client = local_client
+    client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    with slaq.search("grid", steps=STEPS) as search:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            search.plot()  # before there are models
+        futures = search.map(train, [*GRID, {"offset": 4, "fails": True}])
+        wait(futures)
+    params, loss, future = search.best()
+    assert params == GRID[1] and loss < 1 and future.result() == 0.5
+    assert search.best_params == GRID[1]
+    widget = slaq.progress("grid", client, notebook=True)
+    assert "search <b>grid</b>: 4 done, 1 failed" in widget.value
+    slaq.progress("grid", client, notebook=False, interval=0.05)
+    assert "grid: 4 done, 1 failed" in capsys.readouterr().out
+    figure = search.plot()
+    assert [axes.get_xlabel() for axes in figure.axes][:2] == ["step", "offset"]
+    html = search._repr_html_()
+    assert "4 done, 1 failed" in html and "<td>relu</td>" in html
+    with slaq.job("a<b") as job:
+        job.report(1.0)
+        assert repr(job) == "<Job 'a<b': 1 iterations>"
+        assert "a&lt;b" in job._repr_html_() and "grid" not in job._repr_html_()
+    assert job._repr_html_() == "&lt;Job &#x27;a&lt;b&#x27;: does not run&gt;"

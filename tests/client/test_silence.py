@@ -1,7 +1,5 @@
 """A search whose tasks do not report says so once in the client, with the reason and a remedy."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -9,21 +7,16 @@ import time
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, wait
+from distributed import wait
 from distributed.utils_test import inc
 from driving import PATIENCE
 
 import dask_slaq as slaq
 
 
-@pytest.fixture(scope="module")
-def client():
-    cluster = LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
-    )
-    with cluster, Client(cluster) as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
-        yield client
+@pytest.fixture(scope="module", autouse=True)
+def plugin(client):
+    client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
 
 
 @pytest.fixture

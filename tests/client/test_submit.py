@@ -1,7 +1,5 @@
 """Trainings in the background: results, errors and cancels arrive, and jobs are seen live."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from concurrent.futures import CancelledError, as_completed, wait
@@ -13,7 +11,6 @@ from distributed.utils_test import inc
 from driving import PATIENCE
 
 import dask_slaq as slaq
-from dask_slaq.client.live import Status
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -158,13 +155,6 @@ def test_a_widget_follows_the_jobs_of_a_notebook(client):
     assert "trained for" in widget.value
     # A job that has ended already is shown as it ended.
     assert slaq.progress("<b>w</b>", notebook=True).value == widget.value
-
-
-def test_the_status_is_a_dict_that_notebooks_show(client):
-    found = slaq.status(client)
-    assert isinstance(found, Status)
-    assert found == dict(found)
-    assert "no job is running" in found._repr_html_()
 
 
 def test_the_history_survives_a_file(client, tmp_path):

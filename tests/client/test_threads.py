@@ -1,7 +1,5 @@
 """Threads beside an open block: what they submit is not the job's, unless they are taken along."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """A model that its search gives up returns what it is, instead of failing its task."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The same script runs on a laptop, whose scheduler does not run the plugin."""
 
-from __future__ import annotations
-
 import dask
 import pytest
 from distributed import LocalCluster

@@ -1,7 +1,5 @@
 """The engine turns reports and task times into grants."""
 
-from __future__ import annotations
-
 import copy
 import math
 
@@ -20,7 +18,7 @@ from dask_slaq.core.errors import (
     UnknownPolicy,
 )
 from dask_slaq.core.forecast import Forecast, Status
-from dask_slaq.core.policies import POLICIES, Allocation
+from dask_slaq.core.policies import POLICIES
 
 WORKERS = {"w0": 2, "w1": 2, "w2": 4}
 every_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -94,20 +92,6 @@ def test_threads_go_to_the_job_whose_loss_falls_most():
     assert engine.grants["old"].normalized < 0.01 < engine.grants["young"].normalized < 1
 
 
-def test_a_job_that_never_reports_does_not_go_before_all_others_for_ever():
-    engine = trained("max-total")
-    engine.add_job("silent", 0.0)
-    indices = []
-    for now in range(1, 30):
-        engine.observe_demand("silent", 8)
-        engine.reallocate(WORKERS, float(now))
-        indices.append(engine.grants["silent"].index)
-        for _ in range(8):
-            engine.observe_task("silent", 1.0, 8)
-    assert indices == sorted(indices, reverse=True)
-    assert indices[-1] < 0.1 * indices[0]
-
-
 def test_strict_sets_leave_no_job_that_has_work_without_a_worker():
     # Others may be waiting for that work: two jobs can share a key.
     engine = trained("max-total", floor=0.0, strict=True)
@@ -132,27 +116,6 @@ def test_a_job_near_the_end_that_it_told_gains_little_and_one_beyond_it_is_as_ot
     assert last[1] < near[1] < far[1]
     assert far == pytest.approx(unknown) and beyond == unknown
     assert 0 < last[1] < 0.1
-
-
-def test_the_job_that_told_fewer_iterations_comes_first():
-    engine = Engine("first-to-target")
-    for name, max_iter in (("long", 200), ("short", 20)):
-        engine.add_job(name, 0.0, max_iter=max_iter)
-        for k in range(2):
-            engine.observe_task(name, 1.0, 8)
-            engine.report(name, 0.9**k, float(k))
-        engine.observe_demand(name, 8)
-    engine.reallocate(WORKERS, 2.0)
-    assert engine.grants["short"].index > engine.grants["long"].index
-
-
-def test_fair_shares_are_equal_by_weight():
-    engine = Engine("fair")
-    engine.add_job("a", 0.0, weight=3.0)
-    engine.add_job("b", 0.0)
-    engine.reallocate(WORKERS, 1.0)
-    assert shares(engine) == pytest.approx({"a": 6.0, "b": 2.0})
-    assert engine.grants["a"].why == "equal shares by weight"
 
 
 @every_policy
@@ -181,17 +144,6 @@ def test_what_never_reports_gets_a_fair_share_until_its_tasks_tell(policy):
     else:
         assert engine.grants["other"].share == pytest.approx(2.0, abs=0.5)
     assert "reported no loss" in engine.grants["other"].why
-
-
-def test_floors_and_caps_are_kept():
-    engine = Engine("max-total")
-    engine.add_job("floor", 0.0, min_share=5)
-    engine.add_job("cap", 0.0, max_share=1)
-    engine.add_job("free", 0.0)
-    engine.reallocate(WORKERS, 1.0)
-    assert engine.grants["floor"].share >= 5
-    assert engine.grants["cap"].share <= 1
-    assert sum(shares(engine).values()) == pytest.approx(8)
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
@@ -418,19 +370,6 @@ def test_terms_are_those_of_the_grants():
     assert {t.job: t for t in changes.terms()}["new"].workers is not None
 
 
-def test_a_policy_may_be_given_as_an_object():
-    class Nothing:
-        name = "nothing"
-
-        def __call__(self, snapshot):
-            none = np.zeros(len(snapshot.jobs))
-            return Allocation(none, none)
-
-    engine = trained(Nothing())
-    engine.reallocate(WORKERS, 20.0)
-    assert set(shares(engine).values()) == {0.0}
-
-
 def test_only_work_that_was_there_to_do_is_entitled():
     engine = Engine("max-total", floor=0.5)
     for name, demand in (("idle", 0), ("narrow", 1), ("wide", 100)):
@@ -507,16 +446,6 @@ def test_a_refused_call_leaves_every_job_as_it_was(error, call):
     twin = trained()
     twin.reallocate(WORKERS, 1.0)
     assert engine.reallocate(WORKERS, 2.0) == twin.reallocate(WORKERS, 2.0)
-
-
-def test_mistakes_name_the_value_and_what_is_allowed():
-    engine = trained()
-    with pytest.raises(UnknownJob, match="no job named 'new' is running; running are: 'old', 'sl"):
-        engine.report("new", 1.0, 1.0)
-    with pytest.raises(UnknownJob, match="running are: none"):
-        Engine().report("new", 1.0, 1.0)
-    with pytest.raises(DuplicateJob, match="a job named 'old' is running already"):
-        engine.add_job("old", 1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Gains are interpolated from forecasts correctly, and so is the work to reach a target."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The history of epochs is bounded and can be read in pieces."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

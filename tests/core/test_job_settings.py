@@ -1,7 +1,6 @@
-"""The table of job settings is what blocks, steering, the engine, recordings and docs follow."""
+"""The table of job settings is what blocks, steering, engine and docs follow; names are text."""
 
-from __future__ import annotations
-
+import asyncio
 import inspect
 import json
 import math
@@ -14,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dask_slaq as slaq
+from dask_slaq.cli.usage import _csv
+from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job
 from dask_slaq.client.search import Search
+from dask_slaq.core import settings
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import (
@@ -26,11 +28,16 @@ from dask_slaq.core.job_settings import (
     check_changes,
     check_job_settings,
 )
+from dask_slaq.core.memory import read_kind
 from dask_slaq.core.recording.events import CALLS, EVENTS, MAY_HOLD, check
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.core.recording.replay import Replay
+from dask_slaq.core.task_reports import as_metrics
+from dask_slaq.core.text import printable
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
-from dask_slaq.core.trials import SearchSettings
+from dask_slaq.core.trials import SearchSettings, bounded
+from dask_slaq.core.usage import Usage
+from dask_slaq.memory import usage_as_dicts
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +53,8 @@ def defaults(function):
 
 
 def test_a_job_takes_what_the_table_lists_with_its_defaults():
-    assert defaults(slaq.job) == {name: each.default for name, each in JOB_SETTINGS.items()}
+    settings = {name: each.default for name, each in JOB_SETTINGS.items()}
+    assert defaults(slaq.job) == {**settings, "metric": None}
 
 
 def test_a_search_takes_what_the_table_lists_and_settings_of_its_own():
@@ -54,7 +62,7 @@ def test_a_search_takes_what_the_table_lists_and_settings_of_its_own():
     own = {each.name: each.default for each in fields(SearchSettings)}
     own |= {"silent": "2min"}  # as people write it
     of_jobs = {name: JOB_SETTINGS[name].default for name in OF_SEARCH}
-    assert found == {**of_jobs, **own, "reattach": False, "callbacks": None}
+    assert found == {**of_jobs, **own, **dict.fromkeys(("callbacks", "metric")), "reattach": False}
 
 
 @pytest.mark.parametrize("function", [slaq.set, Job.set], ids=["set", "Job.set"])
@@ -72,7 +80,7 @@ def test_the_page_on_configuration_has_each_option():
     table = page.partition("## Options of a job")[2]
     rows = re.findall(r"^\| (`.+?) \|", table, re.M)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(listed) == sorted([*JOB_SETTINGS, "name", "client"])
+    assert sorted(listed) == sorted([*JOB_SETTINGS, "name", "client", "metric"])
 
 
 numbers = st.floats(1e-3, 1e3)
@@ -135,6 +143,11 @@ def test_a_change_removes_a_limit(given, change):
         {"target": math.inf}, {"max_iter": 1.5}, {"gang": 1}, {"target_kind": "los"}, {"by": 60.0},
         {"target": 2.0, "target_kind": "reduction"}, {"stop": True}, {"resources": "GPU"},
         {"kind": 3}, {"owner": ""}, {"worth_per_hour": 0}, {"more": 1},
+        {"weight": -1.5}, {"weight": math.inf}, {"weight": True}, {"weight": 5e-324},
+        {"min_share": 1.7e308}, {"min_share": "1"}, {"max_share": math.inf}, {"target": math.nan},
+        {"target": "low"}, {"max_iter": 0}, {"max_iter": "9"}, {"max_iter": math.inf},
+        {"resources": {"GPU": 0}}, {"resources": {"GPU": "1"}}, {"resources": {1: 1}},
+        {"resources": ["GPU"]}, {"by": "soon"}, {"stop": "yes"},
     ],
     ids=str,
 )  # fmt: skip
@@ -189,3 +202,55 @@ def test_a_recorder_repeats_nothing_and_takes_arguments_in_any_way():
         {"event": "floor", "job": "a", "threads": 1.0},
     ]
     assert [check(event) for event in events] == ["left", "left", "pause", "floor"]
+
+
+#: A line break, escape code, lone surrogate, bidi override, zero-width space, line separator.
+HOSTILE = [
+    "a\nb",
+    "a\x1b[2Jb",
+    "a\ud800b",
+    "a\u202eb",
+    "a\u2066b",
+    "a\u200bb",
+    "a\u2028b",
+    "a\ufeffb",
+]
+CHECKS = {
+    "job": settings.check_name,
+    "stage": settings.check_stage,
+    "owner": settings.check_owner,
+    "kind": read_kind,
+    "number of a kind": lambda name: read_kind({"name": "a", name: 1.0}),
+    "label": lambda name: settings.check_limits({name: 1}),
+    "resource": lambda name: settings.check_resources({name: 1}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("what", CHECKS)
+def test_a_name_that_moves_hides_or_turns_text_is_refused(what, name):
+    CHECKS[what]("a\u00e4\u05d0\u4e2d b")
+    with pytest.raises(InvalidSetting) as error:
+        CHECKS[what](name)
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_shown_and_sent_is_printable(name):
+    assert printable(name).isprintable()
+    assert list(as_metrics({name: 1.0})) == [printable(name)]
+    ((key, value),) = bounded({name: name}).items()
+    assert key.isprintable() and value.encode()
+
+
+@pytest.mark.parametrize("what", [{"by": "\ud800"}, {"a": [("b", {"\udfff": 1})]}])
+def test_a_lone_surrogate_is_not_sent(what):
+    with pytest.raises(InvalidSetting, match="Unicode"):
+        asyncio.run(request(None, "slaq_steer", **what))
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "=1+1", "+1", "-1", "@SUM(A1)"])
+def test_a_spreadsheet_gets_text(name):
+    rows = usage_as_dicts({(name,): Usage()}, ["owner"])
+    _, line = _csv(rows, ["owner"]).splitlines()
+    assert line.isprintable() and line[0] not in "=+-@"

@@ -1,7 +1,5 @@
 """Work without a loss is a row like any other: its loss is the share of its tasks that are left."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

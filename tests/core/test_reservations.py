@@ -1,7 +1,5 @@
 """Reservations: who deserves what while they last, and which are refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Jobs of one search: what they get together stays, and the best ones have it first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

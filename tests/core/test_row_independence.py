@@ -1,7 +1,5 @@
 """A job's numbers depend neither on its row nor on other jobs of the batch, to the last bit."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """The demos work from end to end, with few models and little work."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

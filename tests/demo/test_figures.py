@@ -1,7 +1,5 @@
 """The demo computes its figures correctly from handmade runs, and shows them."""
 
-from __future__ import annotations
-
 import io
 from unittest import mock
 
@@ -124,13 +122,6 @@ def test_jobs_reach_90_percent_at_report_4_to_10_of_40(rate, monkeypatch):
     assert 4 <= iterations_to(losses, 0.9, min(losses)) <= 10
 
 
-def test_work_fills_the_time_of_all_workers():
-    options = Options(count=10, steps=10, seconds=50.0)
-    assert options.copies([0.1, 0.1]) == 10
-    assert options.copies([0.1, 0.3], tasks=5) == 1
-    assert options.copies([1e3, 1e3]) == 1
-
-
 def states() -> Run:
     return Run(
         "search",
@@ -169,6 +160,13 @@ def test_live_table_shows_the_best_first(monkeypatch):
     names = [next((n for n in ("ended", "waits", "trains") if n in line), None) for line in lines]
     assert [name for name in names if name] == ["ended", "waits", "trains"]
     assert any("waiting" in line and "0.250" in line for line in lines)
+
+
+def test_work_fills_the_time_of_all_workers():
+    options = Options(count=10, steps=10, seconds=50.0)
+    assert options.copies([0.1, 0.1]) == 10
+    assert options.copies([0.1, 0.3], tasks=5) == 1
+    assert options.copies([1e3, 1e3]) == 1
 
 
 def test_losses_are_held_out_and_fall():

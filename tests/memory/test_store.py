@@ -1,7 +1,5 @@
 """The store of runs: what it is given comes back, and no file stops it."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

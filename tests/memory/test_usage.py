@@ -1,7 +1,5 @@
 """Usage in the store: it adds up, old rows are added up, and other releases get along with it."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 

@@ -1,7 +1,5 @@
 """Results that a job computes more than once are counted, and written to the event log."""
 
-from __future__ import annotations
-
 import json
 from operator import add
 
@@ -35,12 +33,13 @@ def path(tmp_path):
 
 
 def with_log(test):
-    """A test on a cluster, with a folder for its log."""
+    """A test on a cluster with the plugin, which writes a log."""
 
     def run(path):
         @gen_cluster(client=True, nthreads=[("", 1)] * 2, worker_kwargs={"memory_limit": 10**10})
         async def inside(c, s, a, b):
-            await test(c, s, path)
+            plugin = await start_plugin(c, s, log=str(path))
+            await test(c, plugin, path)
 
         with dask.config.set({"optimization.fuse.active": False}):
             inside()
@@ -75,8 +74,7 @@ def graph(last):
 
 
 @with_log
-async def test_a_layer_that_is_computed_again_is_counted(c, s, path):
-    plugin = await start_plugin(c, s, log=str(path))
+async def test_a_layer_that_is_computed_again_is_counted(c, plugin, path):
     async with slaq.job("a", client=c) as job:
         for k in range(3):
             await compute(c, *graph(f"sum{k}"))
@@ -103,8 +101,7 @@ async def test_a_layer_that_is_computed_again_is_counted(c, s, path):
 
 
 @with_log
-async def test_what_is_persisted_is_computed_once(c, s, path):
-    plugin = await start_plugin(c, s, log=str(path))
+async def test_what_is_persisted_is_computed_once(c, plugin, path):
     async with slaq.job("a", client=c):
         dsk, _ = graph("sum")
         kept = c.get(dsk, [(f"scale-{T}", k) for k in range(2)], sync=False)
@@ -116,8 +113,7 @@ async def test_what_is_persisted_is_computed_once(c, s, path):
 
 
 @with_log
-async def test_a_job_that_runs_when_the_log_closes_is_written(c, s, path):
-    plugin = await start_plugin(c, s, log=str(path))
+async def test_a_job_that_runs_when_the_log_closes_is_written(c, plugin, path):
     async with slaq.job("a", client=c):
         await compute(c, *graph("x"))
         await compute(c, *graph("y"))
@@ -128,9 +124,8 @@ async def test_a_job_that_runs_when_the_log_closes_is_written(c, s, path):
 
 
 @with_log
-async def test_an_array_under_another_token_is_the_same(c, s, path):
+async def test_an_array_under_another_token_is_the_same(c, plugin, path):
     """As where it is an argument of a delayed function, whose keys Dask must not reuse."""
-    plugin = await start_plugin(c, s, log=str(path))
     async with slaq.job("a", client=c):
         await compute(c, *graph("x"))
         again = {(f"load-{T}-{T}", k): (np.ones, 10 * (k + 1)) for k in range(2)}
@@ -141,8 +136,7 @@ async def test_an_array_under_another_token_is_the_same(c, s, path):
 
 
 @with_log
-async def test_an_array_that_is_trained_on_again_and_again(c, s, path):
-    plugin = await start_plugin(c, s, log=str(path))
+async def test_an_array_that_is_trained_on_again_and_again(c, plugin, path):
     x = da.random.RandomState(0).normal(size=(40, 3), chunks=(10, 3))
     x = x.map_blocks(double)
     async with slaq.job("a", client=c):
@@ -154,8 +148,7 @@ async def test_an_array_that_is_trained_on_again_and_again(c, s, path):
 
 
 @with_log
-async def test_memory_is_bounded(c, s, path):
-    plugin = await start_plugin(c, s, log=str(path))
+async def test_memory_is_bounded(c, plugin, path):
     counts = plugin.recomputed
     async with slaq.job("a", client=c):
         with pytest.MonkeyPatch.context() as patch:
@@ -178,8 +171,7 @@ async def test_memory_is_bounded(c, s, path):
 
 
 @with_log
-async def test_an_error_in_the_counts_disturbs_nothing(c, s, path):
-    plugin = await start_plugin(c, s, log=str(path))
+async def test_an_error_in_the_counts_disturbs_nothing(c, plugin, path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recomputed, "_identify", lambda ts: 1 / 0)
         async with slaq.job("a", client=c):

@@ -1,7 +1,5 @@
 """What to persist, counted on clusters without `SlaqPlugin`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """`Activity` counts the seconds in which jobs had tasks, on a manual clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from dask_slaq.scheduler.activity import Activity

@@ -1,12 +1,10 @@
 """Adaptive clusters: only usable tasks ask for workers, and a job's data keeps its workers."""
 
-from __future__ import annotations
-
 import functools
-import time
 
 import pytest
 from distributed import Event, LocalCluster
+from distributed.utils_test import poll_for
 
 import dask_slaq as slaq
 from tests.driving import (
@@ -74,30 +72,22 @@ async def test_resources_above_an_owners_limit_ask_for_no_workers(c, s, plugin, 
 
 
 @pytest.mark.parametrize("keep", ["1h", 0])
-def test_data_keeps_workers_for_a_bounded_time(keep):
-    @gen_cluster(client=True, nthreads=ONE * 3)
-    async def run(c, s, *workers):
-        await start_plugin(c, s, keep_workers=keep)
-        async with jobs(c, "a"):
-            with tasks_of("a"):
-                futures = c.map(lambda x: x, range(9))
-            await c.gather(futures)
-            with_data = {ws.address for ws in s.workers.values() if ws.has_what}
-            closed = set(s.workers_to_close(n=3))
-            assert closed == (set(s.workers) - with_data if keep else set(s.workers))
-        assert len(s.workers_to_close(n=3)) == 3  # no job keeps any
-
-    run()
+@gen_cluster(client=True, nthreads=ONE * 3)
+async def test_data_keeps_workers_for_a_bounded_time(c, s, *workers, keep):
+    await start_plugin(c, s, keep_workers=keep)
+    async with jobs(c, "a"):
+        with tasks_of("a"):
+            futures = c.map(lambda x: x, range(9))
+        await c.gather(futures)
+        with_data = {ws.address for ws in s.workers.values() if ws.has_what}
+        closed = set(s.workers_to_close(n=3))
+        assert closed == (set(s.workers) - with_data if keep else set(s.workers))
+    assert len(s.workers_to_close(n=3)) == 3  # no job keeps any
 
 
 @pytest.mark.slow
 def test_an_adaptive_cluster_grows_with_ready_tasks_keeps_data_and_shrinks():
-    def wait(condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, (len(scheduler.workers), asked[-5:])
-            time.sleep(0.01)
-
+    wait = functools.partial(poll_for, timeout=PATIENCE, period=0.01)
     cluster = LocalCluster(
         n_workers=0, processes=False, threads_per_worker=1, dashboard_address=None
     )

@@ -1,7 +1,5 @@
 """Who changed what is recorded; clients can lift no limit that the scheduler's machine sets."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import dask

@@ -1,7 +1,5 @@
 """Board: its pages are served on a running dashboard, show what is true, and touch nothing else."""
 
-from __future__ import annotations
-
 import gc
 import json
 import logging
@@ -13,8 +11,18 @@ from dataclasses import replace
 import pytest
 from distributed import Event
 from distributed.utils_test import inc
-from driving import ONE, gen_cluster, jobs, start_plugin, tasks_of, until, wait_for, with_plugin
-from tornado.httpclient import AsyncHTTPClient
+from driving import (
+    ONE,
+    gen_cluster,
+    jobs,
+    page_of,
+    report_epochs,
+    start_plugin,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 from dask_slaq.core.history_views import table
@@ -31,11 +39,6 @@ PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
 PLOTS = ("loss", "threads", "shares", "usage", "jobs", "task-stream")
 
 
-async def get(scheduler, path):
-    url = f"http://127.0.0.1:{scheduler.http_server.port}{path}"
-    return (await AsyncHTTPClient().fetch(url)).body.decode()
-
-
 def newest(scheduler):
     """The data of the board, computed anew."""
     data_module._cache.clear()
@@ -50,12 +53,12 @@ def test_pages_are_added_at_run_time_and_once(prefix):
             await start_plugin(c, s)
             await c.unregister_scheduler_plugin("slaq")
         await start_plugin(c, s)
-        assert "Slaq" in await get(s, f"{prefix}/slaq")
-        assert (await get(s, f"{prefix}/status")).count('"slaq"') == 1
-        plots = json.loads(await get(s, f"{prefix}/individual-plots.json"))
+        assert "Slaq" in await page_of(s, f"{prefix}/slaq")
+        assert (await page_of(s, f"{prefix}/status")).count('"slaq"') == 1
+        plots = json.loads(await page_of(s, f"{prefix}/individual-plots.json"))
         for name in PLOTS:
             assert f"/individual-slaq-{name}" in plots.values()
-            await get(s, f"{prefix}/individual-slaq-{name}")
+            await page_of(s, f"{prefix}/individual-slaq-{name}")
 
     check()
 
@@ -216,21 +219,12 @@ def last(data, job):
     return x[-1], any(math.isnan(value) for value in y)
 
 
-async def report(plugin, job, losses):
-    """Report losses, and let an epoch pass after each."""
-    for loss in losses:
-        before = plugin.jobs.reports[job.name]
-        job.report(loss)
-        await until(lambda before=before: plugin.jobs.reports[job.name] > before)
-        plugin.run_once()
-
-
 @with_plugin(ONE, scheduler_kwargs=PAGES)
 async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, plugin, a):
     async with slaq.job("goes on", client=c) as other:
         async with slaq.job("<i>b</i>", client=c, owner="ann") as job:
-            await report(plugin, job, (1.0, 0.5, 0.3))
-        await report(plugin, other, (1.0, 0.5, 0.3))
+            await report_epochs(plugin, job, (1.0, 0.5, 0.3))
+        await report_epochs(plugin, other, (1.0, 0.5, 0.3))
         data = newest(s)
         assert last(data, "<i>b</i>")[0] < last(data, "goes on")[0] == 0
         assert data.jobs["job"] == ["goes on", "<i>b</i>"]
@@ -244,7 +238,7 @@ async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, 
         ]
         # It runs again: its line is interrupted for the time in which it did not run.
         async with slaq.job("<i>b</i>", client=c) as job:
-            await report(plugin, job, (1.0, 0.5))
+            await report_epochs(plugin, job, (1.0, 0.5))
             data = newest(s)
             assert last(data, "<i>b</i>") == (0, True)
             assert not last(data, "goes on")[1]
@@ -260,7 +254,7 @@ async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, 
 @with_plugin(ONE, scheduler_kwargs=PAGES, epoch="1h")
 async def test_lines_and_areas_are_interrupted_while_no_epoch_was_recorded(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
-        await report(plugin, job, (1.0, 0.5, 0.3, 0.2))
+        await report_epochs(plugin, job, (1.0, 0.5, 0.3, 0.2))
         epochs = plugin.jobs.epochs._kept
         for k in (0, 1):  # two of them were long ago
             epochs[k] = (epochs[k][0] - 300, epochs[k][1])
@@ -276,7 +270,7 @@ async def test_unowned_tasks_are_an_area_and_a_bar_of_their_own(c, s, plugin, a)
             tasks = [c.submit(wait_for, "go", k) for k in range(2)]
         await until(lambda: a.state.executing_count == 2)
         for loss in (1.0, 0.5):
-            await report(plugin, job, [loss])
+            await report_epochs(plugin, job, [loss])
             await a.heartbeat()
             plugin.run_once()
         data = newest(s)

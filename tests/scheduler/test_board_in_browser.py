@@ -1,7 +1,5 @@
 """The board moves in a browser without an error: at its address, below a prefix, and by a proxy."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

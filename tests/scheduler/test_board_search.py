@@ -1,16 +1,13 @@
 """The page of a search shows its models as they are, in bounded columns, during it and after it."""
 
-from __future__ import annotations
-
 import json
 import math
 
 import numpy as np
 import pytest
 from distributed import Event
-from driving import ONE, start_plugin, until, with_plugin
+from driving import ONE, page_of, start_plugin, until, with_plugin
 from driving import gen_cluster as on_cluster
-from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
 from dask_slaq.core.trials import STATE_COLORS, SearchSettings
@@ -118,8 +115,7 @@ async def test_the_page_is_served_and_linked(c, s, a):
     assert "No search runs" in empty.head.text
     async with slaq.search("a&b", client=c, steps=5) as search:
         await c.gather(search.map(train, [{"rate": k, "kind": "x"} for k in range(3)]))
-    url = f"http://127.0.0.1:{s.http_server.port}/slaq-search?name=a%26b"
-    assert "Slaq" in (await AsyncHTTPClient().fetch(url)).body.decode()
+    assert "Slaq" in await page_of(s, "/slaq-search?name=a%26b")
     page = SearchPage(s, "a&b")
     assert page.choice.options == ["a&b"] and "3 done" in page.head.text
     assert len(page.sources["curves"].data["x"]) == 3

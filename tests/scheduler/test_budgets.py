@@ -1,7 +1,5 @@
 """Budgets on a scheduler: who waits or yields above them, and that nobody gets around them."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re
@@ -16,6 +14,7 @@ from driving import (
     LATE,
     TWO,
     alerts_of,
+    compute_seconds,
     gen_cluster,
     jobs,
     on_virtual_clock,
@@ -34,17 +33,11 @@ from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore
 
-VALIDATED = {"distributed.scheduler.validate": True}
 SECOND = 1 / 3600
 
 
 def budget(seconds, over="spare", **more):
     return {"budget": {"core-hours": seconds * SECOND, "period": "30d", "over": over}, **more}
-
-
-def of_dask(scheduler):
-    """Compute seconds of all tasks, as Dask counts them."""
-    return sum(prefix.all_durations["compute"] for prefix in scheduler.task_prefixes.values())
 
 
 def seconds_used(plugin, owner):
@@ -93,12 +86,12 @@ def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(who):
     assert got["all"][0] < 0.03 * got["all"][1]  # what was begun, and tails
 
 
-@with_plugin(TWO, owners={"ann": budget(0.2, "wait")}, config=VALIDATED, **LATE)
+@with_plugin(TWO, owners={"ann": budget(0.2, "wait")}, **LATE)
 async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     async with slaq.job("first", owner="ann@desk", client=c):
         await c.gather(c.map(time.sleep, [0.06] * 4, pure=False))
-        assert seconds_used(plugin, "ann") == pytest.approx(of_dask(s), rel=0.01)
+        assert seconds_used(plugin, "ann") == pytest.approx(compute_seconds(s), rel=0.01)
         assert await c.submit(inc, 1, pure=False) == 2  # it goes on
         async with slaq.job("inner", owner="ann@desk", client=c):
             assert await c.submit(inc, 2, pure=False) == 3  # the one around it may wait for it
@@ -127,7 +120,7 @@ async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, 
     )
 
 
-@with_plugin(TWO, owners={"ann": budget(1.0)}, operators=["root"], config=VALIDATED)
+@with_plugin(TWO, owners={"ann": budget(1.0)}, operators=["root"])
 async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     await c.gather(c.map(time.sleep, [0.09] * 10, pure=False))  # outside of any job
@@ -149,7 +142,7 @@ async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s
 def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
     path, seconds = str(tmp_path / "runs.db"), []
 
-    @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+    @gen_cluster(client=True, nthreads=TWO)
     async def life(c, s, a, b):
         plugin = await start_plugin(
             c, s, memory=path, owners={"ann": budget(0.5, "wait"), "bob": budget(1e6)}
@@ -160,7 +153,7 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
             assert ("a" in plugin.jobs.queued) or not waits
         plugin.jobs.introduce(c.id, "ann@lab")
         await c.gather(c.map(time.sleep, [0.05] * 6, pure=False))  # outside of jobs
-        seconds.append(of_dask(s))
+        seconds.append(compute_seconds(s))
         assert seconds_used(plugin, "ann") == pytest.approx(sum(seconds), rel=0.01)
         assert plugin.jobs.spending_of("bob").used == 0.0
         async with slaq.job("b", client=c, owner="ann"):
@@ -178,7 +171,7 @@ def test_usage_of_days_before_the_period_does_not_count(tmp_path):
         store.add_usage([(UsageKey(today - age, "ann", "svm", f"svm-{age}"), Usage(used))])
     store.close()
 
-    @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+    @gen_cluster(client=True, nthreads=TWO)
     async def life(c, s, a, b):
         plugin = await start_plugin(c, s, memory=path, owners={"ann": budget(10.0)})
         await until(lambda: plugin.jobs.accounts.loaded)
@@ -198,7 +191,7 @@ def test_no_task_runs_before_usage_is_read(over, tmp_path, monkeypatch):
     store.close()
     monkeypatch.setattr(RunStore, "usage", lambda *args: read.wait(60) and usage(*args))
 
-    @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+    @gen_cluster(client=True, nthreads=TWO)
     async def life(c, s, a, b):
         owners = {"ann": budget(1.0, over), "bob": budget(9.0, over), "eve": {}}
         plugin = await start_plugin(c, s, memory=path, owners=owners)
@@ -225,7 +218,7 @@ def test_no_task_runs_before_usage_is_read(over, tmp_path, monkeypatch):
     life()
 
 
-@with_plugin(TWO, owners={"ann": budget(0.2, "wait"), "default": {}}, config=VALIDATED, **LATE)
+@with_plugin(TWO, owners={"ann": budget(0.2, "wait"), "default": {}}, **LATE)
 async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
     """By other machines, clients, names of jobs, jobs within those of others, and no job at all."""
     async with Client(s.address, asynchronous=True) as second:
@@ -233,7 +226,7 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
             plugin.jobs.introduce(client.id, owner)
         await c.gather(c.map(time.sleep, [0.05] * 2, pure=False))  # no job at all
         await second.gather(second.map(time.sleep, [0.05] * 3, pure=False))
-        assert seconds_used(plugin, "ann") == pytest.approx(of_dask(s), rel=0.01)
+        assert seconds_used(plugin, "ann") == pytest.approx(compute_seconds(s), rel=0.01)
         for client, owner in ((c, "ann"), (second, "ann@lab"), (c, "ann@elsewhere")):
             async with slaq.job("new", owner=owner, client=client):
                 assert plugin.jobs.queued == {"new"}
@@ -255,7 +248,7 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
                 assert plugin.jobs.queued == {f"kind-{n}-of"}
 
 
-@with_plugin(TWO, owners={"ann": budget(0.1)}, config=VALIDATED, **LATE)
+@with_plugin(TWO, owners={"ann": budget(0.1)}, **LATE)
 async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, plugin, a, b):
     plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann", 9.0)
     plugin.jobs.accounts.tick()
@@ -266,7 +259,7 @@ async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, pl
         assert keys == sorted(keys)
 
 
-@with_plugin(TWO, owners={"ann": budget(0.1, "wait")}, config=VALIDATED, **LATE)
+@with_plugin(TWO, owners={"ann": budget(0.1, "wait")}, **LATE)
 async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plugin, a, b):
     plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann", 9.0)
     plugin.jobs.accounts.tick()
@@ -282,7 +275,7 @@ async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plu
         assert "usage is no longer counted" in log.getvalue()
 
 
-@with_plugin(TWO, owners={"ann": {"weight": 2}}, config=VALIDATED)
+@with_plugin(TWO, owners={"ann": {"weight": 2}})
 async def test_without_a_budget_nothing_is_counted(c, s, plugin, a, b):
     counted = []
     before = Budgets._before_today

@@ -1,14 +1,14 @@
 """Workers by worth: how many are asked for, which are given back, and what people are told."""
 
-from __future__ import annotations
-
 import asyncio
+import functools
 import math
 import sys
 import time
 
 import pytest
 from distributed import Event, LocalCluster
+from distributed.utils_test import poll_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -298,11 +298,7 @@ def of_batch_jobs():
 def test_a_cluster_breathes_with_its_work(make):
     """It grows for work that is worth it, loses nothing, shrinks afterwards, and grows again."""
 
-    def wait(condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, len(scheduler.workers)
-            time.sleep(0.02)
+    wait = functools.partial(poll_for, timeout=PATIENCE, period=0.02)
 
     def number(n):
         Event("go").wait()

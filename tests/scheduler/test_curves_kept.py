@@ -1,7 +1,5 @@
 """Jobs that ended on an earlier scheduler: on the board, in the history, and among ended ones."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 

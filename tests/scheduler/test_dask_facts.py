@@ -3,8 +3,6 @@
 None of these tests uses the plugin: when a Dask release changes a fact, its test fails by name.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading
@@ -56,6 +54,13 @@ class Watch(SchedulerPlugin):
 
     def of(self, kind):
         return [entry[1:] for entry in self.seen if entry[0] == kind]
+
+
+def hook(scheduler, name, function):
+    """Have a function called by one hook of a plugin."""
+    scheduler.add_plugin(
+        type(name, (SchedulerPlugin,), {name: staticmethod(function)})(), name=name
+    )
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -253,14 +258,13 @@ async def test_a_p2p_shuffle_puts_its_outputs_where_its_barrier_may_run(c, s, a,
 
     outputs = set()
 
-    class Pin(SchedulerPlugin):
-        def update_graph(self, scheduler, *, tasks, **kwargs):
-            for key in tasks:
-                if str(key).startswith("shuffle-barrier-"):
-                    scheduler.tasks[key].worker_restrictions = {b.address}
-                    outputs.update(ts.key for ts in scheduler.tasks[key].dependents)
+    def pin(scheduler, *, tasks, **kwargs):
+        for key in tasks:
+            if str(key).startswith("shuffle-barrier-"):
+                scheduler.tasks[key].worker_restrictions = {b.address}
+                outputs.update(ts.key for ts in scheduler.tasks[key].dependents)
 
-    s.add_plugin(Pin(), name="pin")
+    hook(s, "update_graph", pin)
     with dask.config.set({"dataframe.shuffle.method": "p2p"}):
         frame = dd.from_pandas(pd.DataFrame({"x": range(100)}), npartitions=4).shuffle("x")
         kept = c.persist(frame)
@@ -293,12 +297,11 @@ async def test_a_worker_status_change_is_an_event_of_its_address(c, s, a):
     """Which is told in the middle of it: the worker has its new status."""
     seen = []
 
-    class Hears(SchedulerPlugin):
-        def log_event(self, topic, msg):
-            if isinstance(msg, dict) and msg.get("action") == "worker-status-change":
-                seen.append((topic, s.workers[topic].status))
+    def hear(topic, msg):
+        if isinstance(msg, dict) and msg.get("action") == "worker-status-change":
+            seen.append((topic, s.workers[topic].status))
 
-    s.add_plugin(Hears(), name="hears")
+    hook(s, "log_event", hear)
     a.memory_manager.memory_pause_fraction = False
     for status in (Status.paused, Status.running):
         a.status = status
@@ -344,12 +347,8 @@ async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a)
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a):
-    class Hook(SchedulerPlugin):
-        def update_graph(self, scheduler, **kwargs):
-            senders.append(sender_of_message())
-
     senders = []
-    s.add_plugin(Hook(), name="hook")
+    hook(s, "update_graph", lambda *args, **kwargs: senders.append(sender_of_message()))
     assert await c.submit(inc, 1) == 2
     assert [(sender.client, sender.submitter) for sender in senders] == [(c.id, None)]
 
@@ -361,23 +360,11 @@ def submit_more():
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_graph_tells_which_task_has_submitted_it(c, s, a):
-    class Hook(SchedulerPlugin):
-        def update_graph(self, scheduler, **kwargs):
-            submitters.append(sender_of_message().submitter)
-
     submitters = []
-    s.add_plugin(Hook(), name="hook")
+    hook(s, "update_graph", lambda *_, **kwargs: submitters.append(sender_of_message().submitter))
     assert await c.submit(submit_more, key="outer") == 2
     assert submitters == [None, "outer"]
     assert a._client in Client._instances  # by which a worker knows the clients of its process
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_client_has_handlers_of_messages_to_it_alone(c, s, a):
-    got = []
-    c._stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
-    s.client_comms[c.id].send({"op": "test-op", "x": 1})
-    await until(lambda: got == [{"x": 1}])
 
 
 @gen_cluster(client=True, nthreads=ONE, client_kwargs={"timeout": 2})
@@ -446,13 +433,11 @@ async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, 
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_exceptions_in_hooks_are_only_logged(c, s, a):
-    class Fails(SchedulerPlugin):
-        def update_graph(self, *args, **kwargs):
-            raise ZeroDivisionError
+    def fails(*args, **kwargs):
+        raise ZeroDivisionError
 
-        transition = update_graph
-
-    s.add_plugin(Fails(), name="fails")
+    hook(s, "update_graph", fails)
+    hook(s, "transition", fails)
     with captured_logger("distributed.scheduler", propagate=False) as log:
         assert await c.submit(inc, 1) == 2
     assert "ZeroDivisionError" in log.getvalue()
@@ -473,11 +458,7 @@ async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a
 async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a, b):
     told = []
 
-    class Leaves(SchedulerPlugin):
-        def remove_client(self, scheduler, client):
-            told.append((client, "held" in scheduler.tasks))
-
-    s.add_plugin(Leaves(), name="leaves")
+    hook(s, "remove_client", lambda scheduler, client: told.append((client, "held" in s.tasks)))
     other = await Client(s.address, asynchronous=True, set_as_default=False)
     future = other.submit(wait_for, "go", key="held")
     await state_of(s, future, "processing")
@@ -492,11 +473,7 @@ async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a,
 async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
     stimuli = []
 
-    class Graphs(SchedulerPlugin):
-        def update_graph(self, scheduler, *, stimulus_id, **kwargs):
-            stimuli.append(stimulus_id)
-
-    s.add_plugin(Graphs(), name="graphs")
+    hook(s, "update_graph", lambda *_, stimulus_id, **kwargs: stimuli.append(stimulus_id))
     before = time()
     await c.submit(inc, 1)
     (stimulus,) = stimuli
@@ -684,18 +661,17 @@ async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s
     """By events, while it asks for a task, and once the thief is sent it. It keeps its priority."""
     stealing, told = s.extensions["stealing"], []
 
-    class Hears(SchedulerPlugin):
-        def log_event(self, topic, msg):
-            if topic == "stealing":
-                told.append((msg[0], set(stealing.in_flight)))
-                if msg[0] == "request":
-                    for ts in stealing.in_flight:
-                        ts.priority = (-9, *ts.priority)
-                elif msg[0] == "confirm":
-                    at[msg[1]] = s.tasks[msg[1]].processing_on.address
+    def hear(topic, msg):
+        if topic == "stealing":
+            told.append((msg[0], set(stealing.in_flight)))
+            if msg[0] == "request":
+                for ts in stealing.in_flight:
+                    ts.priority = (-9, *ts.priority)
+            elif msg[0] == "confirm":
+                at[msg[1]] = s.tasks[msg[1]].processing_on.address
 
     at = {}
-    s.add_plugin(Hears(), name="hears")
+    hook(s, "log_event", hear)
     s.periodic_callbacks["stealing"].stop()
     some = c.map(wait_for, ["go"] * 9, pure=False, workers=[a.address], allow_other_workers=True)
     await until(lambda: len(s.workers[a.address].processing) == 9)
@@ -742,12 +718,11 @@ async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_graph_leaves_its_annotations_with_the_latest_computation(c, s, a):
-    class Hears(SchedulerPlugin):
-        def update_graph(self, scheduler, **kwargs):
-            heard.append(scheduler.computations[-1].annotations.get("mine"))
+    def hear(scheduler, **kwargs):
+        heard.append(scheduler.computations[-1].annotations.get("mine"))
 
     heard = []
-    s.add_plugin(Hears(), name="hears")
+    hook(s, "update_graph", hear)
     (busy,) = c.map(wait_for, ["go"])
     await until(lambda: heard)
     for mine in ("first", "second"):
@@ -765,13 +740,11 @@ async def test_a_graph_leaves_its_annotations_with_the_latest_computation(c, s, 
 async def test_the_scheduler_says_under_all_which_worker_or_client_leaves(c, s, a, b):
     heard = []
 
-    class Listens(SchedulerPlugin):
-        def log_event(self, topic, msg):
-            if topic == "all" and msg["action"].startswith("remove-"):
-                who = msg.get("worker") or msg.get("client")
-                heard.append((who, msg.get("expected")))
+    def hear(topic, msg):
+        if topic == "all" and msg["action"].startswith("remove-"):
+            heard.append((msg.get("worker") or msg.get("client"), msg.get("expected")))
 
-    s.add_plugin(Listens(), name="listens")
+    hook(s, "log_event", hear)
     await c.retire_workers([b.address])
     await a.close()
     async with Client(s.address, asynchronous=True, set_as_default=False) as other:

@@ -1,7 +1,5 @@
 """Other features of Dask keep working while jobs run, and their tasks are charged to their job."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from time import monotonic
@@ -208,22 +206,6 @@ async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugi
 
 
 @with_plugin(TWO)
-async def test_two_jobs_on_one_persisted_array_share_its_keys(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            x = c.persist(da.arange(40, chunks=5))
-        totals = {}
-        for name in "ab":
-            with tasks_of(name):
-                totals[name] = c.compute((x + (name == "b")).sum())
-        assert await c.gather(totals) == {"a": 780, "b": 820}
-    assert_nothing_left(s, plugin)
-    async with jobs(c, "c", "d"):
-        with tasks_of("c"):
-            assert await c.compute(x.max()) == 39
-
-
-@with_plugin(TWO)
 async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -333,26 +315,6 @@ async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
         await Event("done").wait()
         await until(lambda: "forget" not in s.tasks)
         assert not plugin.pools.pools["a"].tasks
-
-
-@pytest.mark.parametrize(("policy", "lend"), [("max-total", True), ("fair", False)])
-@gen_cluster(client=True, nthreads=TWO)
-async def test_more_jobs_than_threads_all_progress(c, s, a, b, policy, lend):
-    plugin = await start_plugin(c, s, policy=policy, lend=lend, ahead=0, epoch="10ms")
-    names = [f"job-{i}" for i in range(7)]
-    async with jobs(c, *names) as blocks:
-        rounds = {}
-        for name in names:
-            with tasks_of(name):
-                futures = c.map(inc, range(3), pure=False)
-                for _ in range(3):
-                    futures = [c.submit(inc, future, pure=False) for future in futures]
-                rounds[name] = futures
-        for block, futures in zip(blocks, rounds.values(), strict=True):
-            assert await c.gather(futures) == [4, 5, 6]
-            block.report(1.0)
-    assert plugin.failed is None
-    assert_nothing_left(s, plugin)
 
 
 @with_plugin(TWO, ahead=0)

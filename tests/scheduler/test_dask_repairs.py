@@ -1,7 +1,5 @@
 """Scheduling survives errors in Dask's own bookkeeping, and what would lead to one."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """The journal is bounded and robust, and replaying it gives the same decisions."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

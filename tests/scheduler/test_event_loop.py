@@ -1,7 +1,5 @@
 """Timers: each rings in time, keeps one entry per value, and rests after work that failed, too."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """When workers, clients or tasks fail mid-run, other results arrive and no state remains."""
 
-from __future__ import annotations
-
 import asyncio
 
 import dask
@@ -12,7 +10,6 @@ from driving import (
     HELD,
     ONE,
     TWO,
-    assert_nothing_left,
     jobs,
     start_plugin,
     state_of,
@@ -25,20 +22,6 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import SlaqError
-
-
-@with_plugin(TWO, ahead=0)
-async def test_tasks_bound_to_a_worker_that_leaves_go_back_to_their_pool(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 4, range(4), pure=False)
-        pool = plugin.pools.pools["a"]
-        await until(lambda: len(pool.running) == 2)
-        await s.remove_worker(b.address, stimulus_id="test")
-        assert len(pool.running) == 1
-        assert len(pool.ready) == 3
-        await Event("go").set()
-        assert await c.gather(futures) == [0, 1, 2, 3]
 
 
 @with_plugin(TWO, ahead=0)
@@ -57,20 +40,6 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
         await Event("go").set()
         assert await later == 3
         await c.gather(busy)
-
-
-@with_plugin(ONE)
-async def test_jobs_outlive_the_loss_of_all_workers(c, s, plugin, a):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            future = c.submit(wait_for, "go", 1)
-            await state_of(s, future, "processing")
-        await s.remove_worker(a.address, stimulus_id="test")
-        plugin.run_once()
-        await Event("go").set()
-        async with Worker(s.address):
-            assert await future == 1
-    assert plugin.failed is None
 
 
 @with_plugin(TWO, ahead=0)
@@ -112,35 +81,8 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s, plugin):
     assert plugin.failed is None
 
 
-@with_plugin(TWO)
-async def test_an_exception_in_the_block_ends_the_job_and_goes_on(c, s, plugin, a, b):
-    with pytest.raises(ZeroDivisionError):
-        async with jobs(c, "a", "b"):
-            with tasks_of("a"):
-                futures = c.map(wait_for, ["go"] * 6, range(6), pure=False)
-                await state_of(s, futures[-1], *HELD)
-            raise ZeroDivisionError
-    assert_nothing_left(s, plugin)
-    await Event("go").set()
-    assert await c.gather(futures) == list(range(6))
-
-
 def fail() -> None:
     raise ZeroDivisionError("on purpose")
-
-
-@with_plugin(ONE, ahead=0)
-async def test_a_task_that_errs_frees_its_slot_and_ends_its_dependents(c, s, plugin, a):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            bad = c.submit(fail)
-            after = c.submit(inc, bad)
-            good = c.map(inc, range(4))
-        with pytest.raises(ZeroDivisionError):
-            await after
-        assert await c.gather(good) == [1, 2, 3, 4]
-        pool = plugin.pools.pools["a"]
-        assert not pool.running and not pool.ready and not pool.unfinished
 
 
 def fail_first(counter: str) -> int:
@@ -167,24 +109,6 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, 
     keys = [binding.key for binding in plugin.pools.bindings]
     assert keys == ["tries", "tries", "again", "again"]
     assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
-
-
-@with_plugin(ONE, ahead=0)
-async def test_cancelled_tasks_leave_their_pool(c, s, plugin, a):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 6, pure=False)
-        pool = plugin.pools.pools["a"]
-        await until(lambda: len(pool.ready) == 5)
-        await c.cancel(futures[1:])
-        await until(lambda: not pool.ready)
-        assert len(pool.tasks) == len(pool.running) == len(pool.unfinished) == 1
-        await c.cancel(futures[:1])
-        await Event("go").set()
-        await until(lambda: not pool.tasks)
-        assert not pool.running and not plugin.pools.tracker.owner
-        with tasks_of("a"):
-            assert await c.submit(inc, 1) == 2
 
 
 @with_plugin(ONE, ahead=0)
@@ -281,15 +205,3 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a,
         assert not {future.key for future in theirs} & set(plugin.pools.tracker.owner)
         await Event("go").set()
         assert await c.gather(mine) == [0, 1, 2, 3]
-
-
-@with_plugin(TWO)
-async def test_retired_workers_hand_their_data_over_and_get_no_more_tasks(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            x = c.submit(inc, 1, workers=[a.address], key="x")
-            await x
-            await c.retire_workers([a.address])
-            assert await c.submit(inc, x) == 3
-            assert await c.submit(where) == b.address
-    assert plugin.failed is None

@@ -1,7 +1,5 @@
 """The Grafana dashboard asks only for metrics that exist."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

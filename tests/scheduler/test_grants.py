@@ -1,7 +1,5 @@
 """Every task of two concurrent jobs runs in a slot that its job then holds or is lent."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Nothing grows: what jobs, clients, workers and tasks leave behind when they go is bounded."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import gc

@@ -4,8 +4,6 @@ The entries are those of the table of the boundary, and what the code puts on th
 new one is tried here without further ado.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import contextlib
@@ -26,7 +24,7 @@ from dask_slaq.client.connection import request
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import ALERT_TOPIC
 from dask_slaq.scheduler.hooks import ENTRIES, OF_TASKS
-from dask_slaq.scheduler.plugin import AT_FIRST_USE, SURROUNDED, SlaqPlugin
+from dask_slaq.scheduler.plugin import AT_FIRST_USE, CHECKS, SURROUNDED, SlaqPlugin
 from dask_slaq.scheduler.pools.seam import OVERRIDDEN, Seam
 from dask_slaq.scheduler.requests.handlers import MESSAGES, REQUESTS, Messages
 
@@ -135,7 +133,7 @@ async def whatever_dask_calls(c, s, futures):
 #: What is called only where there are jobs.
 NOT_WITHOUT_JOBS = {
     *("run_once", "reallocate", "changed", "is_held", "is_kept_from_queue", "others", "_take"),
-    *("_limit", "_keep", "flow"),
+    *("_limit", "_keep_waiting", "_keep_open", "flow"),
 }
 
 
@@ -238,20 +236,17 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
     plugin.open_searches()
     for step in way:
         owner = getattr(plugin.jobs if step in ("goals", "epochs") else owner, step)
-    given = {"search": {}} if end == "searched" else {}
     with captured_logger("dask_slaq", propagate=False) as log:
         async with held_beside(c, plugin) as futures:
-            if end in ("closed", "lost"):
+            if end == "closed":
                 await request(c, "slaq_open", name="x", run="x")
             with failing(owner, name):
                 if end == "closed":
                     await request(c, "slaq_close", name="x", run="x")
-                elif end == "lost":
-                    plugin.end_job("x")
                 else:
                     with contextlib.suppress(NoPlugin):
-                        await request(c, "slaq_open", name="x", run="x", **given)
-            opened = plugin.failed is None and end in ("opened", "searched")
+                        await request(c, "slaq_open", name="x", run="x")
+            opened = plugin.failed is None and end == "opened"
             known = plugin.jobs.reports, plugin.engine.jobs, plugin.pools.pools
             assert ["x" in some for some in known] == [opened] * 3
             if plugin.failed is not None:
@@ -346,7 +341,7 @@ async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
     with dask.annotate(slaq_spare=True):
         await c.submit(inc, 1)
     assert taken_over(s, before) == set(SURROUNDED.values())
-    assert periodic == {n: p.callback for n, p in callbacks(s).items()}
+    assert set(CHECKS) == {n for n, p in callbacks(s).items() if p.callback != periodic[n]}
     mine = {name for name, _ in inspect.getmembers(SlaqPlugin, inspect.isfunction)}
     hooks = {name for name, _ in inspect.getmembers(SchedulerPlugin, inspect.isfunction)}
     own = {f"SlaqPlugin.{n}" for n in mine & hooks if n in vars(SlaqPlugin) and n[0] != "_"}
@@ -360,6 +355,10 @@ async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
     assert set(vars(s)) - attributes == set(OVERRIDDEN)
     plugin.pools.seam.remove()
     assert set(vars(s)) == attributes
+    await start_plugin(c, s)  # in place of the first
+    assert all(
+        p.callback.args[1:] == (periodic[n],) for n, p in callbacks(s).items() if n in CHECKS
+    )
 
 
 def test_the_table_has_all_that_is_guarded_and_the_loop_calls_nothing_else():

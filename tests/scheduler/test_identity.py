@@ -1,7 +1,5 @@
 """With ``slaq.identity: tls`` the certificate of a client says who it is, on real TLS."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from time import time

@@ -1,7 +1,5 @@
 """Tasks that tasks submit belong to their job or search, and are within the limits of its owner."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -13,7 +11,6 @@ from driving import Client, tasks_of, until, with_plugin
 import dask_slaq as slaq
 
 FOUR = [("127.0.0.1", 4)] * 2
-VALIDATED = {"distributed.scheduler.validate": True}
 TWO_THREADS = {"ann": {"max-threads": 2}, "default": {}}
 
 
@@ -79,7 +76,7 @@ def usage(found):
 @pytest.mark.parametrize(
     "tree", [by_worker_client, by_get_client, with_its_thread, by_a_client_of_its_own, deeper]
 )
-@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+@with_plugin(FOUR, owners=TWO_THREADS)
 async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree):
     async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
         with tasks_of("of ann"):
@@ -98,15 +95,14 @@ def and_goes_on(n):
 
 
 @pytest.mark.parametrize(("function", "n"), [(with_its_thread, 4), (and_goes_on, 2)])
-def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_tasks(function, n):
-    @with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}}, config=VALIDATED)
-    async def test(c, s, plugin, a, b):
-        async with slaq.job("of ann", owner="ann", client=c):
-            futures = c.map(function, [n] * 3, pure=False)
-            assert await asyncio.wait_for(c.gather(futures), 60) == [sum(range(n))] * 3
-            assert AtOnce.most == 1
-
-    test()
+@with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}})
+async def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_tasks(
+    c, s, plugin, a, b, function, n
+):
+    async with slaq.job("of ann", owner="ann", client=c):
+        futures = c.map(function, [n] * 3, pure=False)
+        assert await asyncio.wait_for(c.gather(futures), 60) == [sum(range(n))] * 3
+        assert AtOnce.most == 1
 
 
 def on_gpus(n):
@@ -118,7 +114,6 @@ def on_gpus(n):
 @with_plugin(
     FOUR,
     owners={"ann": {"max-resources": {"GPU": 2}}, "default": {}},
-    config=VALIDATED,
     worker_kwargs={"resources": {"GPU": 4}},
 )
 async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plugin, a, b):
@@ -137,7 +132,7 @@ async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plu
         assert not any(pool.holds for pool in plugin.pools.pools.values())
 
 
-@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+@with_plugin(FOUR, owners=TWO_THREADS)
 async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, plugin, a, b):
     def train(p):
         for k in range(3):
@@ -157,7 +152,7 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 
 
-@with_plugin(FOUR, owners=TWO_THREADS, config=VALIDATED)
+@with_plugin(FOUR, owners=TWO_THREADS)
 async def test_only_a_task_that_runs_submits_tasks(c, s, plugin, a, b):
     async with slaq.job("of ann", owner="ann", client=c):
         done = c.submit(leaf, 1, key="done")

@@ -1,7 +1,5 @@
 """A cell that was interrupted and is run again: what it left belongs to the job that names it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """What a job shows follows from one table, and the names that others use stay."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Looking changes nothing: queries at random moments leave every decision and transition as is."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A scheduler remembers past runs: within its life, in a file, and over its own end."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess
@@ -129,19 +127,6 @@ async def test_a_kind_that_a_fit_tells_comes_with_its_first_report(c, s, plugin,
     assert (await fit("three", "lib.Net", kind="mine"))["kind"] == "mine"
     runs = {run.job: run for run in plugin.memory.runs}
     assert runs["two"].loss.tolist() == curve(9) and runs["three"].kind == Kind("mine")
-
-
-@with_plugin(ONE)
-async def test_bad_messages_about_kinds_are_dropped(c, s, plugin, a):
-    async with slaq.job("mine", client=c) as job:
-        for kind in (3, {"name": ""}, {"name": "a", "x": float("nan")}, "x" * 999):
-            c._send_to_scheduler({"op": "slaq-kind", "job": "mine", "kind": kind})
-        c._send_to_scheduler({"op": "slaq-kind", "job": "no such", "kind": "a"})
-        c._send_to_scheduler({"op": "slaq-kind", "job": ["mine"], "kind": "a", "more": 1})
-        job.report(1.0)
-        await reported(c, "mine", 1)
-        assert (await slaq.status(c))["jobs"]["mine"]["kind"] == "mine"
-    assert plugin.memory.broken is None and plugin.failed is None
 
 
 async def start(scheduler, path, **settings):
@@ -380,3 +365,16 @@ with slaq.job("fit") as job:
     )
     assert "cannot schedule" not in done.stderr and "Plugin call failed" not in done.stderr
     assert [run.job for run in read_runs(tmp_path / "runs.db")] == ["fit"]
+
+
+@with_plugin(ONE)
+async def test_bad_messages_about_kinds_are_dropped(c, s, plugin, a):
+    async with slaq.job("mine", client=c) as job:
+        for kind in (3, {"name": ""}, {"name": "a", "x": float("nan")}, "x" * 999):
+            c._send_to_scheduler({"op": "slaq-kind", "job": "mine", "kind": kind})
+        c._send_to_scheduler({"op": "slaq-kind", "job": "no such", "kind": "a"})
+        c._send_to_scheduler({"op": "slaq-kind", "job": ["mine"], "kind": "a", "more": 1})
+        job.report(1.0)
+        await reported(c, "mine", 1)
+        assert (await slaq.status(c))["jobs"]["mine"]["kind"] == "mine"
+    assert plugin.memory.broken is None and plugin.failed is None

@@ -1,11 +1,10 @@
 """A scheduler process that is killed and started again on one store goes on where it was."""
 
-from __future__ import annotations
-
-import time
+import functools
 
 import pytest
 from distributed import Client
+from distributed.utils_test import poll_for
 from driving import PATIENCE
 from scheduler_process import end, free_port, start_scheduler
 
@@ -17,11 +16,7 @@ pytestmark = pytest.mark.slow
 LOSSES = [0.1 + 0.9**k for k in range(60)]
 
 
-def wait_until(condition):
-    begin = time.monotonic()
-    while not condition():
-        assert time.monotonic() - begin < PATIENCE
-        time.sleep(0.05)
+wait_until = functools.partial(poll_for, timeout=PATIENCE)
 
 
 def iteration(client):

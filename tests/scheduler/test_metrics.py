@@ -1,6 +1,4 @@
-"""Metrics and JSON: what is served is right, and errors in it touch nothing else."""
-
-from __future__ import annotations
+"""Metrics and JSON: what is served is right under any name, and errors in it touch nothing else."""
 
 import contextlib
 import json
@@ -9,10 +7,11 @@ import math
 import dask
 import pytest
 from distributed.utils_test import inc
-from driving import ONE, gen_cluster, start_plugin, tasks_of, until, with_plugin
-from tornado.httpclient import AsyncHTTPClient
+from driving import ONE, gen_cluster, page_of, start_plugin, tasks_of, until, wait_for, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.core.errors import NoPlugin
+from dask_slaq.scheduler.board.data import data_of
 from dask_slaq.scheduler.job_values import values_of_jobs
 from dask_slaq.scheduler.views import status as STATUS
 from dask_slaq.scheduler.views.families import FAMILIES
@@ -29,13 +28,8 @@ WITH_PAGES = {
 SERVED = {"scheduler_kwargs": {"dashboard": True}, "config": WITH_PAGES}
 
 
-async def get(scheduler, path):
-    url = f"http://127.0.0.1:{scheduler.http_server.port}{path}"
-    return (await AsyncHTTPClient().fetch(url)).body.decode()
-
-
 async def scrape(scheduler):
-    text = await get(scheduler, "/metrics")
+    text = await page_of(scheduler, "/metrics")
     found = {}
     for family in prometheus_parser.text_string_to_metric_families(text):
         for sample in family.samples:
@@ -95,22 +89,22 @@ async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for
         for page in ("/json/slaq.json", "/metrics"):
             made.clear()
             for _ in range(20):
-                assert "a" in await get(s, page)
+                assert "a" in await page_of(s, page)
             assert len(made) == 1, page
             job.report(1.0)
             await until(lambda: plugin.engine.jobs["a"].iteration)
             plugin.run_once()
-            await get(s, page)
+            await page_of(s, page)
             assert len(made) == 2, page  # an epoch later it is new
         plugin.fall_back(ZeroDivisionError("on purpose\n\x1b[31m" + "x" * 9999))
-        assert "on purpose" in await get(s, "/json/slaq.json")
+        assert "on purpose" in await page_of(s, "/json/slaq.json")
         assert plugin.failed.isprintable() and len(plugin.failed) < 2000
-    assert not json.loads(await get(s, "/json/slaq.json"))["jobs"]
+    assert not json.loads(await page_of(s, "/json/slaq.json"))["jobs"]
 
 
 @gen_cluster(client=True, nthreads=ONE, **SERVED)
 async def test_a_plugin_that_comes_after_the_first_scrape_is_scraped(c, s, a):
-    await get(s, "/metrics")  # from now on Dask adds no collectors
+    await page_of(s, "/metrics")  # from now on Dask adds no collectors
     await start_plugin(c, s)
     assert not (await scrape(s))["jobs"][0].value
 
@@ -118,7 +112,7 @@ async def test_a_plugin_that_comes_after_the_first_scrape_is_scraped(c, s, a):
 @with_plugin(ONE, **SERVED)
 async def test_an_error_in_a_metric_leaves_the_others(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(STATUS, "values_of_jobs", lambda *_: 1 / 0)
-    text = await get(s, "/metrics")
+    text = await page_of(s, "/metrics")
     assert "dask_scheduler_workers" in text
     assert "dask_slaq_jobs" not in text
 
@@ -130,16 +124,16 @@ async def test_the_status_is_served_as_strict_json(c, s, a):
 
     await start_plugin(c, s)
     async with slaq.job("a", client=c):
-        text = await get(s, "/json/slaq.json")
+        text = await page_of(s, "/json/slaq.json")
         found = json.loads(text, parse_constant=no_constant)
         assert found["registered"]
         assert found["jobs"]["a"]["loss"] is None
         assert math.isnan((await slaq.status(c))["jobs"]["a"]["loss"])
     await c.unregister_scheduler_plugin("slaq")
-    assert not json.loads(await get(s, "/json/slaq.json"))["registered"]
+    assert not json.loads(await page_of(s, "/json/slaq.json"))["registered"]
     with dask.config.set({}):
         await start_plugin(c, s)
-    assert json.loads(await get(s, "/json/slaq.json"))["registered"]
+    assert json.loads(await page_of(s, "/json/slaq.json"))["registered"]
 
 
 @with_plugin(ONE, **SERVED)
@@ -153,7 +147,7 @@ async def test_made_up_names_have_one_row_together(c, s, plugin, a):
         accounts._add(("ann", "", ""), "core_seconds", 99.0)
         for n in range(1500):
             accounts._add((f"made-up-{n}", "", ""), "core_seconds", 1.0)
-        text = await get(s, "/metrics")
+        text = await page_of(s, "/metrics")
         assert text.count("\ndask_slaq_") < 3000
         found = await scrape(s)
         for name, labels in (("owner_core_seconds_total", "owner"), ("label_most", "label")):
@@ -167,3 +161,44 @@ async def test_made_up_names_have_one_row_together(c, s, plugin, a):
     by = {x.labels["owner"]: x.value for x in (await scrape(s))["owner_core_seconds_total"]}
     assert by["ann"] == 99.0 and by["(others)"] == 2401.0
     assert len(by) == 101
+
+
+@gen_cluster(client=True, nthreads=ONE, **SERVED)
+async def test_everything_finds_a_plugin_of_another_name(c, s, a):
+    await c.register_plugin(slaq.SlaqPlugin(epoch="1h"), name="ours")
+    plugin = s.plugins["ours"]
+    async with slaq.job("a", client=c) as job:
+        job.report(1.0)
+        with tasks_of("a"):
+            future = c.submit(inc, 1)
+            assert await future == 2
+        assert "a" in json.loads(await page_of(s, "/json/slaq.json"))["jobs"]
+        assert (await scrape(s))["jobs"][0].value == 1
+        assert data_of(s).head.startswith("Policy")
+        page = await page_of(s, f"/info/task/{future.key}.html")
+        assert "job a" in page
+        await job.pause()
+        with tasks_of("a"):
+            more = c.map(wait_for, ["go"] * 30, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].ready) == 30)
+        assert s.adaptive_target(target_duration=1) <= 1
+        del more
+    await c.unregister_scheduler_plugin("ours")
+    assert not json.loads(await page_of(s, "/json/slaq.json"))["registered"]
+    with pytest.raises(NoPlugin):
+        await slaq.status(c)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_plugin_of_another_name_takes_the_place_of_one(c, s, a):
+    await c.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    first = s.plugins["slaq"]
+    await c.register_plugin(slaq.SlaqPlugin(epoch="1h", policy="fair"), name="other")
+    async with slaq.job("a", client=c) as job:
+        job.report(1.0)
+        await until(lambda: s.plugins["other"].jobs.reports == {"a": 1})
+        assert not first.jobs.reports
+        assert first not in s.plugins.values()
+        assert (await slaq.status(c))["policy"] == "fair"
+    await c.unregister_scheduler_plugin("slaq")  # which another one has replaced
+    assert "other" in s.plugins

@@ -1,7 +1,5 @@
 """The scheduler tells owners of alerts without a client; what hangs or fails touches nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import threading
@@ -9,7 +7,7 @@ import urllib.error
 
 import pytest
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, TOLD, gen_cluster, jobs, start_plugin, tell, until
+from driving import ONE, TOLD, gen_cluster, jobs, start_plugin, tell, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
@@ -115,18 +113,16 @@ def test_what_fails_or_hangs_is_logged_once_and_touches_nothing(what, monkeypatc
     test()
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_scheduler_that_closes_waits_a_moment_for_the_last_notice(c, s, a):
-    plugin = await start_plugin(c, s, notify={"default": tell("last")})
+@with_plugin(ONE, notify={"default": tell("last")})
+async def test_a_scheduler_that_closes_waits_a_moment_for_the_last_notice(c, s, plugin, a):
     async with slaq.job("a", client=c):
         pass
     await plugin.close()
     assert [notice["event"] for notice in TOLD["last"]] == ["done"]
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_events_that_others_make_up_are_told_nobody(c, s, a):
-    plugin = await start_plugin(c, s, notify={"default": tell("all")})
+@with_plugin(ONE, notify={"default": tell("all")})
+async def test_events_that_others_make_up_are_told_nobody(c, s, plugin, a):
     for event in (1, {"event": ["done"]}, {"event": "done", "owner": ["a"], "loss": b"x"}):
         s.log_event(ALERT_TOPIC, event)
     await c.log_event(ALERT_TOPIC, {"event": "failed", "owner": "ann", "message": "a lie"})

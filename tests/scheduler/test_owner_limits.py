@@ -1,7 +1,5 @@
 """Jobs at once per owner, and owners and limits that operators change while jobs run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -259,15 +257,6 @@ def test_a_job_submitted_within_another_one_does_not_wait_for_it(local_client):
 
 
 @with_plugin(FOUR, owners=ONE_JOB)
-async def test_searches_count_as_jobs(c, s, plugin, a, b):
-    async with elsewhere(c, "a"):
-        async with slaq.search("grid", owner="ann", client=c):
-            futures = c.map(inc, range(4), pure=False)
-        await until(lambda: ready(plugin, "grid") == 4)
-    assert await c.gather(futures) == [1, 2, 3, 4]
-
-
-@with_plugin(FOUR, owners=ONE_JOB)
 async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
     async with elsewhere(c, "a"):
         async with (
@@ -305,27 +294,6 @@ def test_tasks_that_take_longer_than_before_stay_within_the_limit(threads):
 
     on_virtual_clock(scenario, threads, owners={"ann": {"max-threads": 4}})
     assert max(seen) == 4
-
-
-def test_several_jobs_stay_within_the_limit_of_their_owner_together():
-    seen = []
-
-    async def scenario(client, cluster, plugin):
-        names = "abcdef"
-        async with jobs(client, *names, owner="ann"):
-            await asyncio.sleep(2)  # the first decision has been made
-            futures = []
-            for name in names:
-                with tasks_of(name):
-                    futures += client.map(work, [3.3] * 4, pure=False)
-            for _ in range(20):
-                await asyncio.sleep(0.25)
-                workers = cluster.scheduler.workers.values()
-                seen.append(sum(len(ws.processing) for ws in workers))
-            await client.cancel(futures)
-
-    on_virtual_clock(scenario, [1] * 16, owners={"ann": {"max-threads": 2}})
-    assert max(seen) == 2
 
 
 @pytest.mark.parametrize("seed", range(5))

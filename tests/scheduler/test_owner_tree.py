@@ -1,7 +1,5 @@
 """Owners in teams: what a team gets and may use, whatever its members call themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

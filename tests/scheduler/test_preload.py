@@ -1,7 +1,5 @@
 """``dask scheduler --preload dask_slaq`` schedules jobs as a registered plugin does."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -17,8 +15,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, Scheduler
 from distributed.utils_test import captured_logger, gen_test
-from driving import ONE, PATIENCE, gen_cluster
-from tornado.httpclient import AsyncHTTPClient
+from driving import ONE, PATIENCE, gen_cluster, page_of
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
@@ -26,22 +23,6 @@ from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import NOT_STARTED
 
 DASK = [sys.executable, "-m", "dask"]
-
-
-@pytest.mark.slow
-def test_a_bad_option_is_told_in_the_shell() -> None:
-    command = [*DASK, "scheduler", "--port", "0", "--no-dashboard", "--preload", "dask_slaq"]
-    options = ["--epoch", "-1s"]
-    done = subprocess.run(
-        [*command, *options],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode != 0
-    for word in ("slaq.epoch", "-1s", "a time from 1ms to 1 day"):
-        assert word in done.stderr
 
 
 def test_options_are_the_settings_and_told_in_help() -> None:
@@ -55,15 +36,6 @@ async def setup(server: object, *options: str) -> None:
     """What Dask does with a preload's options."""
     context = slaq.dask_setup.make_context("dask_slaq", list(options))
     await slaq.dask_setup.callback(server, **context.params)
-
-
-@gen_test()
-async def test_options_reach_the_plugin() -> None:
-    async with Scheduler(dashboard_address=":0", port=0) as scheduler:
-        await setup(scheduler, "--policy", "max-min", "--no-lend", "--reserve", "0.5")
-        chosen = scheduler.plugins["slaq"].settings
-        assert (chosen.policy, chosen.lend, chosen.reserve) == ("max-min", False, 0.5)
-        assert chosen.epoch == 1.0
 
 
 @gen_test()
@@ -220,8 +192,7 @@ def test_the_board_and_clients_say_why_the_plugin_did_not_start(wrong: dict[str,
                     with pytest.raises(NoPlugin, match=f"did not start .*{key}"):
                         await slaq.status(client)
                     await client.restart(wait_for_workers=False)
-            page = f"http://127.0.0.1:{scheduler.http_server.port}/slaq"
-            assert (await AsyncHTTPClient().fetch(page)).code == 200
+            assert await page_of(scheduler, "/slaq")
             text = Note(scheduler).root.text
             assert "did not start" in text and key in text and 'role="alert"' in text
             # Once the configuration is right, a client may register it.

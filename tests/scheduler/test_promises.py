@@ -1,7 +1,5 @@
 """Promises on Dask's scheduler: no job ends later than a factor of its fair time."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 

@@ -1,7 +1,5 @@
 """Reservations on a scheduler: what owners get meanwhile, over restarts, and by whom."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from datetime import datetime
@@ -50,7 +48,7 @@ def test_reservations_outlive_the_scheduler_and_are_the_operators(tmp_path):
     path, now = str(tmp_path / "runs.db"), time.time()
     lives = []
 
-    @gen_cluster(client=True, nthreads=TWO, config={"distributed.scheduler.validate": True})
+    @gen_cluster(client=True, nthreads=TWO)
     async def life(c, s, a, b):
         plugin = await start_plugin(c, s, memory=path, operators=["root"])
         with dask.config.set({"slaq.owner": "eve"}):

@@ -1,9 +1,5 @@
 """Never worse than plain Dask: no effect without jobs, and any error gives all tasks back."""
 
-from __future__ import annotations
-
-import asyncio
-
 import dask
 import pytest
 from distributed import Client, Event
@@ -12,7 +8,6 @@ from distributed.utils_test import captured_logger, inc
 from driving import (
     TWO,
     assert_nothing_left,
-    gen_cluster,
     jobs,
     restricted_by_us,
     start_plugin,
@@ -23,7 +18,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NoPlugin
+from dask_slaq.core.errors import InvalidSetting, NoPlugin
 
 
 def broken(*args, **kwargs):
@@ -210,35 +205,6 @@ async def test_a_job_after_unregistering_is_told_that_there_is_no_plugin(c, s, p
         pass
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_registering_again_replaces_the_plugin(c, s, a, b):
-    first = await start_plugin(c, s, policy="fair")
-    with pytest.warns(UserWarning, match="already contains"):
-        second = await start_plugin(c, s, policy="max-total")
-    assert second is not first
-    assert (await slaq.status(c))["policy"] == "max-total"
-    async with jobs(c, "a", "b"):
-        assert not first.engine.jobs
-        assert set(second.engine.jobs) == {"a", "b"}
-    assert_nothing_left(s, second)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_plugin_registered_under_another_name_works_and_is_replaced(c, s, a, b):
-    for name in ("first", "second"):
-        await c.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"), name=name)
-        plugin = s.plugins[name]
-        async with jobs(c, "a", "b"):
-            assert set(plugin.engine.jobs) == {"a", "b"}
-            plugin.run_once()
-            with tasks_of("a"):
-                assert await c.submit(inc, 1, pure=False) == 2
-        assert_nothing_left(s, plugin)
-    await c.unregister_scheduler_plugin("first")
-    async with jobs(c, "a"):
-        assert set(plugin.engine.jobs) == {"a"}
-
-
 @with_plugin(TWO, ahead=0)
 async def test_registering_again_while_jobs_run_is_refused(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
@@ -252,29 +218,3 @@ async def test_registering_again_while_jobs_run_is_refused(c, s, plugin, a, b):
         assert set((await slaq.status(c))["jobs"]) == {"a", "b"}
         await Event("go").set()
         assert await c.gather(futures) == list(range(8))
-
-
-@with_plugin(TWO)
-async def test_errors_raised_at_a_caller_are_no_failure_of_the_plugin(c, s, plugin, a, b):
-    async with jobs(c, "a"):
-        with captured_logger("distributed", propagate=False), pytest.raises(DuplicateJob):
-            async with slaq.job("a", client=c):
-                pass
-        assert plugin.failed is None
-        assert set(plugin.engine.jobs) == {"a"}
-
-
-@with_plugin(TWO, scheduler_kwargs={"transition_counter_max": 500_000}, epoch="5ms")
-async def test_many_jobs_come_and_go_and_nothing_of_them_stays(c, s, plugin, a, b):
-
-    async def run(i):
-        async with slaq.job(f"job-{i}", client=c) as job:
-            for k in range(3):
-                total = c.submit(sum, c.map(inc, range(i, i + 4), pure=False), pure=False)
-                assert await total == 4 * i + 10
-                job.report(1.0 / (k + 1))
-
-    await asyncio.gather(*map(run, range(20)))
-    await until(lambda: not s.tasks)
-    assert plugin.failed is None
-    assert not plugin.jobs.resources and not plugin.jobs.reports and not plugin.engine.grants

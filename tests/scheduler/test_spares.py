@@ -1,7 +1,5 @@
 """Spare copies of late tasks: the first result counts, none is lost and none comes twice."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from threading import Event
@@ -114,72 +112,62 @@ def with_copy(test):
 
 
 @with_copy
-async def test_a_copy_that_ends_first_counts(client, scheduler, plugin, future, workers, ends):
+async def test_a_copy_that_ends_first_counts(c, s, plugin, future, workers, ends):
     ends["copy"].set()
     assert await future == "copy"
-    assert await client.submit(str.upper, future) == "COPY"
-    (there,) = scheduler.tasks[future.key].who_has
+    assert await c.submit(str.upper, future) == "COPY"
+    (there,) = s.tasks[future.key].who_has
     assert there.name == "copy"
     ends["first"].set()
     await until(lambda: future.key not in workers["first"].state.tasks)
 
 
 @with_copy
-async def test_a_task_that_ends_before_its_copy_counts(
-    client, scheduler, plugin, future, workers, ends
-):
+async def test_a_task_that_ends_before_its_copy_counts(c, s, plugin, future, workers, ends):
     ends["first"].set()
     assert await future == "first"
     ends["copy"].set()
     await until(lambda: future.key not in workers["copy"].state.tasks)
-    await until(lambda: [w.name for w in scheduler.tasks[future.key].who_has] == ["first"])
+    await until(lambda: [w.name for w in s.tasks[future.key].who_has] == ["first"])
 
 
 @with_copy
-async def test_both_may_end_at_once(client, scheduler, plugin, future, workers, ends):
+async def test_both_may_end_at_once(c, s, plugin, future, workers, ends):
     # Both results are on their way before the scheduler reads one of them.
     for event in ends.values():
         event.set()
     assert await future in ("first", "copy")
-    assert await client.submit(len, future) > 0
+    assert await c.submit(len, future) > 0
 
 
 @with_copy
-async def test_a_copy_that_secedes_is_not_the_task(
-    client, scheduler, plugin, future, workers, ends
-):
-    ws = scheduler.tasks[future.key].processing_on
-    before = len(scheduler.story(future.key))
-    await client.submit(str.upper, "x")  # after what the worker of the copy has sent
+async def test_a_copy_that_secedes_is_not_the_task(c, s, plugin, future, workers, ends):
+    ws = s.tasks[future.key].processing_on
+    before = len(s.story(future.key))
+    await c.submit(str.upper, "x")  # after what the worker of the copy has sent
     await asyncio.sleep(0.05)
-    assert len(scheduler.story(future.key)) == before
+    assert len(s.story(future.key)) == before
     assert not ws.long_running and future.key not in plugin.pools.tracker.seceded_at
     ends["first"].set()
     assert await future == "first"
 
 
 @with_copy
-async def test_nothing_is_lost_with_the_worker_of_the_copy(
-    client, scheduler, plugin, future, workers, ends
-):
+async def test_nothing_is_lost_with_the_worker_of_the_copy(c, s, plugin, future, workers, ends):
     await workers["copy"].close(executor_wait=False)
     ends["first"].set()
     assert await future == "first"
 
 
 @with_copy
-async def test_nothing_is_lost_with_the_first_worker(
-    client, scheduler, plugin, future, workers, ends
-):
+async def test_nothing_is_lost_with_the_first_worker(c, s, plugin, future, workers, ends):
     ends["copy"].set()
     await workers["first"].close(executor_wait=False)
     assert await future == "copy"
 
 
 @with_copy
-async def test_the_first_run_goes_on_if_the_copy_fails(
-    client, scheduler, plugin, future, workers, ends
-):
+async def test_the_first_run_goes_on_if_the_copy_fails(c, s, plugin, future, workers, ends):
     ends["copy"].set()
     await until(lambda: workers["copy"].state.tasks[future.key].state == "error")
     assert future.status == "pending"
@@ -190,26 +178,26 @@ async def test_the_first_run_goes_on_if_the_copy_fails(
 
 @with_copy
 async def test_the_first_run_counts_if_the_hook_for_copies_is_broken(
-    client, scheduler, plugin, future, workers, ends
+    c, s, plugin, future, workers, ends
 ):
     """Dask would end the connection of a worker that has a result which it does not expect."""
     plugin.spares.finished = lambda *args: 1 / 0
-    connected = set(scheduler.stream_comms)
+    connected = set(s.stream_comms)
     with captured_logger("dask_slaq", propagate=False):
         ends["copy"].set()
         await until(lambda: plugin.failed == "ZeroDivisionError: division by zero")
         assert future.status == "pending"
         ends["first"].set()
         assert await future == "first"
-    assert set(scheduler.stream_comms) == connected
+    assert set(s.stream_comms) == connected
     plugin.failed = None  # for what is checked at the end
 
 
 @with_copy
-async def test_a_task_that_is_stolen_has_no_copy(client, scheduler, plugin, future, workers, ends):
+async def test_a_task_that_is_stolen_has_no_copy(c, s, plugin, future, workers, ends):
     # Dask may have dropped inputs where the copy is, which the stolen task would lack there.
-    first, copy = (scheduler.workers[w.address] for w in workers.values())
-    stealing, ts = scheduler.extensions["stealing"], scheduler.tasks[future.key]
+    first, copy = (s.workers[w.address] for w in workers.values())
+    stealing, ts = s.extensions["stealing"], s.tasks[future.key]
     stealing.move_task_request(ts, first, copy)
     stealing.log(("request", []))
     assert not plugin.spares.running
@@ -220,14 +208,14 @@ async def test_a_task_that_is_stolen_has_no_copy(client, scheduler, plugin, futu
 
 
 @with_copy
-async def test_a_cancelled_task_ends_on_both(client, scheduler, plugin, future, workers, ends):
+async def test_a_cancelled_task_ends_on_both(c, s, plugin, future, workers, ends):
     await future.cancel()
-    await until(lambda: future.key not in scheduler.tasks)
+    await until(lambda: future.key not in s.tasks)
 
 
 @with_copy
-async def test_copies_end_with_the_plugin(client, scheduler, plugin, future, workers, ends):
-    await client.unregister_scheduler_plugin("slaq")
+async def test_copies_end_with_the_plugin(c, s, plugin, future, workers, ends):
+    await c.unregister_scheduler_plugin("slaq")
     plugin.stop()
     ends["copy"].set()
     await until(lambda: future.key not in workers["copy"].state.tasks)

@@ -1,7 +1,5 @@
 """Stages of jobs on Dask's scheduler: what is counted, shown, expected and remembered."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from distributed import Event, wait
 from distributed.utils_test import inc, slowinc
-from driving import gen_cluster, on_virtual_clock, start_plugin, until, wait_for, work
+from driving import gen_cluster, on_virtual_clock, until, wait_for, with_plugin, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -45,9 +43,8 @@ async def counted(plugin, name, submitted, job="a"):
     return plugin.pools.pools[job].stages.named[name]
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_a_stage_counts_its_tasks(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 1)])
+async def test_a_stage_counts_its_tasks(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         assert await stage_of(c) is None
         await c.submit(inc, 0, pure=False)
@@ -73,9 +70,8 @@ async def test_a_stage_counts_its_tasks(c, s, a):
         plugin.pools.check()
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_stages_entered_twice_and_nested(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 1)])
+async def test_stages_entered_twice_and_nested(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         for _ in range(2):
             with job.stage("outer"):
@@ -90,9 +86,8 @@ async def test_stages_entered_twice_and_nested(c, s, a):
         plugin.pools.check()
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_a_lazy_collection_counts_where_it_is_computed(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 1)])
+async def test_a_lazy_collection_counts_where_it_is_computed(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with job.stage("scale"):
             x = da.ones(4, chunks=1) + 1
@@ -108,9 +103,8 @@ async def test_a_lazy_collection_counts_where_it_is_computed(c, s, a):
                 assert inner.name == "b"
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_a_stage_whose_block_fails_is_left(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 1)])
+async def test_a_stage_whose_block_fails_is_left(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with pytest.raises(ValueError, match="of the task"), job.stage("features"):
             await c.submit(fail, 0)
@@ -122,9 +116,8 @@ async def test_a_stage_whose_block_fails_is_left(c, s, a):
         plugin.pools.check()
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_cancelled_tasks_do_not_count(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 1)])
+async def test_cancelled_tasks_do_not_count(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with job.stage("features"):
             done = c.map(inc, range(2), pure=False)
@@ -139,9 +132,8 @@ async def test_cancelled_tasks_do_not_count(c, s, a):
         await wait(held[:1])
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_bad_stages(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 1)])
+async def test_bad_stages(c, s, plugin, a):
     job = slaq.job("a", client=c)
     with pytest.raises(UnknownJob, match="enter a stage in its block"), job.stage("x"):
         pass
@@ -255,7 +247,7 @@ def test_work_left_of_stages_ranks_jobs():
             took.append([end - begin for end in ends])
         return took
 
-    policies = ("fair", "first-to-target", "srtf")
+    policies = ("fair", "first-to-target")
     second = {name: on_virtual_clock(scenario, [2], policy=name)[1] for name in policies}
     assert all(long <= 55 for long, _ in second.values())
     for name in policies[1:]:
@@ -312,9 +304,8 @@ def test_a_file_of_an_earlier_release_gets_the_stages(tmp_path):
     store.close()
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_a_stage_that_reports_is_forecast_by_its_iterations(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 1)])
+async def test_a_stage_that_reports_is_forecast_by_its_iterations(c, s, plugin, a):
     async with slaq.job("a", client=c, max_iter=10) as job:
         with job.stage("features"):
             await c.submit(slowinc, 0, delay=0.02, pure=False)
@@ -335,9 +326,8 @@ async def test_a_stage_that_reports_is_forecast_by_its_iterations(c, s, a):
         assert column["left"][row] == 0
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 2)
-async def test_tasks_that_are_lost_count_once(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 1)] * 2)
+async def test_tasks_that_are_lost_count_once(c, s, plugin, a, b):
     async with slaq.job("a", client=c) as job:
         before = c.map(inc, range(10), pure=False)
         await wait(before)

@@ -1,7 +1,5 @@
 """Steering: owners get what they deserve, and running jobs can be changed, paused and stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 
@@ -308,17 +306,6 @@ async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
             await slaq.resume("a", client=c)
         await Event("go").set()
         await c.gather(futures)
-
-
-@with_plugin(TWO, policy="max-total")
-async def test_the_policy_changes_without_a_restart(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        await slaq.set_policy("fair", client=c)
-        with tasks_of("a"):
-            assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
-        with pytest.raises(slaq.core.errors.UnknownPolicy):
-            await slaq.set_policy("fastest", client=c)
-        assert (await slaq.status(c))["policy"] == "fair"
 
 
 @with_plugin(TWO, ahead=0)

@@ -1,12 +1,20 @@
 """Dask's task page and transition log say why a task waits, and why it was sent."""
 
-from __future__ import annotations
-
 import pytest
 from distributed import Event
 from distributed.utils_test import inc
-from driving import HELD, ONE, gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
-from tornado.httpclient import AsyncHTTPClient
+from driving import (
+    HELD,
+    ONE,
+    gen_cluster,
+    jobs,
+    page_of,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+)
 
 NAME = "<i>a</i>"
 
@@ -18,8 +26,7 @@ def test_the_page_of_a_held_task_says_why_it_waits(prefix):
     @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=kwargs)
     async def check(c, s, a):
         async def page(future):
-            url = f"http://127.0.0.1:{s.http_server.port}{prefix}/info/task/{future.key}.html"
-            return (await AsyncHTTPClient().fetch(url)).body.decode()
+            return await page_of(s, f"{prefix}/info/task/{future.key}.html")
 
         plugin = await start_plugin(c, s, ahead=0)
         alone = c.submit(inc, 0, key="alone")

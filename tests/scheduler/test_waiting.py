@@ -1,7 +1,5 @@
 """Who waits for something is woken by the change, and looks at nothing meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 
 from driving import on_virtual_clock

@@ -1,7 +1,5 @@
 """Nobody acts for another: the client of a message is that of its connection, whatever it says."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -106,26 +104,22 @@ def seen_of(plugin):
 
 
 @pytest.mark.parametrize("operation", EVERYTHING)
-def test_nobody_acts_for_another_whatever_the_message_says(operation):
-    @gen_cluster(client=True, nthreads=ONE)
-    async def test(c, s, a):
-        plugin = await start_plugin(c, s, operators=["root"])
-        broken = []
-        with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
-            async with Client(s.address, asynchronous=True, set_as_default=False) as eve:
-                for claim in CLAIMS:
-                    async with slaq.job("a", client=c, owner="ann", max_iter=99) as job:
-                        job.report(0.5)
-                        await until(lambda: plugin.jobs.reports == {"a": 1})
-                        before, owner = seen_of(plugin), plugin.jobs.owner_of(c.id)
-                        await attack(eve, c, a.address, operation, EVERYTHING[operation], claim)
-                        assert await eve.submit(inc, 1, pure=False) == 2
-                        if seen_of(plugin) != before or plugin.jobs.owner_of(c.id) != owner:
-                            broken.append(claim)
-        assert broken == []
-        assert plugin.failed is None
-
-    test()
+@with_plugin(ONE, operators=["root"])
+async def test_nobody_acts_for_another_whatever_the_message_says(c, s, plugin, a, operation):
+    broken = []
+    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
+        async with Client(s.address, asynchronous=True, set_as_default=False) as eve:
+            for claim in CLAIMS:
+                async with slaq.job("a", client=c, owner="ann", max_iter=99) as job:
+                    job.report(0.5)
+                    await until(lambda: plugin.jobs.reports == {"a": 1})
+                    before, owner = seen_of(plugin), plugin.jobs.owner_of(c.id)
+                    await attack(eve, c, a.address, operation, EVERYTHING[operation], claim)
+                    assert await eve.submit(inc, 1, pure=False) == 2
+                    if seen_of(plugin) != before or plugin.jobs.owner_of(c.id) != owner:
+                        broken.append(claim)
+    assert broken == []
+    assert plugin.failed is None
 
 
 anything = st.recursive(

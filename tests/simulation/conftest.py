@@ -1,7 +1,5 @@
 """Fixtures: small lists of jobs, and runs of them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Advice is close to the truth on logs of simulated clusters, and bad input is named."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

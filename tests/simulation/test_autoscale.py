@@ -1,7 +1,5 @@
 """Simulated clusters grow and shrink as real ones do, and their worker-hours are counted right."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -75,15 +73,6 @@ def test_dasks_own_number_gives_back_what_it_has_asked_for_before_it_comes():
     patient, _ = simulate(jobs, Adaptive(wait_count=60))
     assert patient.times[0][-1] < 0.8 * hasty.times[0][-1]
     assert 3 * patient.starts < hasty.starts
-
-
-def test_dearer_time_has_more_workers():
-    jobs = [make("a", iterations=40, work=64.0, partitions=16)]
-    ends = [
-        simulate(jobs, ByWorth(ScalingTerms(1.0, stay=stay), 2))[0].times[0][-1]
-        for stay in (60.0, 3600.0)
-    ]
-    assert ends[0] < ends[1]  # a worker that stays for an hour pays for little work only
 
 
 def test_ways_are_compared_on_the_same_jobs():

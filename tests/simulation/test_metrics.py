@@ -1,7 +1,5 @@
 """Metrics of runs agree with values computed by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Oracles, which know the true curves and times, do better than predictions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from simulation.conftest import make, make_some_jobs

@@ -1,7 +1,5 @@
 """What to persist: against brute force on small graphs, and as `dask slaq advise` prints it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

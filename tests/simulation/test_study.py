@@ -1,7 +1,5 @@
 """Studies from `dask_slaq.simulate` and the command line are reproducible, and errors are named."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

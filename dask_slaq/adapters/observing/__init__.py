@@ -20,6 +20,8 @@ from dask_slaq.adapters.observing.session import (
     publish,
     stage,
     stopped,
+    value_of,
+    warn_of,
     warn_once,
 )
 from dask_slaq.adapters.observing.worker_reports import Address, Mailbox
@@ -52,5 +54,7 @@ __all__ = [
     "sizes_of",
     "stage",
     "stopped",
+    "value_of",
+    "warn_of",
     "warn_once",
 ]

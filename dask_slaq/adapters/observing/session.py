@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import StopTraining
+from dask_slaq.core.reports import as_loss
 
 if TYPE_CHECKING:
     from dask_slaq.worker import Training
@@ -145,8 +146,16 @@ def log_stop(block: ReportSession, library: str) -> None:
     log_once(block, f"stop {library}", message)
 
 
+def value_of(value: Any) -> float:
+    """Return a loss as a library logs it: of a tuple, such as mean and deviation, the first one.
+
+    Raises `NonFiniteLoss`.
+    """
+    return as_loss(value[0] if isinstance(value, tuple | list) and value else value)
+
+
 def publish(
-    loss: float,
+    loss: Any,
     *,
     trial: Hashable = None,
     step: int | None = None,
@@ -163,6 +172,11 @@ def publish(
     with the model so far. Raises nothing but `distributed.Reschedule`, if the task was cancelled or
     leaves its worker.
     """
+    try:
+        loss = value_of(loss)
+    except Exception as error:
+        warn_of(error, "a loss was not reported")
+        return True
     block = current()
     if block is None:
         more = {} if state is None else {"state": state}

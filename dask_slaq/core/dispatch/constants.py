@@ -21,9 +21,6 @@ SLACK = 0.25
 #: tasks that it is expected to have at once shrinks with each gap.
 BACK_WITHIN, WORTH, NARROWER = 0.020, 4.0, 0.7
 
-#: Share of a slow worker's factor below which another one is clearly faster.
-CLEARLY = 0.8
-
 #: Pause between two dispatches: a multiple of the duration of the first, and its maximum in
 #: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
 #: maximum bounds the time for which threads may idle.

@@ -135,7 +135,6 @@ class Contender:
     preferred: float | None = None  # the user's priority, negated, if it is known
     ended: int = 0  # tasks that have computed
     used: float = 0.0  # core-seconds of these
-    left_since: float | None = None  # since when its next task is left to faster workers
     gaps: Gaps = field(default_factory=Gaps)
 
     share: float = 1.0

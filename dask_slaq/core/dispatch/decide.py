@@ -24,7 +24,7 @@ from dask_slaq.core.dispatch.ready import ANY, is_plain
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender, Group
     from dask_slaq.core.dispatch.order import Key, Order
-    from dask_slaq.core.dispatch.ready import Entry, Ready, Supply, TaskKind
+    from dask_slaq.core.dispatch.ready import Entry, Ready, TaskKind
 
 # Stages of a turn: tasks that need a resource or certain workers, as long as their job stays within
 # its share; tasks at home; all tasks.
@@ -63,9 +63,9 @@ class Inputs(NamedTuple):
 class Turn:
     """Moment at which slots are filled, and what was chosen so far.
 
-    `open` are the workers that may be sent a task, the least loaded first. `place` returns any
-    running worker, `workers` all of them, and `free` the free threads of those that suit any of
-    some kinds, and all their threads. `room` returns how many more tasks of a label may run.
+    `open` are the workers that may be sent a task, least loaded first, `place` returns any running
+    worker, `free` the free threads of those that suit any of some kinds, and all their threads, and
+    `room` how many more tasks of a label may run.
     """
 
     open: dict[str, Place]
@@ -73,7 +73,6 @@ class Turn:
     threads: int = 1  # of all workers
     running: int = 1  # workers
     place: Callable[[str], Place | None] = lambda address: None
-    workers: Callable[[], Iterable[Supply]] = tuple
     free: Callable[[Collection[TaskKind]], tuple[int, int]] = lambda kinds: (0, 0)
     inputs: Callable[[Entry], Inputs] = lambda entry: Inputs(0.0, (), lambda address: 0.0)
     room: Callable[[str | None], float] = lambda label: math.inf
@@ -87,7 +86,6 @@ class Turn:
     labels: Counter[str] = field(default_factory=Counter)  # of what was chosen
     coming: Collection[Contender] = ()
     at_limit: Collection[Group] = ()
-    seconds_before: dict[Contender, float] = field(default_factory=dict)  # that jobs wait for
     only_threads: bool = False  # whether only workers with a free thread are open still
 
     def leave(self, addresses: Iterable[str]) -> None:
@@ -106,11 +104,8 @@ class Turn:
     ) -> None:  # fmt: skip
         """Choose a task for a worker; one of a gang uses some `threads` until it ends."""
         like, address = entry.like, place.address
-        factor = order.speeds.factor(address, entry.name)
-        expected = math.inf if threads else like.expected * factor
-        needs, soonest = entry.kind.resources or (), like.soonest * factor
-        sent = Sent(pool, like, True, why, (), pool.service, expected, soonest, needs, factor)
-        pool.left_since = None
+        expected, needs = math.inf if threads else like.expected, entry.kind.resources or ()
+        sent = Sent(pool, like, True, why, (), pool.service, expected, like.soonest, needs)
         if threads:
             sent.threads = threads
         order.remove(pool, entry)
@@ -389,8 +384,7 @@ def _least_loaded(
     for looked, (address, place) in enumerate(turn.open.items()):
         if best is not None and looked >= LOOKED_AT:
             break
-        factor = order.speeds.factor(address, entry.name)
-        there = (made.get(address, 0.0) + order.speeds.unlike) * factor / place.nthreads
+        there = made.get(address, 0.0) / place.nthreads
         if there > most:
             continue
         rank = (not place.has_thread, there, address not in pool.workers)
@@ -428,9 +422,6 @@ def _may(order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place) 
         at_once = entry.like.is_trivial and place.free_in() < TRIVIAL and not waits
         if order.is_saturated(place, waits) and not at_once:
             return False
-    if order.speeds.unlike and _ends_sooner_elsewhere(order, turn, pool, entry, place):
-        turn.kept = True
-        return False
     if is_plain(kind) or kind.suits(place):
         return True
     # One task may wait on the worker until the resource is free, which hides a round trip.
@@ -458,8 +449,6 @@ def _moved(
     free = [place for place in islice(turn.open.values(), LOOKED_AT) if place.has_thread]
     if not free:
         return None
-    if order.speeds.unlike:
-        free.sort(key=lambda place: order.speeds.factor(place.address))
     count = ready.count_at
     for home in heapq.nlargest(LOOKED_AT, ready.homes, key=lambda home: (count[home], home)):
         entry = ready.at(home)
@@ -468,7 +457,7 @@ def _moved(
         there = [place for a in entry.homes if (place := turn.place(a)) is not None]
         if not order.lend:
             there = [place for place in there if place.address in pool.workers]
-        wait = {p: _wait(order, p, entry, ready) + _longer(order, entry, p) for p in there}
+        wait = {place: _wait(place, entry, ready) for place in there}
         waits, inputs = min(wait.values(), default=math.inf), turn.inputs(entry)
         if waits <= inputs.seconds:
             # No event tells that the tasks there take longer than expected.
@@ -477,22 +466,20 @@ def _moved(
             turn.later = min(turn.later, late) if late > 0 else turn.later
         # Most workers have none of its inputs, and would have to fetch all.
         some = any(place.address in inputs.at for place in free)
-        if inputs.seconds >= waits and not some and not order.speeds.unlike:
+        if inputs.seconds >= waits and not some:
             continue
         for place in free:
             some = place.address in inputs.at
             seconds = inputs.to_fetch(place.address) if some else inputs.seconds
-            later = seconds + _longer(order, entry, place)
-            if later < waits and _may(order, turn, pool, entry, place):
+            if seconds < waits and _may(order, turn, pool, entry, place):
                 busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
                 return entry, place, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
     return None
 
 
-def _wait(order: Order, place: Place, entry: Entry, ready: Ready) -> float:
+def _wait(place: Place, entry: Entry, ready: Ready) -> float:
     """Return the seconds until a task may start at its home, after those that wait for it."""
-    expected = entry.like.mean if entry.like.known else 0.0
-    expected *= order.speeds.factor(place.address, entry.name)
+    expected = entry.like.mean if entry.like.mean < math.inf else 0.0
     seconds, slots = place.next_end(), float(place.nthreads)
     if not entry.kind.suits(place):
         seconds = max(seconds, place.resource_free_in())
@@ -552,18 +539,3 @@ def _comes_before(one: Contender, other: Contender, threads: int) -> bool:
         behind = SLACK * threads / 2 / (one.weight + other.weight)
         return one.service + behind < other.service
     return one.index > WORTH * max(other.index, 0.0) and one.share >= 1
-
-
-def _longer(order: Order, entry: Entry, place: Place) -> float:
-    """Return by how many seconds a task takes longer on a worker than on a median one."""
-    factor = order.speeds.factor(place.address, entry.name)
-    return (factor - 1.0) * entry.like.mean if factor != 1.0 and entry.like.known else 0.0
-
-
-def _ends_sooner_elsewhere(
-    order: Order, turn: Turn, pool: Contender, entry: Entry, place: Place
-) -> bool:
-    """Return whether faster workers would end a task sooner than a slow one with a slot."""
-    from dask_slaq.core.dispatch.faster import ends_sooner_elsewhere
-
-    return ends_sooner_elsewhere(order, turn, pool, entry, place)

@@ -19,41 +19,42 @@ class Like:
 
     def observe(self, seconds: float) -> None:
         """Record the compute time of a finished task, in seconds."""
-        if math.isinf(self.mean):
-            self.mean = seconds
-        off = seconds - self.mean
-        self.mean += NEWEST * off
-        self.deviation += NEWEST * (abs(off) - self.deviation)
-        if self.everywhere is not None:
-            self.everywhere.observe(seconds)
-
-    @property
-    def known(self) -> bool:
-        """Whether a similar task of this job has ended."""
-        return self.mean < math.inf
+        like: Like | None = self
+        while like is not None:
+            if like.mean == math.inf:
+                like.mean = seconds
+            off = seconds - like.mean
+            like.mean += NEWEST * off
+            like.deviation += NEWEST * (abs(off) - like.deviation)
+            like = like.everywhere
 
     @property
     def is_trivial(self) -> bool:
         """Whether such a task usually takes less than `TRIVIAL` seconds."""
-        if not self.known and self.everywhere is not None:
-            return self.everywhere.is_trivial
-        return self.mean + self.deviation < TRIVIAL
+        like = self if self.mean < math.inf or self.everywhere is None else self.everywhere
+        return like.mean + like.deviation < TRIVIAL
 
     @property
     def expected(self) -> float:
         """Expected compute time in seconds; infinite if unknown."""
-        if not self.known and self.everywhere is not None and self.is_trivial:
-            return self.everywhere.mean
-        return self.mean
+        if self.mean < math.inf or self.everywhere is None or not self.is_trivial:
+            return self.mean
+        return self.everywhere.mean
 
     @property
     def usual(self) -> float:
         """Compute time in seconds here, or else in all jobs; infinite if unknown."""
-        if not self.known and self.everywhere is not None:
-            return self.everywhere.mean
-        return self.mean
+        if self.mean < math.inf or self.everywhere is None:
+            return self.mean
+        return self.everywhere.mean
 
     @property
     def soonest(self) -> float:
         """Plausible lower bound of the compute time in seconds; infinite until a task ended."""
         return max(self.mean - 2 * self.deviation, 0.0)
+
+    def outlook(self) -> tuple[float, float]:
+        """Return what is `expected`, and `soonest`."""
+        if self.mean == math.inf:
+            return self.expected, math.inf
+        return self.mean, max(self.mean - 2 * self.deviation, 0.0)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
 from dask_slaq.core.dispatch.waiting import Waiting
-from dask_slaq.core.runtime import WorkerSpeeds
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender, Group
@@ -68,16 +67,10 @@ class Order:
         saturation: float = 1.1,
         listed: Callable[[Entry], Iterable[Contender]] = lambda entry: (),
         prefers: Callable[[Contender], None] = lambda pool: None,
-        speeds: WorkerSpeeds | None = None,
     ) -> None:
         self.waiting = Waiting()
         self.lend, self.saturation = lend, saturation
         self._listed, self._prefers = listed, prefers
-        self.speeds = WorkerSpeeds() if speeds is None else speeds
-        # Median threads of workers that are faster, and some of these with their factors, by name
-        # of tasks and factor.
-        self.faster: dict[tuple[str, float], tuple[float, list[tuple[str, float]]]] = {}
-        self.faster_as_of = 0
 
     def key(self, pool: Contender, now: float, open_: Collection[Place] = ()) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served.

@@ -29,7 +29,6 @@ class Sent:
     expected: float  # compute time in seconds when it was sent; infinite if unknown
     soonest: float  # compute time after which it may plausibly have ended
     needs: tuple[tuple[str, float], ...] = ()  # resources
-    factor: float = 1.0  # of the worker, by which both are longer than on a median one
     threads: float = 1.0
     ahead: float = 0.0  # core-seconds charged to its job so far
     start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker

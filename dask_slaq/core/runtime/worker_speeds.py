@@ -1,8 +1,8 @@
 """Speeds of workers, from the compute times of like tasks on several of them.
 
 A task's time is taken to be the product of what such tasks take and a factor of the worker. Both
-are fitted in logarithms, each epoch. A factor is exactly 1 unless it surely is not, so that nothing
-changes on like workers. Where some kinds of task differ, as with GPUs, they have their own factors.
+are fitted in logarithms, each epoch. A factor is exactly 1 unless it surely is not. Where some
+kinds of task differ, as with GPUs, they have their own factors.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ HALF_LIFE = 600.0
 #: The same, counted to the newest observation of the worker, or of the kind there, as it may have
 #: changed since. In seconds: at least, and per second of a task.
 OUTDATED = 3.0
-#: Least standard error of what is remembered of a host.
-REMEMBERED = 0.2
 #: Steps of the fit of groups and workers. It begins at the last one.
 STEPS = 8
 
@@ -72,7 +70,6 @@ class WorkerSpeeds:
     def __init__(self) -> None:
         self.workers: dict[str, Known] = {}
         self.kinds: dict[tuple[str, str], Known] = {}  # where they differ from their worker's
-        self._remembered: dict[str, tuple[float, float]] = {}  # logarithm and its error
         self._place: dict[tuple[Hashable, str], int] = {}
         self._about: list[tuple[Hashable, str, str]] = []  # group, kind and worker, by place
         self._newest = np.full((MOST, KEPT), math.nan)
@@ -82,7 +79,6 @@ class WorkerSpeeds:
         self._new = False
         self._gone: set[str] = set()  # workers that left since the last fit
         self.unlike = False  # whether any worker surely differs
-        self.learned = 0  # number of fits
 
     def observe(self, group: Hashable, kind: str, worker: str, seconds: float) -> None:
         """Record the compute time of a finished task in seconds. O(1).
@@ -110,15 +106,9 @@ class WorkerSpeeds:
         known = self.workers.get(worker)
         return 1.0 if known is None else known.factor
 
-    def remember(self, worker: str, estimate: float, error: float) -> None:
-        """Begin with what an earlier scheduler knew of a worker's host: its factor and error."""
-        self._remembered[worker] = math.log(estimate), max(error, REMEMBERED)
-        self._new = True
-
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
         self.workers.pop(worker, None)
-        self._remembered.pop(worker, None)
         for key in [key for key in self.kinds if key[0] == worker]:
             del self.kinds[key]
         self._gone.add(worker)
@@ -142,8 +132,7 @@ class WorkerSpeeds:
         if self._gone:  # all at once: workers often leave together
             self._keep(i for i, each in enumerate(self._about) if each[2] not in self._gone)
             self._gone.clear()
-        self.learned += 1
-        names = list(dict.fromkeys([*self._remembered, *(worker for *_, worker in self._about)]))
+        names = list(dict.fromkeys(worker for *_, worker in self._about))
         workers = {name: i for i, name in enumerate(names)}
         kinds: dict[str, int] = {}
         groups: dict[Hashable, int] = {}
@@ -165,14 +154,12 @@ class WorkerSpeeds:
         before = np.array(
             [math.log(self.workers[w].estimate) if w in self.workers else 0.0 for w in names]
         )
-        prior = np.array([self._remembered.get(name, (0.0, math.inf)) for name in names])
-        prior = prior.reshape(-1, 2)
-        offset = _fit(value, 1 / variance, group, worker, before, prior)
+        offset = _fit(value, 1 / variance, group, worker, before)
         of_others = _variance_of_others(1 / variance, group, len(groups))
         was = np.array(
             [name in self.workers and self.workers[name].factor != 1.0 for name in names]
         )
-        fit = _combined(offset, variance + of_others, worker, len(names), prior, was)
+        fit = _combined(offset, variance + of_others, worker, len(names), was)
         self.workers = _table(names, fit)
         by_kind = by_kind + of_others
         self.kinds = self._differing(offset, by_kind, worker, kind, names, list(kinds), fit)
@@ -213,9 +200,8 @@ class WorkerSpeeds:
             mine = np.flatnonzero(kind == k)
             if not len(mine):
                 continue
-            none = np.tile([0.0, math.inf], (len(names), 1))
             was = np.array([(each, name) in self.kinds for each in names])
-            fit = _combined(offset[mine], variance[mine], worker[mine], len(names), none, was)
+            fit = _combined(offset[mine], variance[mine], worker[mine], len(names), was)
             used = np.where(overall.unlike, overall.value, 0.0)
             apart = np.abs(fit.value - used) > _least(fit.error, was)
             for i in np.flatnonzero(apart & np.isfinite(fit.error)):
@@ -252,20 +238,18 @@ def _fit(
     group: IntArray,
     worker: IntArray,
     factor: FloatArray,
-    prior: FloatArray,
 ) -> FloatArray:
     """Return what each value (n,) has above that of its group, beginning with some factors."""
     if not len(value):
         return value
     n_groups, n_workers = int(group.max()) + 1, len(factor)
-    of_prior = prior[:, 1] ** -2
     per_group = np.maximum(np.bincount(group, weight, n_groups), 1e-300)
-    per_worker = np.bincount(worker, weight, n_workers) + of_prior
+    per_worker = np.bincount(worker, weight, n_workers)
     offset = value
     for _ in range(STEPS):
         level = np.bincount(group, weight * (value - factor[worker]), n_groups) / per_group
         offset = value - level[group]
-        total = np.bincount(worker, weight * offset, n_workers) + of_prior * prior[:, 0]
+        total = np.bincount(worker, weight * offset, n_workers)
         factor = np.divide(total, per_worker, out=np.zeros(n_workers), where=per_worker > 0)
     return offset
 
@@ -281,15 +265,13 @@ def _combined(
     variance: FloatArray,
     worker: IntArray,
     n_workers: int,
-    prior: FloatArray,
     was: BoolArray,
 ) -> _Fit:
     """Return the factors of workers, relative to a median one, from the offsets (n,) of groups."""
     weight = 1 / variance
-    of_prior = prior[:, 1] ** -2
-    total = np.bincount(worker, weight, n_workers) + of_prior
+    total = np.bincount(worker, weight, n_workers)
     known = total > 0
-    mean = np.bincount(worker, weight * offset, n_workers) + of_prior * prior[:, 0]
+    mean = np.bincount(worker, weight * offset, n_workers)
     mean = np.divide(mean, total, out=np.zeros(n_workers), where=known)
     error = np.divide(1.0, np.sqrt(total), out=np.full(n_workers, math.inf), where=known)
     # Groups that differ by more than they should say that the mean is less sure.

@@ -31,6 +31,9 @@ DEAR, DEAR_TURN = 0.25, 0.1
 SECOND_LOOK = 8
 #: Factor of the mean seconds of a report beyond which a trial is silent.
 SILENT = 10.0
+#: Seconds without a report after which what computes may need a lock that a waiting trial holds;
+#: and times as long as the slowest first report so far, until its own first one.
+HELD_UP, TIMES = 5.0, 4.0
 #: Part of its steps before which a trial whose loss has not changed lately is not hopeless.
 UNCHANGED = 0.5
 #: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
@@ -65,6 +68,8 @@ class Trial:
     missed: int = 0  # latest reports without a usable loss
     first: float = math.nan  # first usable loss, unless it was huge
     loss: float = math.nan  # latest usable loss
+    lowest: float = math.nan  # lowest usable loss, and its step
+    lowest_step: int = 0
     usable: int = 0  # reports with a usable loss
     same: int = 0  # of these, until one differed
     still: int = 0  # latest of these that are equal
@@ -90,6 +95,7 @@ class Trial:
     away: bool = False  # on no worker, or on its way to one; `worker` is where it was
     heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
     silent: bool = False  # it trains, and has sent none for long
+    held_up: bool = False  # the same, and others may have its turn
     shared: bool = False  # others want its result: it trains on, and is not given up
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
     curve: Curve = field(default_factory=Curve)  # of its losses
@@ -159,6 +165,7 @@ class Trials:
         self._best = math.inf
         self._finals: list[float] = []  # lowest losses with which trials ended, sorted
         self._longest = 0
+        self._slowest = 0.0  # seconds that a trial has computed until its first report
         self._dropped = False  # whether these three count trials that were dropped since
         self._predictor = LossPredictor()
         self._reported: dict[str, Trial] = {}
@@ -312,6 +319,8 @@ class Trials:
             self._tell("report", trial, loss=loss, metrics=metrics)
         if first and trial.reports:
             trial.begin = trial.computed, trial.step
+            if not trial.held_up:
+                self._slowest = max(self._slowest, trial.computed)
         self._reported[trial.name] = trial
         return added
 
@@ -326,6 +335,8 @@ class Trials:
             trial.same = trial.usable
         trial.still = trial.still + 1 if loss == trial.loss else 1
         trial.loss = loss
+        if not trial.lowest <= loss:
+            trial.lowest, trial.lowest_step = loss, trial.step
         trial.curve.add(trial.step, loss, self._most_points)
         self._predictor.report(trial.name, loss)
         self._best = min(self._best, loss)
@@ -362,17 +373,28 @@ class Trials:
         return 2 * trial.nbytes / bandwidth + trial.setup
 
     def find_silent(self, now: float) -> list[Trial]:
-        """Mark the trials that are silent at the time `now`. Returns those that were not before."""
+        """Mark the trials that are silent, or held up, at the time `now`.
+
+        Returns those that are silent, and were not before.
+        """
         limit, found = self.settings.silent or math.inf, []
         for trial in self.alive.values():
-            before, trial.silent = trial.silent, False
+            before, trial.silent, trial.held_up = trial.silent, False, False
             if trial.waits or trial.away or not trial.reports:
                 continue
-            pace = trial.computed / trial.reports
-            trial.silent = now - trial.heard > max(limit, SILENT * pace)
+            silence = now - trial.heard
+            if silence <= SILENT * trial.computed / trial.reports:
+                continue
+            trial.silent = silence > limit
+            trial.held_up = trial.silent or silence > HELD_UP
             if trial.silent and not before:
                 found.append(trial)
         return found
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a task that has begun, and not reported, may be held up."""
+        return max(HELD_UP, TIMES * self._slowest)
 
     def leave(self, key: Hashable) -> bool:
         """Record that a trial is on no worker any more. Returns whether it goes on from a state."""
@@ -380,7 +402,7 @@ class Trials:
         if trial is None or not trial.kept:
             return False
         trial.away = trial.waits = True
-        trial.silent = False
+        trial.silent = trial.held_up = False
         return True
 
     def arrive(self, trial: Trial, begins: int, step: int | None = None) -> None:
@@ -514,6 +536,7 @@ class Trials:
         trial.curve = _curve(row["steps"], row["losses"], sign)
         trial.others = {name: _curve(*parts) for name, parts in row["others"].items()}
         trial.usable, trial.loss = len(trial.curve), sign * row["loss"]
+        trial.lowest, trial.lowest_step = sign * row["lowest"], row["lowest_step"]
         trial.last = trial.curve.steps[-1] if trial.usable else 0
         trial.missed = trial.step - trial.last
         for name in ("params", "computed", "waited", "began", "ended", "error"):
@@ -711,6 +734,8 @@ class Trials:
                     "worker": trial.worker,
                     "iteration": trial.step,
                     "loss": sign * trial.loss,
+                    "lowest": sign * trial.lowest,
+                    "lowest_step": trial.lowest_step,
                     "predicted": sign * predicted,
                     "low": ends[0],
                     "high": ends[1],

@@ -61,6 +61,7 @@ class Room:
     guests: int = 0  # trials that were sent there to go on, and have not reported
     leaves: bool = False  # trials that may leave do, instead of waiting there
     closing: bool = False  # all that may leave do, and none comes
+    held_up: int = 0  # threads of what may need a lock: models that wait have them besides
 
 
 @dataclass(slots=True)
@@ -121,7 +122,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     trials.forecast()
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
     for trial in trials.alive.values():
-        if trial.worker in at and not (trial.away or trial.silent):
+        if trial.worker in at and not (trial.away or trial.held_up):
             at[trial.worker].append(trial)
     may_wait = trials.settings.max_waiting - trials.staying
     found = {}
@@ -142,7 +143,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         free = max(threads - young - running, 0)
         new = room.begun - running
         takes = explores and room.takes_new
-        reserved = min(unstarted, max(free - new, 0)) if takes else 0
+        reserved = min(unstarted, max(free - new - room.held_up, 0)) if takes else 0
         width = max(free - new - reserved, 0)
         # A trial yields to a new one only if another may wait.
         yields = max(min(training, free) - width, 0)

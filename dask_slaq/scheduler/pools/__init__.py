@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.later import later
-from dask_slaq.scheduler.pools.durations import ByGroup, group_of
-from dask_slaq.scheduler.pools.entries import input_bytes
+from dask_slaq.scheduler.pools.durations import ByGroup, group_of, input_bytes
 from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.pools import Pools

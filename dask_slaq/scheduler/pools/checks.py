@@ -24,7 +24,7 @@ def left_over(pools: Any) -> list[str]:
         found.append("tasks are held, or to be given back")
     tasks = pools.scheduler.tasks.values()
     found += [f"restriction of {ts.key}" for ts in tasks if pools.control.has(ts)]
-    return found + [f"excuse of {ts.key}" for ts in tasks if pools.control.is_excused(ts)]
+    return found + [f"excuse of {ts.key}" for ts in tasks if ts in pools.control.excused]
 
 
 def check(pools: Any) -> None:
@@ -76,7 +76,7 @@ def check_task(pools: Any, key: Any) -> None:
     if ts in pool.running:
         assert ts.state == "processing", f"{ts} counts as on a worker"
     assert pools.control.has(ts) <= (ts.state == "processing"), f"{ts} is restricted still"
-    assert pools.control.is_excused(ts) <= (ts.state == "processing"), f"{ts} is excused still"
+    assert (ts in pools.control.excused) <= (ts.state == "processing"), f"{ts} is excused still"
     assert (ts in pool.unfinished) <= (ts.state in UNFINISHED), f"{ts} counts as unfinished"
     if ts.state in ("waiting", "queued", "no-worker"):
         assert ts in pool.unfinished, f"{ts} does not count as unfinished"

@@ -144,7 +144,6 @@ class Dispatcher:
             scheduler.total_nthreads,
             len(self.running),
             place_of,
-            lambda: self.running,
             free,
             inputs,
             limits.room_in_pools,

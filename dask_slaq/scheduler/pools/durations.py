@@ -27,6 +27,15 @@ def group_of(ts: TaskState, nbytes: int) -> tuple[str, int]:
     return ts.prefix.name, nbytes.bit_length() // 2
 
 
+def input_bytes(ts: TaskState) -> int:
+    """Return the bytes of the inputs of a task."""
+    nbytes = 0
+    for dep in ts.dependencies:
+        if dep.nbytes > 0:
+            nbytes += dep.nbytes
+    return nbytes
+
+
 class ByGroup(OrderedDict[tuple[str, int], T]):
     """What is known of groups of similar tasks. Those not asked for longest are forgotten.
 
@@ -52,12 +61,23 @@ class Durations:
         self._groups = ByGroup[Like]()
         self._everywhere = everywhere
 
-    def like(self, ts: TaskState, nbytes: int) -> Like:
-        """Return the compute times of tasks similar to one with `nbytes` of inputs."""
-        return self._like(group_of(ts, nbytes))
+    def like(self, ts: TaskState, nbytes: int | None = None) -> Like:
+        """Return the compute times of tasks similar to one with `nbytes` of inputs, if known."""
+        if nbytes is None:
+            nbytes = input_bytes(ts) if ts.dependencies else 0
+        group = ts.prefix.name, nbytes.bit_length() // 2
+        groups, of_all = self._groups, self._everywhere
+        if group not in groups or (of_all is not None and group not in of_all._groups):
+            return self._like(group)
+        groups.move_to_end(group)
+        found = groups[group]
+        if of_all is not None:  # each time, so that it is not forgotten there either
+            of_all._groups.move_to_end(group)
+            found.everywhere = of_all._groups[group]
+        return found
 
     def _like(self, group: tuple[str, int]) -> Like:
         found = self._groups.of(group, Like)
-        if self._everywhere is not None:  # each time, so that it is not forgotten there either
+        if self._everywhere is not None:
             found.everywhere = self._everywhere._like(group)
         return found

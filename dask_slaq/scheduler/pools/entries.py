@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.dispatch import ANY, BETWEEN_MESSAGES, LOOKED_AT, Entry, TaskKind
+from dask_slaq.scheduler.pools.durations import input_bytes
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
     from dask_slaq.scheduler.pools.pool import Pool
-
-
-def input_bytes(ts: TaskState) -> int:
-    """Return the bytes of the inputs of a task."""
-    nbytes = 0
-    for dep in ts.dependencies:
-        if dep.nbytes > 0:
-            nbytes += dep.nbytes
-    return nbytes
 
 
 def entry_of(
@@ -57,6 +49,7 @@ def _homes(
             if kind is ANY or kind.allows(ws):
                 held[ws.address] = held.get(ws.address, 0) + dep.nbytes
     most = max(held.values(), default=0)
-    homes = tuple(sorted(a for a, size in held.items() if most - size <= min(cheap, most / 10)))
+    near = min(cheap, most / 10)
+    homes = tuple(sorted([a for a, size in held.items() if most - size <= near]))
     few = min(LOOKED_AT, len(scheduler.running))
     return homes if most > cheap and len(homes) < few else ()

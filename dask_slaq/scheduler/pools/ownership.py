@@ -90,9 +90,14 @@ class TaskOwners:
         """
         around, parent = self._pool_around(submitter)
         mine: dict[str, list[Any]] = {}
+        sure: set[Any] = set()  # names in annotations that were found to be of such a job
         for key in tasks:
-            ts = self._pools.scheduler.tasks[key]
-            job = self._job_of(client, ts.annotations, comm) if ts.annotations else None
+            ts, job = self._pools.scheduler.tasks[key], None
+            if notes := ts.annotations:
+                job = notes.get(ANNOTATION)
+                if not isinstance(job, str) or job not in sure:
+                    job = self._job_of(client, notes, comm)
+                    sure.add(job)
             mine.setdefault(job or around or f"other:{client}", []).append(ts)
         ws = None if parent is None or around not in mine else parent.processing_on
         if around is None or parent is None or ws is None or comm is None:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owner_terms import OwnerGrant
-    from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -69,13 +68,11 @@ class Pools:
         lend: bool,  # whether a job may use slots outside its worker set
         ahead: float,  # seconds before the end of a task at which another one is sent
         epoch: float,  # seconds for which an unused guarantee accrues at most
-        charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
         enter: Callable[..., Any],
         is_registered: Callable[[], bool],
         changed: Callable[[], None],  # called when jobs pass, or no longer
         log_length: int,  # maximum number of remembered bindings
-        speeds: WorkerSpeeds,
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
@@ -89,7 +86,6 @@ class Pools:
             saturation=scheduler.WORKER_SATURATION,
             listed=lambda entry: self.tracker.listed(entry.ts),
             prefers=self._log_preference,
-            speeds=speeds,
         )
         self.waiting = order.waiting
         self._logged_preference = False
@@ -140,7 +136,6 @@ class Pools:
             control,
             sent,
             wakeups,
-            charge,
             self.bindings.append,
             order,
         )
@@ -249,7 +244,7 @@ class Pools:
 
     @property
     def contended(self) -> bool:
-        """Whether there are several pools, or were until recently, or gangs, or unlike workers.
+        """Whether there are several pools, or were until recently, or gangs.
 
         When one job is left alone, its tasks are held for as long again as there was contention,
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
@@ -258,7 +253,7 @@ class Pools:
         held = len(self.pools) - self._passing
         if held > 1 or len(self.tracker.gangs.waiting()) > 1:
             return True
-        if held and (self.order.speeds.unlike or self._keeps_back()):
+        if held and self._keeps_back():
             return True
         return self.tracker.holding and held > 0 and monotonic() < self._hold_until
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import undo
 from dask_slaq.scheduler.pools.pool import Pool
+from dask_slaq.scheduler.pools.seam import is_direct
 from dask_slaq.scheduler.pools.task_control import Sending
 from dask_slaq.scheduler.pools.tracker import NO_GANGS, TaskTracker
 
@@ -35,7 +36,9 @@ class QueueTracker(TaskTracker):
 
     def came(self, ts: TaskState, rootish: bool) -> None:
         """File a task that has come to the queue; Dask itself would queue one that is `rootish`."""
-        self._ready(self.owner[ts.key], ts, rootish)
+        key, _, direct = self._asked
+        direct = direct if key == ts.key else is_direct(ts)
+        self._ready(self.owner[ts.key], ts, direct=direct, rootish=rootish)
         self.control.lay_aside(ts)
 
     def left(self, ts: TaskState) -> None:

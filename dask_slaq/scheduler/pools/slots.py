@@ -36,7 +36,8 @@ def blocked(ws: WorkerState) -> int:
 
 def has_thread(ws: WorkerState) -> bool:
     """Return whether a worker has fewer tasks than threads."""
-    return load(ws) < ws.nthreads
+    there = load(ws) if ws.used_resources else len(ws.processing) - len(ws.long_running)
+    return there < ws.nthreads
 
 
 class SentTasks:

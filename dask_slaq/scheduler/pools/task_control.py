@@ -46,23 +46,19 @@ class TaskControl:
         self.scheduler = scheduler
         self._seam = seam
         # Restrictions of the tasks that were sent, and those that the user gave them; and the
-        # priority with which they were sent.
+        # priority with which they were sent, until they are restored.
         self._sent: dict[TaskState, tuple[Any, Any, bool]] = {}
-        self._turn: dict[TaskState, tuple[Any, ...]] = {}
+        self.turns: dict[TaskState, tuple[Any, ...]] = {}
         # Those that have this priority now, and the one that Dask gave them.
         self._in_turn: dict[TaskState, Any] = {}
         # Restrictions of tasks in Dask's queue, whose validation allows none there.
         self._aside: dict[TaskState, tuple[Any, ...]] = {}
         # Deaths of workers that counted against the tasks that are excused, when this began.
-        self._excused: dict[TaskState, int] = {}
+        self.excused: dict[TaskState, int] = {}
 
     def has(self, ts: TaskState) -> bool:
         """Return whether a task carries a restriction of this controller."""
         return ts in self._sent and ts.worker_restrictions is self._sent[ts][0]
-
-    def is_excused(self, ts: TaskState) -> bool:
-        """Return whether a death of its worker would not count against a task."""
-        return ts in self._excused
 
     def send(self, tasks: Iterable[Sending], why: str) -> None:
         """Send held tasks to workers, all at once. Dask's transition log shows `why`."""
@@ -73,7 +69,7 @@ class TaskControl:
             given[ts], workers[ts] = ts.priority, sending.ws
             self.give_back(ts)
             self._restrict(*sending)
-            ts.priority = self._turn[ts]
+            ts.priority = self.turns[ts]
         self._seam.send(workers)
         try:
             self._transitions(reversed(workers), "processing", why)  # Dask begins with the last
@@ -91,7 +87,7 @@ class TaskControl:
         ts, ws = sending.ts, sending.ws
         given = ts.priority
         self._restrict(*sending)
-        ts.priority = self._turn[ts]
+        ts.priority = self.turns[ts]
         self._seam.sending = {ts: ws}
         try:
             self.scheduler.transitions({ts.key: "processing"}, f"slaq: {why} ({time()})")
@@ -138,7 +134,7 @@ class TaskControl:
         # Any: Dask's annotation asks for a `set`, which it only reads.
         restricted: Any = allowed
         ts.worker_restrictions, ts.loose_restrictions = restricted, False
-        self._turn[ts] = _FIRST, *order, *(ts.priority or ())
+        self.turns[ts] = _FIRST, *order, *(ts.priority or ())
 
     def prepare(self, sending: Sending) -> None:
         """Restrict a task that Dask is about to send, with its turn; `take_turn` follows that."""
@@ -150,8 +146,8 @@ class TaskControl:
 
         Not for longer than needed: Dask derives the priority of what it submits from its own.
         """
-        if ts in self._turn and ts not in self._in_turn:
-            self._in_turn[ts], ts.priority = ts.priority, self._turn[ts]
+        if ts in self.turns and ts not in self._in_turn:
+            self._in_turn[ts], ts.priority = ts.priority, self.turns[ts]
 
     def take_turn(self, ts: TaskState) -> None:
         """Restore the priority of a task."""
@@ -189,8 +185,9 @@ class TaskControl:
 
     def restore(self, ts: TaskState) -> None:
         """Restore the user's restrictions of a task that was sent."""
-        self.take_turn(ts)
-        self._turn.pop(ts, None)
+        if self._in_turn:
+            self.take_turn(ts)
+        self.turns.pop(ts, None)
         ours = self._sent.pop(ts, None)
         if ours is not None and ts.worker_restrictions is ours[0]:
             _, ts.worker_restrictions, ts.loose_restrictions = ours
@@ -206,13 +203,13 @@ class TaskControl:
         Dask counts a death against every task on the worker, and fails those with too many. It has
         no hook before that, so the one death that can follow is taken off beforehand.
         """
-        if ts not in self._excused:
-            self._excused[ts] = ts.suspicious
+        if ts not in self.excused:
+            self.excused[ts] = ts.suspicious
             ts.suspicious -= 1
 
     def blame(self, ts: TaskState) -> None:
         """Let deaths of its worker count against a task again."""
-        before = self._excused.pop(ts, None)
+        before = self.excused.pop(ts, None)
         if before is not None:
             ts.prefix.suspicious -= ts.suspicious - (before - 1)
             ts.suspicious = before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from dask_slaq.core.dispatch import (
     undo,
 )
 from dask_slaq.core.later import Absent
-from dask_slaq.scheduler.pools.entries import entry_of, input_bytes
+from dask_slaq.scheduler.pools.entries import entry_of
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import bound_to, is_dasks, is_direct
 from dask_slaq.scheduler.pools.slots import has_thread
@@ -31,7 +32,7 @@ from dask_slaq.scheduler.pools.task_control import Sending
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_slaq.core.dispatch import Choice, Entry, Order, TaskKind
+    from dask_slaq.core.dispatch import Choice, Entry, Like, Order, TaskKind
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.seam import Seam
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
 
+#: Ends of tasks that are kept per epoch, from which the speeds of workers are learned.
+NEWEST_ENDS = 256
+
 #: Answers of `Limits` and `Gangs` where there are none.
 NO_LIMITS: Any = Absent(
     {"most": {}, "waiting": 0},
@@ -49,10 +53,8 @@ NO_LIMITS: Any = Absent(
     room=math.inf,
     room_in_pools=math.inf,
     runs=False,
-    is_held=False,
     blocked=0,
     as_dict={},
-    transition=None,
     look_again=None,
     keep_waiting=None,
 )
@@ -62,8 +64,8 @@ NO_GANGS: Any = Absent(of=None, is_open=False, waiting=(), running=(), remove=No
 class TaskTracker:
     """Follows the transitions of all tasks and keeps the pools of their jobs up to date.
 
-    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task, and `bound`
-    with the `Binding` of every task that goes to a worker.
+    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task: who counts them
+    sets it. `bound` is called with the `Binding` of every task that goes to a worker.
     """
 
     def __init__(
@@ -73,15 +75,17 @@ class TaskTracker:
         control: TaskControl,
         sent: SentTasks,
         wakeups: Wakeups,
-        charge: Callable[[str, float, int], None],
         bound: Callable[[Binding], None],
         order: Order,
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
-        self._seam, self._charge, self._bound = seam, charge, bound
+        self._seam, self._bound = seam, bound
+        self.charge: Callable[[str, float, int], None]
         self._order, self._index = order, order.waiting
         self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self._count = itertools.count()
+        # Key of the task that was last asked about, whether it is held, and whether it is direct.
+        self._asked: tuple[Any, bool, bool] = None, False, False
         self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
         self._flowing: dict[TaskState, Sent] = {}  # what Dask is about to send, and was not held
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
@@ -100,6 +104,8 @@ class TaskTracker:
         # ended was sent, in core-seconds over weight.
         self.served = 0.0
         self.ended, self.took = 0, 0.0  # tasks of pools, and their core-seconds
+        # What is like a task that has ended, its name, worker and seconds.
+        self._ends: deque[tuple[Like, str, str, float]] = deque(maxlen=NEWEST_ENDS)
         # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
@@ -120,6 +126,11 @@ class TaskTracker:
         wanted = self._wanted.get(ts)
         return (self.owner[ts.key], *wanted) if wanted else ()
 
+    def take_ends(self) -> Iterable[tuple[Like, str, str, float]]:
+        """Return the newest ends of tasks since the last call, for the speeds of workers."""
+        ends, self._ends = self._ends, deque(maxlen=self._ends.maxlen)
+        return ends
+
     def waiting_for(self, ts: TaskState) -> Collection[Pool]:
         """Return the pools that wait for a task of another one."""
         return self._wanted.get(ts, ())
@@ -132,11 +143,14 @@ class TaskTracker:
         if pool is None:
             return self.holding and ts.key in self.unsure
         if self.gangs is not NO_GANGS and self.gangs.is_open(ts):
-            return True
-        if pool.passes or not is_direct(ts):
-            return not pool.passes
-        strict = not self._order.lend and pool.most < math.inf
-        return (strict or pool.holds_all) and not is_dasks(ts)
+            held, direct = True, is_direct(ts)
+        elif pool.passes or not (direct := is_direct(ts)):
+            held, direct = not pool.passes, False
+        else:
+            strict = not self._order.lend and pool.most < math.inf
+            held = (strict or pool.holds_all) and not is_dasks(ts)
+        self._asked = ts.key, held, direct
+        return held
 
     def flow(
         self, ts: TaskState, plain: Callable[[TaskState], WorkerState | None]
@@ -148,14 +162,11 @@ class TaskTracker:
         pool = self.owner.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
-        restricted = ts.worker_restrictions or ts.host_restrictions or not self._order.lend
-        if ts.resource_restrictions or (restricted and is_direct(ts)):
+        waits = ts.resource_restrictions or ts.key in self.away
+        limited = self.limits.most and self.limits.label_of(ts)
+        if waits or limited or self._asked != (ts.key, True, False):
             return None
-        if self.limits is not NO_LIMITS and self.limits.label_of(ts):
-            return None
-        if ts.key in self.away:
-            return None
-        like, now = pool.durations.like(ts, input_bytes(ts)), monotonic()
+        like, now = pool.durations.like(ts), monotonic()
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
             return None
         ws = plain(ts)
@@ -325,11 +336,17 @@ class TaskTracker:
     def _forget(self, ts: TaskState) -> None:
         for known in (self.owner, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
-        self._flowing.pop(ts, None)
-        self._wanted.pop(ts, None)
-        self._inner.pop(ts, None)
+        for some in (self._flowing, self._inner):
+            some.pop(ts, None)
+        if self._submitter or self._wanted or self.gangs is not NO_GANGS:
+            self._is_done(ts)
+
+    def _is_done(self, ts: TaskState) -> None:
+        """Record that nobody waits for a task any more."""
         self._waits_no_longer(ts)
-        self.gangs.remove(ts)
+        self._wanted.pop(ts, None)
+        if self.gangs is not NO_GANGS:
+            self.gangs.remove(ts)
 
     # Transitions
 
@@ -345,27 +362,33 @@ class TaskTracker:
                 self._passed(self.scheduler.tasks[key])
             return
         ts = self.scheduler.tasks[key]
-        if start == "no-worker":
-            self._not_ready(pool, ts)
-        elif start == "processing":
+        asked, self._asked = self._asked, (None, False, False)
+        if start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
-        if finish == "waiting":
+        elif start == "no-worker" and (ts in pool.ready or self._wanted):
+            self._not_ready(pool, ts)  # not sent by us
+        if finish == "processing":
+            self._started(pool, ts)
+        elif finish == "no-worker":
+            if key not in self.away:
+                if asked[0] != key:  # Dask has just asked about it, as nearly always
+                    asked = key, self.is_held(ts), is_direct(ts)
+                if asked[1]:
+                    self._ready(pool, ts, direct=asked[2])
+        elif finish == "waiting":
             pool.wait(ts)
             for each in self._wanted.get(ts, ()):
                 for dep in ts.waiting_on or ():
                     self._want(each, dep)
-        elif finish == "no-worker":
-            if ts.key not in self.away and self.is_held(ts):
-                self._ready(pool, ts)
-        elif finish == "processing":
-            self._started(pool, ts)
         elif start != "memory" and finish != "queued":
-            ended = start in ("released", "erred") or finish in ("memory", "erred")
-            pool.finish(ts, cancelled=not ended)
-            self._waits_no_longer(ts)
-            self._wanted.pop(ts, None)
-            self.gangs.remove(ts)
+            if pool.stages is None:
+                pool.unfinished.discard(ts)
+            else:
+                ended = start in ("released", "erred") or finish in ("memory", "erred")
+                pool.finish(ts, cancelled=not ended)
+            if self._submitter or self._wanted or self.gangs is not NO_GANGS:
+                self._is_done(ts)
         if finish == "forgotten":
             self._forget(ts)
             pool.drop(ts)
@@ -407,7 +430,7 @@ class TaskTracker:
         """Charge a job for its tasks that have passed by: for all at once, which is cheaper."""
         if pool.unsettled:
             seconds, pool.unsettled = pool.unsettled, 0.0
-            self._charge(pool.name, seconds, pool.at_once)
+            self.charge(pool.name, seconds, pool.at_once)
 
     def record_all(self, pool: Pool) -> None:
         """Record the tasks of a pool on workers that passed by."""
@@ -417,15 +440,17 @@ class TaskTracker:
             if ws is not None and ts not in ws.long_running and ts not in pool.running:
                 self._record(pool, ts)
 
-    def _ready(self, pool: Pool, ts: TaskState, rootish: bool | None = None) -> None:
+    def _ready(
+        self, pool: Pool, ts: TaskState, *, direct: bool, rootish: bool | None = None
+    ) -> None:
         """File a ready task in its pool, and in those that wait for it."""
+        filed = self.gangs is NO_GANGS or not self.gangs.is_open(ts)
+        label = self.limits.label_of(ts) if self.limits.most else None
         if rootish is None:
             rootish = self._seam.is_rootish(ts)
-        filed = self.gangs is NO_GANGS or not self.gangs.is_open(ts)
         count = next(self._count)
-        label = None if self.limits is NO_LIMITS else self.limits.label_of(ts)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
-        if is_direct(ts):
+        if direct:
             entry = entry._replace(kind=self._kind_of_direct(ts, entry.kind))
         for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
             if not (each.ready or each.running):
@@ -488,8 +513,6 @@ class TaskTracker:
     def send(self, choices: Sequence[Choice]) -> Collection[Choice]:
         """Send tasks to the workers that were chosen for them. Returns those that are not there."""
         sendings = []
-        # Work stealing knows no speeds, and would move tasks to a slow worker that was left idle.
-        alike = not self._order.speeds.unlike
         for choice in choices:
             pool, ts, sent = choice.pool, choice.entry.ts, choice.sent
             assert isinstance(pool, Pool)
@@ -498,13 +521,13 @@ class TaskTracker:
                 self._part(ts, pool)
                 pool.adopt(ts)
                 sent.why = f"{choice.why}; submitted by {owner.name}"
-            if (gang := self.gangs.of(ts)) is not None:
+            if self.gangs is not NO_GANGS and (gang := self.gangs.of(ts)) is not None:
                 gang.closed = True
             sent.order = (*choice.key[:-1], next(self._count))
             self._sending[ts] = choice
             ws = self.scheduler.workers[choice.address]
             bound = choice.entry.kind.allowed is not None and not ts.worker_restrictions
-            theirs = pool.workers if alike and not bound else frozenset()
+            theirs = frozenset() if bound else pool.workers
             sendings.append(Sending(ts, ws, theirs, sent.order))
         first = choices[0]
         why = f"{first.pool.name}: {first.sent.why}"
@@ -548,8 +571,9 @@ class TaskTracker:
             self._bind(pool, ts.key, ws, flowing.why)
         elif choice is None:
             self._record(pool, ts)
-            self._passed(ts)
-            self._bind(pool, ts.key, ws, "sent by Dask", "passed")
+            self.wakeups.look_at.add(ws.address)
+            about = time(), ts.key, pool.name, ws.address
+            self._bound(Binding(*about, "passed", "sent by Dask"))
         else:
             self.sent.put(ts, ws, choice.sent)
             owed = "floor" if choice.key.turn == OWED else ""
@@ -566,19 +590,14 @@ class TaskTracker:
 
     def _record(self, pool: Pool, ts: TaskState) -> None:
         """Record a task that Dask has sent to a worker."""
-        like = pool.durations.like(ts, input_bytes(ts))
-        order = math.inf, next(self._count)
-        needs, expected = tuple((ts.resource_restrictions or {}).items()), like.expected
-        sent = Sent(pool, like, False, "", order, pool.service, expected, like.soonest, needs)
-        self._enter(pool, ts, sent)
+        like, order = pool.durations.like(ts), (math.inf, next(self._count))
+        needs = tuple(ts.resource_restrictions.items()) if ts.resource_restrictions else ()
+        about = pool, like, False, "", order, pool.service
+        self._enter(pool, ts, Sent(*about, *like.outlook(), needs))
 
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
         assert ws is not None
-        if (factor := self._order.speeds.factor(ws.address, ts.prefix.name)) != sent.factor:
-            sent.expected *= factor / sent.factor
-            sent.soonest *= factor / sent.factor
-            sent.factor = factor
         sent.pool, pool.running[ts] = pool, sent
         pool.use(sent.threads)
         if not sent.ours:
@@ -591,7 +610,8 @@ class TaskTracker:
         sent = self.sent.remove(ts)
         if sent is not None:
             pool = sent.pool
-            pool.lend(sent, False)
+            if sent.lends:
+                pool.lend(sent, False)
             del pool.running[ts]
             pool.use(-sent.threads)
             if not sent.ours:
@@ -610,33 +630,38 @@ class TaskTracker:
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str) -> None:
         (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0
-        computed = [run for run in startstops if run["action"] == "compute"]
-        sent, at_once = pool.running.get(ts), pool.demand
+        computed = None
+        for run in startstops:
+            # A key that is computed again on the same worker brings its earlier runs along.
+            if run["action"] == "compute":
+                computed = run
+        sent = pool.running.get(ts)
+        at_once = pool.demand if pool.passes else len(pool.ready) + len(pool.running) + pool.waiting
         if ts.key in self.charged_until:
             since = self.charged_until.pop(ts.key)
-            if since is not None and computed:
-                seconds = max(computed[-1]["stop"] - since, 0.0)
-        elif computed:
-            # A key that is computed again on the same worker brings its earlier runs along.
-            seconds = max(min(computed[-1]["stop"], left) - computed[-1]["start"], 0.0)
-            like = pool.durations.like(ts, input_bytes(ts)) if sent is None else sent.like
-            speeds, name = self._order.speeds, ts.prefix.name
-            speeds.observe(like, name, worker, seconds)
-            like.observe(seconds / speeds.factor(worker, name))  # on a median worker
+            if since is not None and computed is not None:
+                seconds = max(computed["stop"] - since, 0.0)
+        elif computed is not None:
+            seconds = max(min(computed["stop"], left) - computed["start"], 0.0)
+            like = pool.durations.like(ts) if sent is None else sent.like
+            self._ends.append((like, ts.prefix.name, worker, seconds))
+            like.observe(seconds)
             seconds *= sent.threads if sent is not None else 1.0
         self.ended += 1
         self.took += seconds
         self._left(pool, ts, seconds - charged)
-        self._inner.pop(ts, None)
-        pool.holds.pop(ts, None)
+        for some in (self._inner, pool.holds):
+            some.pop(ts, None)
         if sent is not None and sent.expected == math.inf:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
-        self._charge(pool.name, seconds, at_once)
-        pool.ended, pool.used = pool.ended + bool(computed), pool.used + seconds
+        self.charge(pool.name, seconds, at_once)
+        pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         if pool.stages is not None:
-            pool.stages.charge(ts, seconds, ended=bool(computed))
-        self.control.restore(ts)
-        self.control.blame(ts)
+            pool.stages.charge(ts, seconds, ended=computed is not None)
+        if ts in self.control.turns:
+            self.control.restore(ts)
+        if self.control.excused:
+            self.control.blame(ts)
 
     def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
@@ -654,8 +679,7 @@ class TaskTracker:
             self.wakeups.look_at.update(self.scheduler.workers)
         else:
             self.wakeups.look_at.add(worker)
-            starts = self.sent.thread_freed(worker)
-            if starts is not None:
+            if (starts := self.sent.thread_freed(worker)) is not None:
                 self._charge_ahead(starts)
             ws = self.scheduler.workers.get(worker) if self.holding and self._index.pools else None
             if ws is not None and not has_thread(ws):  # what was sent ahead has started
@@ -667,7 +691,8 @@ class TaskTracker:
                     else:
                         self.wakeups.soon(ahead=place.free_in() > 2 * TOGETHER)
                 return
-        self.wakeups.soon()
+        if self._index.pools:
+            self.wakeups.soon()
 
     def let_go(self, gang: Gang) -> None:
         """Leave the members of a gang to Dask, since they cannot start together."""
@@ -684,7 +709,7 @@ class TaskTracker:
                 seconds = (now - sent.start) * sent.threads - sent.ahead
                 sent.ahead += seconds
                 pool.charge(seconds)
-                self._charge(pool.name, seconds, pool.demand)
+                self.charge(pool.name, seconds, pool.demand)
 
     def uncharged(self, ts: TaskState, seconds: float) -> float:
         """Return the core-seconds of a running task for which nobody was charged yet.
@@ -726,7 +751,7 @@ class TaskTracker:
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
         if sent is not None:
             sent.ahead = 0.0  # from now on its reports are charged
-        self._charge(pool.name, seconds, pool.demand)
+        self.charge(pool.name, seconds, pool.demand)
 
     def rested(self, ts: TaskState, *, idle: bool = False) -> None:
         """Free the thread of a task that waits in a report, `idle`, or that computes without it."""
@@ -774,7 +799,7 @@ class TaskTracker:
         self._leave(ts)
         if sent.start is not None:  # a copy of it has ended: here it takes at least until now
             seconds = monotonic() - sent.start
-            self._order.speeds.observe(sent.like, ts.prefix.name, before, seconds)
+            self._ends.append((sent.like, ts.prefix.name, before, seconds))
         self._enter(pool, ts, sent)
         self._bind(pool, key, after, "by work stealing")
         self.wakeups.look_at |= {before, after.address}

@@ -201,13 +201,14 @@ class Rooms:
         """
         pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
         alive = search.trials.alive.values()
-        trains = Counter(t.worker for t in alive if not (t.waits or t.away or t.silent))
+        trains = Counter(t.worker for t in alive if not (t.waits or t.away or t.held_up))
+        held_up = Counter(t.worker for t in alive if t.held_up)
         waits = Counter(t.worker for t in alive if t.waits and not t.away)
         guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
         bandwidth = search.speed.bandwidth
         dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
         cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
-        places = {*trains, *waits, *begun, *guests}
+        places = {*trains, *waits, *begun, *guests, *held_up}
         if self._tracker.models_move and may_move:
             places |= {ws.address for ws in self._scheduler.running}
         rooms = {}
@@ -216,12 +217,18 @@ class Rooms:
             if ws is None:
                 continue
             there = begun.get(address, [])
+            running = max(ws.nthreads - (load(ws) - len(there)), 0)
+            waiting = search.held_up(there, running, waits[address] > 0)
+            there = [ts for ts in there if ts not in waiting]
+            lost = held_up[address] + len(waiting)
             stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
             mine, idle = trains[address] + len(there) - stuck, waits[address]
             mine += guests[address]
             used += min(mine, ws.nthreads)
-            threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
+            threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine - lost, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
+            if lost:  # what is there besides begins in no thread of theirs
+                may_begin = min(may_begin, max(running - len(waiting), 0))
             crowded, admits = self._memory_room(search, ws)
             closing = may_move and (ws.status != Status.running or address in draining)
             leaves = closing or (cheap and self._fits(search, ws) and admits < LEAST * ws.nthreads)
@@ -240,6 +247,7 @@ class Rooms:
                 guests[address],
                 leaves,
                 closing,
+                lost,
             )
         search.account.update(pool.share, used, seconds)
         if not pool.paused:

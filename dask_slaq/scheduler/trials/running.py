@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,8 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Claims", "RunningSearch"]
 
+logger = logging.getLogger(__name__)
+
 #: Reports in which a model whose length is unknown is taken to grow.
 STEPS = 100
+#: Models that may need a lock which a waiting one holds, after which none waits any more.
+LOCKS = 2
 #: Seconds in which a worker is expected to tell that a model has gone on.
 IN_FLIGHT = 0.25
 
@@ -40,6 +47,8 @@ class RunningSearch:
         self.inherited: set[Any] = set()  # keys of the models of these
         self.trials = Trials(settings, lambda: time())
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
+        self.computes: dict[Any, float] = {}  # since when those of them compute that do
+        self.locked: set[Any] = set()  # those that were held up
         self.account = Account()
         self.model, self.speed = Footprint(), MoveSpeed()
         self.deadly = 0  # largest memory limit of a worker that died of its memory
@@ -76,6 +85,27 @@ class RunningSearch:
     def silent(self) -> int:
         """Number of its trials that are silent."""
         return sum(trial.silent for trial in self.trials.alive.values())
+
+    def held_up(self, tasks: Sequence[TaskState], running: int, waits: bool) -> list[TaskState]:
+        """Return which tasks of a worker should have reported, of which the first `running` run.
+
+        If some trial `waits` there, they may need a lock that it holds. After `LOCKS` of them, no
+        further trial waits.
+        """
+        now = monotonic()
+        self.computes = {key: at for key, at in self.computes.items() if key in self.begun}
+        since = [(self.computes.setdefault(ts.key, now), ts.key) for ts in tasks[:running]]
+        late = now - self.trials.patience if waits else -math.inf
+        self.locked.update(key for begin, key in since if begin < late)
+        if len(self.locked) >= LOCKS and self.trials.settings.max_waiting:
+            self.trials.settings = replace(self.trials.settings, max_waiting=0)
+            logger.warning(
+                "search %s: %d models made no report while others waited in theirs, and may need a "
+                "lock that these held: no further model waits in a report",
+                self.pool.name,
+                len(self.locked),
+            )
+        return [ts for ts in tasks if ts.key in self.locked]
 
     def begun_at(self) -> dict[str, list[TaskState]]:
         """Return its tasks on each worker that have not reported. Work stealing moves some."""
@@ -128,7 +158,7 @@ class RunningSearch:
         for worker, turns in self.turns.items():
             alive = self.trials.alive
             some = [alive[key] for key in turns.order if key in alive and key not in self.left]
-            some = [t for t in some if t.worker == worker and not (t.away or t.silent)]
+            some = [t for t in some if t.worker == worker and not (t.away or t.held_up)]
             due = min(turns.width, len(some)) - sum(not trial.waits for trial in some)
             if due > found.get(worker, 0):
                 found[worker] = due

@@ -628,6 +628,7 @@ class Searches:
         first = search.begun.pop(key, None) is not None
         trial = search.trials.at(key, worker, number)
         trial.heard, trial.silent = monotonic(), False
+        trial.held_up = first and key in search.locked
         if trial.away or (first and begins):
             search.trials.arrive(trial, begins, next(iter(steps), None))
         if not trial.reports:
@@ -664,6 +665,7 @@ class Searches:
             self._report(pool.name, search.trials.best, step=None if more == 1 else done)
         if what in ("pruned", "stopped"):
             search.trials.judge(trial, what)
+            ts.retries = 0  # a verdict is final
         if what == "keeps":
             pass  # it goes on as it did
         elif rests:
@@ -877,6 +879,7 @@ class Searches:
                     "stop": name in self._stopping,
                     "leave": chosen.leave,
                     "leaves": rooms[worker].leaves,
+                    "apart": rooms[worker].held_up > 0,
                     "peer": self.desks.peer_of(worker),
                 }
                 turns.setdefault(worker, []).append(turn)
@@ -982,7 +985,8 @@ _UNKNOWN: dict[str, Any] = {
     "trial": None,
     "worker": "",
     "iteration": 0,
-    **dict.fromkeys(("loss", "predicted", "low", "high"), float("nan")),
+    **dict.fromkeys(("loss", "lowest", "predicted", "low", "high"), float("nan")),
+    "lowest_step": 0,
     "state": "ready",
     "computed": 0.0,
     "waited": 0.0,

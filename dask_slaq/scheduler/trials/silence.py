@@ -47,6 +47,8 @@ class SilentTrials:
                 f"model {trial.key} has made no report for {seconds:.0f} s on {trial.worker}, "
                 f"where one took {pace:.3g} s: its thread is no longer counted on"
             )
+            if trials.staying:
+                message += "; it may need a lock that a model holds which waits in its report"
             if settings.restart_silent:
                 message += f"; {self._restart(trial, seconds)}"
             logger.warning("search %s: %s", name, message)

@@ -1,7 +1,5 @@
 """Each dask-ml repair is needed, works, and is undone when switched off."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """`Incremental` reports the loss of every block from the workers."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pandas as pd

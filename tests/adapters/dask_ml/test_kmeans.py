@@ -1,7 +1,5 @@
 """dask-ml's `KMeans` reports the inertia of every Lloyd iteration."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Hyperparameter searches report their best score."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from dask_ml.model_selection import (

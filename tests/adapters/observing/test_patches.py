@@ -1,7 +1,5 @@
 """Patches of loops are installed and undone, shown on a toy library without Dask."""
 
-from __future__ import annotations
-
 import importlib
 import random
 import sys

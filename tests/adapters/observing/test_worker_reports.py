@@ -1,7 +1,5 @@
 """Losses that tasks report on workers reach the client's block."""
 
-from __future__ import annotations
-
 import contextvars
 import itertools
 import pickle

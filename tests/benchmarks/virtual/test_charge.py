@@ -1,7 +1,5 @@
 """What the scheduler computes takes virtual time if it is charged."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """On the virtual clock, real Dask runs without waiting."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """The result of a virtual run does not depend on its process or on earlier runs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -22,24 +21,8 @@ from dask_slaq.core.dispatch import (
     Turn,
     decide,
 )
-from dask_slaq.core.dispatch.faster import ends_sooner_elsewhere
 
 NOW = 100.0
-
-
-@dataclass
-class Speeds:
-    """Factors of workers, as learned."""
-
-    factors: dict[str, float] = field(default_factory=dict)
-    learned: int = 1
-
-    @property
-    def unlike(self) -> bool:
-        return bool(self.factors)
-
-    def factor(self, worker: str, kind: str = "") -> float:
-        return self.factors.get(worker, 1.0)
 
 
 def runs_at(place: Place, job: Contender, seconds: float) -> Sent:
@@ -63,34 +46,9 @@ def turn_of(*places: Place, fetch: float = 0.0, **more) -> Turn:
     by_name = {place.address: place for place in places}
     return Turn(
         {a: p for a, p in by_name.items() if p.has_thread}, NOW, sum(p.nthreads for p in places),
-        len(places), by_name.get, by_name.values,
+        len(places), by_name.get,
         inputs=lambda entry: Inputs(fetch, entry.homes, lambda address: fetch), **more,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(("factor", "moves"), [(1.0, False), (3.0, True)])
-def test_those_that_wait_before_a_task_take_longer_at_a_slow_home(factor, moves):
-    order = Order(speeds=Speeds({"home": factor}))
-    job = Contender("a", index_of=order.waiting)
-    home, other = Place("home", 1, 0, now=NOW), Place("other", 1, 0, now=NOW)
-    runs_at(home, job, 1.0)
-    for count in range(2):
-        ready(job, count, 1.0, ("home",))
-    # It waits 1 s for what runs, and a second for the one before it, or three; and it takes two
-    # more than on the other worker itself. To move its inputs takes 4 s.
-    found = decide(order, turn_of(home, other, fetch=4.0))
-    assert [choice.address for choice in found] == ["other"] * moves
-
-
-@pytest.mark.parametrize(("factors", "moves"), [({}, False), ({"other": 0.1}, True)])
-def test_a_task_moves_to_a_worker_that_is_faster_by_more_than_its_inputs_take(factors, moves):
-    order = Order(speeds=Speeds(factors))
-    job = Contender("a", index_of=order.waiting)
-    home, other = Place("home", 1, 0, now=NOW), Place("other", 1, 0, now=NOW)
-    runs_at(home, job, 1.0)
-    ready(job, 0, 10.0, ("home",))
-    found = decide(order, turn_of(home, other, fetch=2.0))
-    assert [choice.address for choice in found] == ["other"] * moves
 
 
 def test_a_task_waits_at_its_home_for_the_resource_that_is_taken_there():
@@ -104,15 +62,6 @@ def test_a_task_waits_at_its_home_for_the_resource_that_is_taken_there():
     ready(job, 0, 1.0, ("home",), TaskKind(None, gpu))
     # A thread is free at home, but its GPU not for 5 s: it moves in 2 s.
     assert [c.address for c in decide(order, turn_of(home, away, fetch=2.0))] == ["away"]
-
-
-@pytest.mark.parametrize(("factors", "left"), [({"other": 0.1}, False), ({"here": 10.0}, True)])
-def test_a_task_is_left_to_a_faster_worker_only_by_one_that_is_slow(factors, left):
-    order = Order(speeds=Speeds(factors))
-    job = Contender("a", index_of=order.waiting)
-    entry = ready(job, 0, 10.0)
-    here, other = Place("here", 1, 0, now=NOW), Place("other", 1, 0, now=NOW)
-    assert ends_sooner_elsewhere(order, turn_of(here, other), job, entry, here) == left
 
 
 @pytest.mark.parametrize(("room", "started"), [(4, 4), (3, 2), (1, 0)])

@@ -1,7 +1,5 @@
 """The gating network is bounded for any coefficients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The report history is the same whether reports are added one by one or in batches."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Forecasts are well formed, accurate, bounded in memory and independent of units."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings

@@ -1,7 +1,5 @@
 """Normalized losses are well formed and independent of the unit of the loss."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

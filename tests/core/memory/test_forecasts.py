@@ -1,7 +1,5 @@
 """Laws of forecasts that rest on past runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

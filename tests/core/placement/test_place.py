@@ -1,7 +1,5 @@
 """Placement always keeps its invariants, and prefers worker sets that change little."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

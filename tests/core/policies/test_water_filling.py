@@ -1,7 +1,5 @@
 """Water-filling agrees with a heap, enumeration and bisection; hulls agree with chords."""
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np
@@ -76,16 +74,6 @@ def test_equals_algorithm_1(gains, seed, n_jobs, capacity):
     assert water_fill(gain, weight, lower, upper, capacity).tolist() == want.tolist()
 
 
-@pytest.mark.parametrize("gains", [curved, bent])
-def test_equals_algorithm_1_when_large(gains):
-    rng = np.random.default_rng(7)
-    n_jobs, capacity = 300, 5_000
-    gain, weight = gains(rng, n_jobs), rng.choice([1.0, 2.0], n_jobs)
-    lower, upper = np.zeros(n_jobs), np.full(n_jobs, float(capacity))
-    want = heap_fill(gain, weight, lower, upper, capacity)
-    assert water_fill(gain, weight, lower, upper, capacity).tolist() == want.tolist()
-
-
 @given(seed=seeds, n_jobs=st.integers(1, 12), capacity=st.floats(0, 60))
 def test_fractional_floors_and_capacity(seed, n_jobs, capacity):
     rng = np.random.default_rng(seed)
@@ -99,13 +87,6 @@ def test_fractional_floors_and_capacity(seed, n_jobs, capacity):
     assert share.sum() == pytest.approx(min(capacity, room), abs=1e-8)
     odd = (share > lower + 1e-6) & (abs(share - np.round(share)) > 1e-6)
     assert odd.sum() <= 1  # only the last thread of the budget goes out in part
-
-
-def test_threads_worth_nothing_stay():
-    share = water_fill(
-        lambda n: np.minimum(n, [2.0, 0.0]), np.ones(2), np.zeros(2), np.full(2, 9.0), 10
-    )
-    assert share.tolist() == [2, 0]
 
 
 def test_equal_worths_are_served_in_the_order_given():

@@ -1,7 +1,5 @@
 """Replaying a recorded engine reproduces its decisions."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Batched fits of Ernest's law agree with SciPy's fits of one problem at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.optimize

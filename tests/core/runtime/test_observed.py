@@ -1,7 +1,5 @@
 """The runtime model estimates the work per iteration and the iterations that threads buy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -147,14 +147,10 @@ def test_what_was_seen_long_ago_is_no_longer_sure():
     assert speeds.factor("slow") == 1.0
 
 
-def test_begins_with_what_is_remembered_and_forgets_a_worker():
+def test_forgets_a_worker():
     speeds = WorkerSpeeds()
-    for i in range(8):
-        speeds.remember(f"w{i}", 4.0 if i == 0 else 1.0, 0.05)
-    speeds.learn(0.0)
-    assert speeds.factor("w0") == pytest.approx(4.0)
     compute(speeds, workers(8), epochs=4)
-    assert speeds.factor("w0") == 1.0  # it is another machine now
+    assert "w0" in speeds.workers
     speeds.forget_worker("w0")
     speeds.learn(10.0)
     assert "w0" not in speeds.workers

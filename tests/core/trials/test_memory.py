@@ -1,7 +1,5 @@
 """Memory of models: how many may begin beside those that wait, without a cluster."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

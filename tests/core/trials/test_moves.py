@@ -1,7 +1,5 @@
 """Moves of trials between workers, without a cluster."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Turns of trials: who trains on each worker, without a cluster."""
 
-from __future__ import annotations
-
 import math
 from unittest import mock
 
@@ -14,7 +12,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.reports import LOST
 from dask_slaq.core.search_settings import EXPLORE, Pruning
 from dask_slaq.core.trials import Account, Places, Room, SearchSettings, Trials, choose, decide
-from dask_slaq.core.trials.trials import TURN
+from dask_slaq.core.trials.trials import HELD_UP, TURN
 
 PATIENCE = Pruning().patience
 #: Reports of models that are long compared with others.
@@ -345,7 +343,9 @@ def test_a_trial_that_trains_is_silent_beyond_the_limit_and_ten_times_its_pace(
     assert trials.find_silent(50.0 + silence) == []  # it was before
     assert trial.silent == is_silent
     # Its thread is counted by nobody, and no other one is taken for its.
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0] * (not is_silent)
+    is_held_up = not waits and (50.0 + silence) - 50.0 > max(min(limit, HELD_UP), 10 * pace)
+    assert trial.held_up == is_held_up
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0] * (not is_held_up)
 
 
 def test_nothing_is_silent_without_a_limit_or_a_report():

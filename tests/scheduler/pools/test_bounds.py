@@ -81,7 +81,12 @@ def test_entries_behind_a_task_that_stays_first_go_as_well():
 
 def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
     ws = SimpleNamespace(
-        address="w", nthreads=1, processing=range(9), long_running=(), used_resources={}
+        address="w",
+        nthreads=1,
+        processing=range(9),
+        long_running=(),
+        resources={},
+        used_resources={},
     )
     sent, rng = SentTasks(0.0), np.random.default_rng(0)
     sent.put("always", ws, _sent(0))

@@ -446,17 +446,21 @@ async def test_a_task_that_two_jobs_wait_for_is_sent_once(c, s, plugin, a, b):
     assert plugin.failed is None
 
 
+def spare(plugin):
+    return plugin.pools.dispatcher.filler.free if QUEUED else plugin.pools.dispatcher.has_spare
+
+
 @with_plugin(TWO, **LATE)
 async def test_no_thread_is_left_over_on_a_worker_that_is_gone(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             future = c.submit(wait_for, "go", 1, workers=[a.address, b.address])
         await until(lambda: running(plugin, "a") == 1)
-        assert plugin.pools.dispatcher.filler.free if QUEUED else plugin.pools.dispatcher.has_spare
+        assert spare(plugin)
         idle = next(w for w in (a, b) if not s.workers[w.address].processing)
         await idle.close()
         await until(lambda: len(s.workers) == 1)
-        assert not plugin.pools.dispatcher.has_spare
+        assert not spare(plugin)
         await Event("go").set()
         await future
 

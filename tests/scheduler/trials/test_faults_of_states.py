@@ -1,7 +1,5 @@
 """Whatever fails while models with states train, wait, are away or arrive, all results arrive."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -9,7 +7,7 @@ from distributed import Client, Event, Nanny, Status
 from distributed.scheduler import KilledWorker
 from distributed.utils_test import captured_logger
 from driving import TWO, until, with_plugin
-from moving import STEPS, begin, check, count, let_some_leave
+from moving import STEPS, begin, check, let_some_leave
 
 import dask_slaq as slaq
 from dask_slaq.worker import reports
@@ -21,25 +19,8 @@ def whole(results) -> None:
         assert made == list(range(1, STEPS + 1))
 
 
-@with_plugin(TWO)
-async def test_models_leave_a_worker_that_is_paused(c, s, plugin, a, b):
-    search, futures = await begin(c, plugin)
-    a.status = Status.paused
-    await until(lambda: not any(t.worker == a.address and not t.away for t in alive(search)))
-    check(plugin, await c.gather(futures))
-    a.status = Status.running
-
-
 def alive(search):
     return list(search.trials.alive.values())
-
-
-@with_plugin(TWO)
-async def test_models_go_on_if_the_scheduler_is_not_heard(c, s, plugin, a, b):
-    search, futures = await begin(c, plugin)
-    await until(lambda: count(search, "waits"))
-    plugin.searches.desks.send = lambda *args: None
-    whole(await c.gather(futures))
 
 
 @with_plugin(TWO)

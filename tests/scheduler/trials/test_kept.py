@@ -1,7 +1,5 @@
 """A search with `keep` goes on without its driver, and another program finds it again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -9,7 +7,7 @@ import time
 
 import pytest
 from distributed import Client, LocalCluster
-from distributed.utils_test import captured_logger
+from distributed.utils_test import captured_logger, poll_for
 from driving import TWO, until, with_plugin
 
 import dask_slaq as slaq
@@ -38,7 +36,7 @@ def train(offset: int) -> int:
 
 
 def clients_of_kept(scheduler) -> list[str]:
-    return [name for name in scheduler.clients if name.startswith("slaq-kept")]
+    return [name for name in list(scheduler.clients) if name.startswith("slaq-kept")]
 
 
 async def begin(scheduler, plugin, models=6, **settings):
@@ -214,10 +212,7 @@ def test_a_program_that_is_killed_is_followed_by_another():
         time.sleep(1)
         program.kill()
         program.communicate()
-        deadline = time.monotonic() + 60
-        while not any(cs.startswith("slaq-kept") for cs in list(cluster.scheduler.clients)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        poll_for(lambda: clients_of_kept(cluster.scheduler), 60)
         with slaq.search("grid", steps=30, reattach=True) as search:
             results = client.gather(search.futures)
         assert results == [(number, 30) for number in range(6)]

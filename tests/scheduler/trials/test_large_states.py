@@ -1,7 +1,5 @@
 """Models of which few fit on a worker leave it instead of waiting there; real processes."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import time

@@ -1,7 +1,5 @@
 """Limits of an owner hold for the models of its searches: those that train, and what they hold."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -14,7 +12,6 @@ from driving import until, with_plugin
 import dask_slaq as slaq
 
 GPUS = [("127.0.0.1", 4, {"resources": {"GPU": 4}})] * 2
-VALIDATED = {"distributed.scheduler.validate": True}
 
 
 class Steps:
@@ -57,7 +54,7 @@ def train(p, steps=10, seconds=0.05, moves=False):
 
 @pytest.mark.parametrize("moves", [False, True])
 @pytest.mark.parametrize("epoch", ["20ms", "1h"])
-@with_plugin(GPUS, owners={"ann": {"max-threads": 2}}, config=VALIDATED)
+@with_plugin(GPUS, owners={"ann": {"max-threads": 2}})
 async def test_no_more_models_train_than_the_owner_may_use_threads(
     c, s, plugin, a, b, moves, epoch
 ):
@@ -71,7 +68,7 @@ async def test_no_more_models_train_than_the_owner_may_use_threads(
     Steps.check(2)
 
 
-@with_plugin(GPUS, owners={"ann": {"max-threads": 3}}, config=VALIDATED)
+@with_plugin(GPUS, owners={"ann": {"max-threads": 3}})
 async def test_searches_and_jobs_of_an_owner_are_within_its_limit_together(c, s, plugin, a, b):
     async def search(name):
         async with slaq.search(name, owner="ann", steps=8, client=c) as search:
@@ -85,7 +82,7 @@ async def test_searches_and_jobs_of_an_owner_are_within_its_limit_together(c, s,
     Steps.check(3)
 
 
-@with_plugin(GPUS, owners={"ann": {"max-resources": {"GPU": 2}}, "bob": {}}, config=VALIDATED)
+@with_plugin(GPUS, owners={"ann": {"max-resources": {"GPU": 2}}, "bob": {}})
 async def test_models_hold_no_more_of_a_resource_than_the_limit_while_they_wait_too(
     c, s, plugin, a, b
 ):
@@ -108,7 +105,7 @@ async def test_models_hold_no_more_of_a_resource_than_the_limit_while_they_wait_
     Steps.check(2)
 
 
-@with_plugin(GPUS, owners={"ann": {"max-threads": 1}}, config=VALIDATED)
+@with_plugin(GPUS, owners={"ann": {"max-threads": 1}})
 async def test_tasks_of_models_that_report_without_a_thread_are_not_kept_from_theirs(
     c, s, plugin, a, b
 ):

@@ -1,17 +1,13 @@
 """A search fills no worker: a model begins beside those that wait only where it has room."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
-import gc
-import logging
 import threading
 import time
 
 import dask
 import pytest
-from distributed import Client, LocalCluster, Scheduler, Status, Worker
+from distributed import Scheduler, Worker
 from driving import ONE, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
@@ -165,6 +161,7 @@ async def test_nothing_waits_after_a_worker_died_of_its_memory(c, s, plugin, a):
 
 @small_worker()
 async def test_a_worker_that_leaves_for_another_reason_changes_nothing(c, s, plugin, a):
+    a.monitor.get_process_memory = lambda: 1e8  # these tests' process may take more than its limit
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(4), nbytes=1e6, grows=False, pure=False)
         search = plugin.searches.running["grid"]
@@ -235,42 +232,3 @@ async def test_no_second_is_lost_or_doubled_between_two_threads(c, s, plugin, a,
     await asyncio.wait([asyncio.ensure_future(until(lambda: total() >= 105))], timeout=2)
     assert 105 <= total() < 110, messages
     desk.leave("x")
-
-
-@pytest.mark.slow
-def test_processes_are_neither_killed_nor_paused():
-    """Models of 300 MB, six on a worker of 1 GB."""
-
-    def train(number: int) -> int:
-        import time
-
-        import numpy as np
-
-        import dask_slaq as slaq
-
-        data = np.ones(300 * 2**17)
-        for k in range(10):
-            time.sleep(0.1)
-            slaq.report(number + data[k] / (k + 1))
-        return number
-
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, memory_limit="1GB", dashboard_address=None,
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
-        client.register_plugin(slaq.SlaqPlugin())
-        with slaq.search("grid", steps=10):
-            futures = client.map(train, range(6), pure=False)
-            paused = False
-            while not all(future.done() for future in futures):
-                paused |= any(
-                    ws.status == Status.paused for ws in cluster.scheduler.workers.values()
-                )
-                time.sleep(0.02)
-            assert client.gather(futures) == list(range(6))
-        assert not paused
-        assert not cluster.scheduler.get_events("worker-restart-memory")
-    gc.collect()

@@ -1,7 +1,5 @@
 """Models that are Dask computations: jobs in the block of a search."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

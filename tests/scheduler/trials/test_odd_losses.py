@@ -1,7 +1,5 @@
 """Losses of trials that are not finite, too large, complete, or of every n-th step."""
 
-from __future__ import annotations
-
 import math
 import time
 
@@ -23,45 +21,33 @@ def report_all(losses, seconds=0.005):
 
 
 @pytest.mark.parametrize("lost", [math.nan, math.inf, 1e305])
-def test_models_whose_losses_are_all_nan_count_and_are_said_to_diverge(lost):
-
-    @with_plugin(TWO)
-    async def run(c, s, plugin, a, b):
-        seen = await alerts_of(c, s)
-        reports._warned.clear()
-        with captured_logger("dask_slaq") as log:
-            async with slaq.search("grid", client=c, steps=40) as search:
-                futures = c.map(report_all, [[lost] * 40] * 4, pure=False)
-                await until(lambda: plugin.engine.jobs["grid"].iteration > 10, 20)
-                for _ in range(3):
-                    before = plugin.engine.jobs["grid"].iteration
-                    await until(lambda n=before: plugin.engine.jobs["grid"].iteration > n, 20)
-                    plugin.run_once()
-                found = await slaq.explain("grid", client=c)
-                assert "all its losses are nan or infinite" in found["why"]
-                assert "all its losses are nan or infinite" in found["text"]
-                await c.gather(futures)
-                trials = await search.trials()
-        assert log.getvalue().count("was dropped: only its iteration counts") == 1
-        assert [trial["iteration"] for trial in trials] == [40] * 4
-        assert all(math.isnan(trial["loss"]) for trial in trials)
-        assert min(trial["computed"] for trial in trials) >= 40 * 0.005
-        await until(lambda: seen and seen[-1]["event"] == "done", 20)
-        assert [alert["event"] for alert in seen] == ["diverged", "done"]
-        assert seen[0]["message"] == "grid: all its losses are nan or infinite"
-        assert seen[-1]["iteration"] == 160
-
-    run()
-
-
-@with_plugin(ONE)
-async def test_infinite_losses_of_the_first_steps_are_forgotten(c, s, plugin, a):
-    losses = [math.inf] * 3 + [1 / (k + 1) for k in range(17)]
-    async with slaq.search("grid", client=c, steps=20) as search:
-        await c.gather(c.map(report_all, [losses] * 2, pure=False))
-        for trial in await search.trials():
-            assert (trial["iteration"], trial["loss"]) == (20, losses[-1])
-            assert trial["state"] == "done"
+@with_plugin(TWO)
+async def test_models_whose_losses_are_all_nan_count_and_are_said_to_diverge(
+    c, s, plugin, a, b, lost
+):
+    seen = await alerts_of(c, s)
+    reports._warned.clear()
+    with captured_logger("dask_slaq") as log:
+        async with slaq.search("grid", client=c, steps=40) as search:
+            futures = c.map(report_all, [[lost] * 40] * 4, pure=False)
+            await until(lambda: plugin.engine.jobs["grid"].iteration > 10, 20)
+            for _ in range(3):
+                before = plugin.engine.jobs["grid"].iteration
+                await until(lambda n=before: plugin.engine.jobs["grid"].iteration > n, 20)
+                plugin.run_once()
+            found = await slaq.explain("grid", client=c)
+            assert "all its losses are nan or infinite" in found["why"]
+            assert "all its losses are nan or infinite" in found["text"]
+            await c.gather(futures)
+            trials = await search.trials()
+    assert log.getvalue().count("was dropped: only its iteration counts") == 1
+    assert [trial["iteration"] for trial in trials] == [40] * 4
+    assert all(math.isnan(trial["loss"]) for trial in trials)
+    assert min(trial["computed"] for trial in trials) >= 40 * 0.005
+    await until(lambda: seen and seen[-1]["event"] == "done", 20)
+    assert [alert["event"] for alert in seen] == ["diverged", "done"]
+    assert seen[0]["message"] == "grid: all its losses are nan or infinite"
+    assert seen[-1]["iteration"] == 160
 
 
 @with_plugin(ONE)
@@ -97,25 +83,3 @@ async def test_a_complete_model_is_kept(c, s, plugin, a):
         await Event("hopeless").set()
         assert await c.gather(futures) == ["complete"] * 2
     assert {trial["state"] for trial in await search.trials()} == {"done"}
-
-
-@with_plugin(ONE)
-async def test_models_that_name_their_steps(c, s, plugin, a):
-
-    def train(every, offset):
-        for epoch in range(0, 60, every):
-            time.sleep(0.002)
-            slaq.report(offset + 1 / (epoch + 1), step=epoch)
-        return offset
-
-    async with slaq.search("grid", client=c, steps=60) as search:
-        futures = [c.submit(train, every, offset, pure=False) for every, offset in GRID]
-        assert await c.gather(futures) == [offset for _, offset in GRID]
-        trials = await search.trials()
-        assert plugin.engine.jobs["grid"].iteration == sum(t["iteration"] for t in trials)
-        assert plugin.engine.jobs["grid"].max_iter == 60 * len(GRID)
-    steps = {f.key: 60 - every + 1 for f, (every, _) in zip(futures, GRID, strict=True)}
-    assert {t["key"]: t["iteration"] for t in trials} == steps
-
-
-GRID = ((1, 2.0), (10, 1.0), (10, 0.0), (20, 3.0))

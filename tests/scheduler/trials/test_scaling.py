@@ -1,7 +1,5 @@
 """Searches under workers by worth: workers come for models, and go as these end."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 
@@ -98,22 +96,3 @@ def test_workers_come_for_models_and_go_as_these_end():
     assert last[models] == models and last[0] == 1
     assert all(workers <= max(n, 1) + 1 for n, workers in last.items()), last
     assert (starts, left) == (models, 0)
-
-
-def test_dearer_time_of_a_search_asks_for_more_workers():
-    async def scenario(client, cluster, plugin):
-        asked = []
-        for worth in (0.02, 20.0):
-            name = f"grid-{worth:g}"
-            async with slaq.search(name, steps=9, client=client, worth_per_hour=worth) as search:
-                futures = [
-                    client.submit(model, f"{name}-{i}", search._run, i, 9, 5.0, key=f"{name}-{i}")
-                    for i in range(8)
-                ]
-                await asyncio.sleep(20.0)
-                asked.append(plugin.by_worth.advise()["target"])
-                await client.gather(futures)
-        return asked
-
-    cheap, dear = on_virtual_clock(scenario, [1], scaling=TERMS)
-    assert 1 <= cheap < dear == 8

@@ -1,15 +1,11 @@
 """Trials of searches on real workers: who trains, who waits, and what people see of it."""
 
-from __future__ import annotations
-
 import asyncio
-import math
 import time
 from pathlib import Path
 
-import dask
 import pytest
-from distributed import Client, Event, Worker, as_completed
+from distributed import Event, Worker, as_completed
 from distributed.utils_test import captured_logger
 from driving import (
     ONE,
@@ -18,7 +14,6 @@ from driving import (
     alerts_of,
     assert_nothing_left,
     gen_cluster,
-    jobs,
     tasks_of,
     until,
     wait_for,
@@ -95,50 +90,6 @@ async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
     await c.gather(futures)
 
 
-@with_plugin([("127.0.0.1", 2)])
-async def test_all_as_a_goal_serves_the_steepest(c, s, plugin, a):
-    async with slaq.search("grid", client=c, steps=STEPS, goal="all"):
-        futures = c.map(train, range(6), pure=False)
-    assert await c.gather(futures) == list(range(6))
-
-
-@with_plugin(ONE)
-async def test_scores_to_maximize(c, s, plugin, a):
-    offsets = [3, 1, 0, 4, 2]
-    async with slaq.search("grid", client=c, steps=STEPS, maximize=True) as search:
-        futures = [c.submit(train, o, sign=-1.0, pure=False) for o in offsets]
-        seen = []
-        while not all(future.done() for future in futures):
-            seen += [t for t in await search.trials() if math.isfinite(t["predicted"])]
-            await asyncio.sleep(0.01)
-    for trial in seen:
-        assert trial["loss"] < 0 and trial["low"] <= trial["predicted"] <= trial["high"]
-    ended = {trial["key"]: trial["ended"] for trial in await search.trials()}
-    assert seen and ended[futures[2].key] < ended[futures[3].key]
-
-
-@with_plugin(ONE)
-async def test_few_enough_wait(c, s, plugin, a):
-    async with slaq.search("grid", client=c, steps=STEPS, max_waiting=2):
-        futures = c.map(train, [5, 4, 3, 2, 1, 0], pure=False)
-    most = 0
-    while not all(future.done() for future in futures):
-        for search in plugin.searches.running.values():
-            most = max(most, search.trials.waiting)
-        await asyncio.sleep(0.005)
-    assert 1 <= most <= 4  # of six; some may be on their way
-    assert await c.gather(futures) == [5, 4, 3, 2, 1, 0]
-
-
-@with_plugin(ONE, worker_kwargs={"memory_limit": "400 GB"})
-async def test_a_crowded_worker_lets_no_further_model_wait(c, s, plugin, a):
-    s.workers[a.address].memory_limit = 1  # so everything is too much
-    async with slaq.search("grid", client=c, steps=STEPS) as search:
-        futures = c.map(train, [2, 1, 0], pure=False)
-    assert await c.gather(futures) == [2, 1, 0]
-    assert sum(t["waited"] for t in await search.trials()) == 0
-
-
 @with_plugin(TWO)
 async def test_pause_resume_and_stop(c, s, plugin, a, b):
     async with slaq.search("grid", client=c) as search:
@@ -160,57 +111,12 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
     assert {why for why, _ in results} == {"stopped"}
 
 
-@with_plugin(ONE)
-async def test_models_without_hope_are_pruned(c, s, plugin, a):
-    async with slaq.search("grid", client=c, steps=10_000, prune={"patience": 8}) as search:
-        hopeless = [c.submit(train_until_stopped, o, pure=False) for o in (50, 90)]
-        good = c.submit(train, 0, 60, pure=False)
-    assert await good == 0
-    assert {why for why, _ in await c.gather(hopeless)} == {"pruned"}
-    assert sorted(t["state"] for t in await search.trials()) == ["done", "pruned", "pruned"]
-
-
-@with_plugin(TWO, policy="fair", epoch="50ms")
-async def test_two_searches_and_two_elastic_jobs_share_the_workers(c, s, plugin, a, b):
-    async with slaq.search("one", client=c), slaq.search("two", client=c):
-        futures = []
-        for name in ("one", "two"):
-            with tasks_of(name), dask.annotate(slaq_search=plugin.searches.running[name].run):
-                futures += c.map(train, range(6), pure=False, key=name)
-        async with jobs(c, "a", "b") as elastic:
-            for k in range(12):
-                for job in elastic:
-                    with tasks_of(job.name):
-                        tasks = c.map(time.sleep, [0.01] * 3, pure=False)
-                    await c.gather(tasks)
-                    job.report(1 / (k + 1))
-            used = {n: plugin.engine.jobs[n].runtime.attained for n in plugin.jobs.reports}
-        assert await c.gather(futures) == [*range(6), *range(6)]
-    assert plugin.failed is None
-    assert min(used["one"], used["two"]) > 0.1 * max(used.values())
-
-
 @with_plugin(TWO, lend=False)
 async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, max_share=1):
         futures = c.map(train, range(4), pure=False)
     await until(lambda: len(plugin.searches.running["grid"].trials) > 1)
     assert await c.gather(futures) == list(range(4))
-
-
-@with_plugin(ONE)
-async def test_a_model_that_diverges_comes_last(c, s, plugin, a):
-
-    def diverge():
-        for _ in range(STEPS):
-            time.sleep(0.005)
-            slaq.report(math.nan)
-        return "diverged"
-
-    async with slaq.search("grid", client=c, steps=STEPS) as search:
-        futures = [c.submit(diverge, pure=False), *c.map(train, [1, 2], pure=False)]
-    assert (await order_of(futures))[-1] == "diverged"
-    assert len(await search.trials()) == 3
 
 
 @with_plugin(ONE)
@@ -321,14 +227,6 @@ async def test_trials_of_a_search_whose_workers_come_later(c, s, plugin):
         assert {t["state"] for t in await search.trials()} <= {"ready"}
         async with Worker(s.address, nthreads=1):
             assert await c.gather(futures) == [1, 0]
-
-
-def test_a_synchronous_client(local_client: Client):
-    local_client.register_plugin(slaq.SlaqPlugin())
-    with slaq.search("grid", steps=STEPS) as search:
-        futures = local_client.map(train, [3, 0, 2, 1], pure=False)
-    assert local_client.gather(futures) == [3, 0, 2, 1]
-    assert {t["state"] for t in search.trials()} == {"done"}
 
 
 def test_blocks_of_one_name_follow_each_other(local_client):

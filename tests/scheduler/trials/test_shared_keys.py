@@ -3,8 +3,6 @@
 A search gives up no model that others want. A model that others train, or have trained, is a row.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,12 +1,11 @@
 """A model that is silent for long is told, and its worker may be restarted."""
 
-from __future__ import annotations
-
 import asyncio
+import threading
 import time
 
 import pytest
-from distributed import Event, Nanny
+from distributed import Event, Lock, Nanny
 from driving import TWO, until, with_plugin
 
 import dask_slaq as slaq
@@ -128,3 +127,30 @@ async def test_a_worker_without_a_nanny_is_not_restarted(c, s, plugin, a, b):
 def test_settings_are_checked(given):
     with pytest.raises(InvalidSetting):
         slaq.search("grid", **given)
+
+
+HELD = threading.Lock()
+
+
+def holding(number: int, kind: str, reports: int) -> int:
+    """Hold a lock from some report on until the end."""
+    lock = {"thread": lambda: HELD, "dask": lambda: Lock("gpu")}[kind]()
+    for k in range(12):
+        if k == reports:
+            lock.acquire()
+        slaq.report(number + 1 / (k + 1))
+    lock.release()
+    return number
+
+
+@pytest.mark.parametrize("kind", ["thread", "dask"])
+@pytest.mark.parametrize("reports", [0, 2])
+@with_plugin([("127.0.0.1", 2)])
+async def test_models_that_hold_a_lock_while_they_wait_all_end(
+    c, s, plugin, a, kind, reports, monkeypatch
+):
+    monkeypatch.setattr("dask_slaq.core.trials.trials.HELD_UP", 0.2)
+    async with slaq.search("grid", client=c, steps=12) as search:
+        futures = c.map(holding, range(6), kind=kind, reports=reports, pure=False)
+        assert await c.gather(futures) == list(range(6))
+        assert [t["iteration"] for t in await search.trials()] == [12] * 6

@@ -1,7 +1,5 @@
 """Threads never idle while trials wait for them, whatever other tasks need and trials submit."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time
@@ -179,20 +177,6 @@ async def test_a_thread_that_no_search_is_due_is_lent(c, s, plugin, a):
             futures += c.map(train, range(3), pure=False)
         expected = [*range(3), *range(3)]
         assert await asyncio.wait_for(c.gather(futures), STUCK) == expected
-
-
-@with_plugin([("127.0.0.1", 4)], epoch="50ms", owners={"ann": {"max-threads": 1}})
-async def test_the_limit_of_an_owner_holds_for_trials_that_go_on(c, s, plugin, a):
-    futures, seen = [], []
-    for name in ("one", "two"):
-        async with slaq.search(name, client=c, owner="ann"):
-            futures += c.map(train, range(5), pure=False)
-    await until(lambda: sum(s.trials.waiting for s in plugin.searches.running.values()) > 1)
-    while not all(future.done() for future in futures):
-        running = plugin.searches.running.values()
-        seen.append(sum(search.training + len(search.begun) for search in running))
-        await asyncio.sleep(0.002)
-    assert sorted(seen)[len(seen) // 2] == 1  # two only while one yields and another begins
 
 
 @with_plugin(ONE)

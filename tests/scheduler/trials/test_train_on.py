@@ -1,7 +1,5 @@
 """Models that have ended train on from their last state, also if their results were lost."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """The fluid simulator agrees with results that can be derived by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from simulation.conftest import make, run

@@ -3,8 +3,6 @@
 The logs come from simulated clusters, so the true outcome under other policies is known.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Runtime laws give the documented times for every number of threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from simulation.conftest import make

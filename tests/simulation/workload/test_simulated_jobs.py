@@ -1,7 +1,5 @@
 """Lists of jobs depend on the seed alone, and their work is calibrated to the paper."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Traces give the arrivals and sizes of jobs, and errors in trace files are named."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

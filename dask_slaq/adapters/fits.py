@@ -1,0 +1,112 @@
+"""Blocks in which the fits of supported libraries report their loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, pipeline, xgboost
+from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters.observing import Patches, ReportSession
+from dask_slaq.adapters.observing import session as blocks
+
+__all__ = ["end_calls", "instrument", "loop_states", "observe_fits"]
+
+LOOPS = (
+    *dask_glm.LOOPS,
+    *dask_ml.LOOPS,
+    *joblib.LOOPS,
+    *lightgbm.LOOPS,
+    *pipeline.LOOPS,
+    *xgboost.LOOPS,
+)
+_patches = Patches(LOOPS)
+
+
+@contextmanager
+def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
+    """Make supported training loops report their loss while the block is open.
+
+    The block applies to the thread (more precisely, the `contextvars` context) that opened it. The
+    same loops run unchanged in all other threads. Of nested blocks, the innermost one receives the
+    reports.
+
+    Parameters
+    ----------
+    report : callable, optional
+        Called as ``report(loss)`` with a finite Python float, in the thread that called ``fit``:
+        once for the loss of the starting point, then once per iteration. By default the reports go
+        to the job that is open in this context (`dask_slaq.report`).
+
+    Raises
+    ------
+    TypeError
+        `report` is not callable.
+    InvalidSetting
+        The value of ``slaq.repairs`` is invalid.
+
+    Notes
+    -----
+    A fit gives the same result as without the block and never fails because of it. A report that
+    raises `StopTraining` ends the fit with the model so far. If a report raises anything else, or
+    a library differs from the one that its adapter was written for, there is one warning and the
+    loop continues unobserved.
+
+    Some loops call `report` in the thread of the client's event loop, and some do not report the
+    starting point: see ``docs/adapters.md``.
+
+    Examples
+    --------
+    >>> from dask_slaq import instrument
+    >>> losses = []
+    >>> with instrument(losses.append):
+    ...     LogisticRegression(solver="lbfgs").fit(X, y)  # doctest: +SKIP
+    """
+    if report is None:
+        report = _report_to_job
+    elif not callable(report):
+        raise TypeError(f"report must be callable, not {report!r}")
+    else:
+        report = blocks.finite_only(report)
+    with observe_fits(report):
+        yield
+
+
+@contextmanager
+def observe_fits(
+    report: Callable[[float], None],
+    expect: Callable[[int], None] | None = None,
+    describe: Callable[[Mapping[str, Any]], None] | None = None,
+    stage: Callable[[str], AbstractContextManager[None]] | None = None,
+) -> Iterator[ReportSession]:
+    """Open a block like `instrument`, and also pass on the length and the kind of each fit.
+
+    When a fit begins, it calls ``expect(n)`` with the fit's maximum number of reports, and
+    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads. The steps of a pipeline
+    are fitted in ``stage(name)``.
+    """
+    repairs.follow_settings()
+    with _patches, blocks.opened(report, expect, describe, stage) as block:
+        yield block
+
+
+@contextmanager
+def end_calls() -> Iterator[ReportSession]:
+    """Open a block whose calls of joblib raise `StopTraining` once it is stopped.
+
+    Losses of fits in it go to the block around it.
+    """
+    with _patches, blocks.opened(lambda loss: None, hears=False) as block:
+        yield block
+
+
+def loop_states() -> dict[str, str]:
+    """Return whether each supported loop is observed now, or why not, by its full name."""
+    return _patches.states()
+
+
+def _report_to_job(loss: float) -> None:
+    import dask_slaq
+
+    dask_slaq.report(loss)
