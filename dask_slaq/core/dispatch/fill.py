@@ -432,7 +432,7 @@ class Filler:
 
     def _wait(self, slots: Slots, entry: Entry, ready: Ready) -> float:
         """Return the seconds until a task may start at its home, after those that wait for it."""
-        expected = entry.like.mean if entry.like.known else 0.0
+        expected = entry.like.mean if entry.like.mean < math.inf else 0.0
         seconds, threads = self._next_end(slots), float(slots.nthreads)
         for resource, needed in entry.kind.resources or ():
             threads = min(threads, slots.resources.get(resource, 0) / needed if needed else threads)
