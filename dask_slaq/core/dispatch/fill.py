@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, WORTH
+from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, SOON, WORTH
 from dask_slaq.core.dispatch.decide import TURNS, Choice, Inputs, Pinned
 from dask_slaq.core.dispatch.places import Sent
 from dask_slaq.core.dispatch.ready import is_plain
@@ -39,6 +39,9 @@ class Cluster(Protocol):
 
     def slots(self, address: str) -> Slots | None:
         """Return the slots of a worker that may get tasks, as of now; None for others."""
+
+    def busy(self) -> Iterable[Slots]:
+        """Return the slots of workers with tasks of jobs."""
 
     def idle(self, kinds: Collection[TaskKind]) -> tuple[int, int]:
         """Return the free threads of workers that suit any of some kinds, and all their threads."""
@@ -343,11 +346,14 @@ class Filler:
         """Return the worker for a task without a home: with a free thread, and little of its job.
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
-        be made there, and the tasks that need it would follow. So another job may take the slot.
+        be made there, and the tasks that need it would follow. So another job may take the slot,
+        and it stays free if a worker with less of that data opens soon.
         """
         made, most = pool.made_at, math.inf
-        if made and entry.loads and not moves and is_plain(entry.kind):
+        if made and entry.loads and is_plain(entry.kind):
             most = sum(made.values()) / self.cluster.threads + 1
+            if moves and not self._opens_soon(made, most):
+                most = math.inf
         best: Slots | None = None
         least: tuple[bool, float, bool] | None = None
         for looked, slots in enumerate(self._open()):
@@ -357,7 +363,16 @@ class Filler:
             rank = (slots.load >= slots.nthreads, there, slots.address not in pool.workers)
             if there <= most and (least is None or rank < least) and self._may(pool, entry, slots):
                 best, least = slots, rank
+        self.kept = self.kept or (best is None and moves and most < math.inf)
         return best
+
+    def _opens_soon(self, made: Mapping[str, float], most: float) -> bool:
+        """Return whether a busy worker with at most that much data per thread opens soon."""
+        return any(
+            made.get(slots.address, 0.0) / slots.nthreads <= most
+            and slots.next_end(self._now) <= SOON
+            for slots in islice(self.cluster.busy(), LOOKED_AT)
+        )
 
     def _may(self, pool: Contender, entry: Entry, slots: Slots) -> bool:
         """Return whether a task may take a slot of a worker."""

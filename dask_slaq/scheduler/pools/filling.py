@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +158,10 @@ class Filling:
         """Return the slots of a worker that may get tasks, as of now; None for others."""
         ws = self.scheduler.workers.get(address)
         return None if ws is None or not self.may_get_tasks(ws) else self.sent.on(ws)
+
+    def busy(self) -> Iterable[Slots]:
+        """Return the slots of workers with tasks of jobs."""
+        return self.sent.busy()
 
     def occupancy(self, address: str) -> float:
         """Return the seconds that all tasks on a worker take, as Dask guesses."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,10 @@ class SentTasks:
         slots.blocked = blocked(ws) if ws.used_resources else 0
         slots.load = len(ws.processing) - len(ws.long_running) - slots.blocked
         return slots
+
+    def busy(self) -> Iterable[Slots]:
+        """Return the slots of workers with tasks."""
+        return (slots for slots in self._on.values() if slots.tasks)
 
     def forget(self, address: str) -> None:
         """Forget a worker that left."""
