@@ -76,6 +76,8 @@ class QueueTracker(TaskTracker):
         if not entry.homes:
             for pool in self._index.sent_by_dask:  # it may overtake what Dask has sent there
                 self.wakeups.look_at.update(pool.sent_by_dask)
+        else:
+            self.wakeups.look_at.update(entry.homes)
         self.wakeups.soon()
 
     def _freed(self, worker: str | None) -> None:

@@ -568,6 +568,7 @@ class TaskTracker:
                 self._is_back(pool)
             self._charge_ahead(flowing)
             self._enter(pool, ts, flowing)
+            self.wakeups.look_at.add(ws.address)
             self._bind(pool, ts.key, ws, flowing.why)
         elif choice is None:
             self._record(pool, ts)
