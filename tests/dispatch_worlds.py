@@ -1,4 +1,4 @@
-"""Small clusters with jobs and ready tasks, drawn at random, as `decide` sees them.
+"""Small clusters with jobs and ready tasks, drawn at random, as `Filler` sees them.
 
 All seconds are multiples of 1/64 and all weights powers of two, so that sums are exact.
 """
@@ -13,16 +13,15 @@ from dask_slaq.core.dispatch import (
     ANY,
     Contender,
     Entry,
+    Filler,
     Group,
     Inputs,
     Like,
     Order,
     Pinned,
-    Place,
     Sent,
+    Slots,
     TaskKind,
-    Turn,
-    decide,
 )
 
 #: The moment of all turns, in monotonic seconds.
@@ -71,12 +70,11 @@ class Worker:
     threads: int = 1
     gpu: bool = False
     busy: tuple[tuple[int, float], ...] = ()
-    waiting: tuple[tuple[int, float], ...] = ()  # tasks that were sent ahead, with their seconds
 
 
 @dataclass(frozen=True)
 class World:
-    """What a turn begins with."""
+    """What a fill begins with."""
 
     workers: tuple[Worker, ...]
     jobs: tuple[Job, ...]
@@ -95,67 +93,88 @@ class Built:
     world: World
     order: Order
     pools: list[Contender]
-    places: dict[str, Place]
-    pinned: dict[Contender, list[Pinned]]
+    places: dict[str, Slots]
+    gangs: dict[Contender, list[Pinned]]
     groups: list[Group]
     fetch: dict[str, float]
     listed: dict[str, list[Contender]] = field(default_factory=dict)
-    turns: list[Turn] = field(default_factory=list)
+    kept: bool = False  # whether slots were kept
 
-    def turn(self) -> Turn:
-        """Return the turn, with the workers that the shell would open."""
-        order, places = self.order, self.places
-        open_ = [p for p in places.values() if p.has_thread or (order.wants(p) and p.has_slot())]
-        open_.sort(key=lambda p: (p.load / p.nthreads, p.address))
+    def fill(self) -> list[Any]:
+        """Return the choices for all workers that are open."""
+        filler, found = Filler(self.order, self, 0.025), []
+        for slots in sorted(self.places.values(), key=lambda s: (s.load / s.nthreads, s.address)):
+            filler.look(slots, NOW)
+        for choice in filler.choices(NOW):
+            found.append(choice)
+            self._send(choice)
+        self.kept = filler.kept
+        return found
 
-        running = (ts for pool in self.pools for ts in pool.running if ts.startswith("task-"))
-        room = self.world.room - sum(self.world.tasks[int(ts[5:])].label for ts in running)
+    def _send(self, choice: Any) -> None:
+        slots = self.places[choice.address]
+        needs, used = choice.entry.kind.resources or (), slots.used_resources
+        if any(used.get(r, 0) + n > slots.resources.get(r, 0) for r, n in needs):
+            slots.blocked += 1
+        else:
+            slots.load += 1
+        slots.used_resources = {**used, **{r: used.get(r, 0) + n for r, n in needs}}
+        slots.put(choice.entry.ts, choice.sent, len(slots.tasks), NOW)
 
-        def free(kinds: Any) -> tuple[int, int]:
-            fits = [p for p in places.values() if any(kind.allows(p) for kind in kinds)]
-            return sum(p.free for p in fits), sum(p.nthreads for p in fits)
+    # What a choice has to know of the cluster
 
-        def inputs(entry: Entry) -> Inputs:
-            seconds = self.fetch[entry.ts]
-            return Inputs(seconds, entry.homes, lambda a: 0.0 if a in entry.homes else seconds)
+    @property
+    def threads(self) -> int:
+        return sum(slots.nthreads for slots in self.places.values())
 
-        turn = Turn(
-            {place.address: place for place in open_},
-            NOW,
-            sum(p.nthreads for p in places.values()),
-            len(places),
-            places.get,
-            free,
-            inputs,
-            lambda label: math.inf if label is None else room,
-            lambda label: False,
-            self.pinned,
-        )
-        self.turns.append(turn)
-        return turn
+    @property
+    def workers(self) -> int:
+        return len(self.places)
 
-    def decide(self) -> list[Any]:
-        """Return the choices of a new turn."""
-        return decide(self.order, self.turn())
+    def slots(self, address: str) -> Slots | None:
+        return self.places.get(address)
+
+    def busy(self) -> Any:
+        return [slots for slots in self.places.values() if slots.tasks]
+
+    def idle(self, kinds: Any) -> tuple[int, int]:
+        fits = [s for s in self.places.values() if any(kind.allows(s) for kind in kinds)]
+        return sum(slots.free for slots in fits), sum(slots.nthreads for slots in fits)
+
+    def occupancy(self, address: str) -> float:
+        return 0.0
+
+    def inputs(self, entry: Entry) -> Inputs:
+        seconds = self.fetch[entry.ts]
+        return Inputs(seconds, entry.homes, lambda a: 0.0 if a in entry.homes else seconds)
+
+    def room(self, label: str | None) -> float:
+        tasks = self.world.tasks
+        running = (ts.split("-") for pool in self.pools for ts in pool.running)
+        used = sum(w == "gang" or (w == "task" and tasks[int(k)].label) for w, k, *_ in running)
+        return math.inf if label is None else self.world.room - used
+
+    def runs(self, label: str) -> bool:
+        return False
+
+    def pinned(self, now: float) -> dict[Contender, list[Pinned]]:
+        return self.gangs
 
 
 def address(worker: int) -> str:
     return f"worker-{worker}"
 
 
-def place_of(world: World, pools: list[Contender], number: int) -> Place:
+def slots_of(world: World, pools: list[Contender], number: int) -> Slots:
     """Return a worker as the shell would observe it, with the tasks there."""
-    worker, found = world.workers[number], []
-    for k, (job, left) in enumerate(worker.busy + worker.waiting):
-        like = Like(left if left < math.inf else math.inf)
+    worker = world.workers[number]
+    slots = Slots(address(number), worker.threads, resources={"GPU": 1.0} if worker.gpu else {})
+    for k, (job, left) in enumerate(worker.busy):
+        like = Like(left)
         sent = Sent(pools[job], like, True, "", (k,), 0.0, like.expected, like.soonest)
-        sent.worker, sent.start = address(number), NOW if k < len(worker.busy) else None
-        found.append(sent)
-    waits = [sent for sent in found if sent.start is None]
-    return Place(
-        address(number), worker.threads, len(found), found, now=NOW, ours=len(waits),
-        seconds=sum(sent.counts for sent in waits), resources={"GPU": 1.0} if worker.gpu else {},
-    )  # fmt: skip
+        slots.load += 1
+        slots.put(f"busy-{number}-{k}", sent, k, NOW)
+    return slots
 
 
 def build(world: World) -> Built:
@@ -190,9 +209,9 @@ def build(world: World) -> Built:
         pools.append(pool)
     places = {}
     for number in range(len(world.workers)):
-        place = places[address(number)] = place_of(world, pools, number)
-        for k, sent in enumerate(place.sent):
-            sent.pool.running[f"busy-{number}-{k}"] = sent
+        slots = places[address(number)] = slots_of(world, pools, number)
+        for ts, sent in slots.tasks.items():
+            sent.pool.running[ts] = sent
             sent.pool.use(1.0)
     fetch = {}
     for count, task in enumerate(world.tasks):
@@ -214,7 +233,8 @@ def build(world: World) -> Built:
     for number, (job, members) in enumerate(world.pinned):
         found = []
         for k, worker in enumerate(members):
-            kind = TaskKind(frozenset({address(worker)}), None)
+            label = "label" if world.room < math.inf else None
+            kind = TaskKind(frozenset({address(worker)}), None, label)
             ts = f"gang-{number}-{k}"
             entry = Entry(False, (0,), 10_000 + 100 * number + k, ts, kind, (), Like())
             pools[job].push(entry, filed=False)

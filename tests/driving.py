@@ -24,7 +24,6 @@ from tornado.httpclient import AsyncHTTPClient
 import dask_slaq as slaq
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.scheduler.current import current_plugin
-from dask_slaq.scheduler.pools.pools import QUEUED
 
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
@@ -274,7 +273,7 @@ async def alerts_of(client: Client, scheduler: Scheduler) -> list[dict[str, Any]
 
 
 #: States of ready tasks that wait in a pool.
-HELD = ("queued", "no-worker") if QUEUED else ("no-worker",)
+HELD = ("queued", "no-worker")
 
 
 async def state_of(scheduler: Scheduler, future: Any, *states: str) -> None:

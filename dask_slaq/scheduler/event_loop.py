@@ -13,8 +13,8 @@ from typing import Any
 class Soon:
     """Calls `call` once for all who `ask`, after at least `delay` seconds, and rests after work.
 
-    A rest takes `per_second` times as long as the work, from `least` to `most` seconds. Work whose
-    rests add up to `burst` seconds may be done without a rest in between.
+    A rest takes `per_second` times as long as the work, and `least` seconds. Work whose rests add
+    up to `burst` seconds may be done without a rest in between.
     """
 
     def __init__(
@@ -23,11 +23,10 @@ class Soon:
         per_second: float,
         *,
         least: float = 0.0,
-        most: float = math.inf,
         burst: float = 0.0,
         delay: float = 0.0,
     ) -> None:
-        self._call, self._per_second, self._least, self._most = call, per_second, least, most
+        self._call, self._per_second, self._least = call, per_second, least
         self._burst, self._delay = burst, delay
         self._next: asyncio.Handle | None = None
         self._next_at = math.inf  # monotonic seconds of the scheduled call
@@ -38,10 +37,10 @@ class Soon:
         """Whether a call is scheduled."""
         return self._next is not None
 
-    def ask(self, *, patience: float = 0.0) -> None:
-        """Schedule a call, unless there is one by then. With `patience` it may wait for seconds."""
+    def ask(self) -> None:
+        """Schedule a call, unless there is one by then."""
         now = monotonic()
-        at = max(self._rested - self._burst, now + max(self._delay, patience))
+        at = max(self._rested - self._burst, now + self._delay)
         if self._next_at <= max(at, now):
             return
         if self._next is not None:
@@ -68,7 +67,7 @@ class Soon:
             yield
         finally:
             end = monotonic()
-            rest = min(max(self._per_second * (end - begin), self._least), self._most)
+            rest = max(self._per_second * (end - begin), self._least)
             self._rested = max(self._rested, end) + rest
 
     def _run(self) -> None:

@@ -255,7 +255,7 @@ async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, pl
     async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
         pools = plugin.pools.pools  # before any decision
         assert pools["of ann"].group.spare and not pools["of bob"].group.spare
-        keys = [plugin.pools.dispatcher.key(pools[name]) for name in ("of bob", "of ann")]
+        keys = [plugin.pools.filling.key(pools[name]) for name in ("of bob", "of ann")]
         assert keys == sorted(keys)
 
 

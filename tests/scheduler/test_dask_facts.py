@@ -485,26 +485,24 @@ async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=ONE)
-async def test_who_joins_is_asked_for_the_tasks_in_unrunnable(c, s, a):
-    """By a method that may be overridden on the instance, and that only iterates over them."""
-    hold_in(s, held := {"x", "y"})
-    futures = [c.submit(inc, n, key=key) for n, key in enumerate("xy")]
-    await until(lambda: len(s.unrunnable) == 2)
-    plain, asked = s.bulk_schedule_unrunnable_after_adding_worker, []
-
-    def some(ws):
-        unrunnable = s.unrunnable
-        s.unrunnable = [ts for ts in unrunnable if ts.key == "x"]
-        asked.append(plain(ws))
-        s.unrunnable = unrunnable
-        return asked[-1]
-
-    s.bulk_schedule_unrunnable_after_adding_worker = some
-    held.clear()
-    async with Worker(s.address):
-        assert await futures[0] == 1
-        assert asked == [{"x": "processing"}]
-        assert [ts.key for ts in s.unrunnable] == ["y"]
+async def test_the_queue_is_asked_for_its_tasks_wherever_a_slot_may_open(c, s, a):
+    """By a method of the instance. A task is queued if it is rootish and no worker is chosen."""
+    plain, opened = s.stimulus_queue_slots_maybe_opened, []
+    busy = c.map(wait_for, ["go"] * 2, pure=False)
+    await state_of(s, busy[-1], "processing")
+    s.is_rootish = lambda ts: True
+    s.decide_worker_rootish_queuing_enabled = lambda: None
+    s.stimulus_queue_slots_maybe_opened = lambda **kwargs: opened.append(kwargs)
+    future = c.submit(inc, 1)
+    await state_of(s, future, "queued")
+    assert s.tasks[future.key] in s.queued and s.tasks[future.key]._queueable
+    opened.clear()
+    await Event("go").set()
+    await c.gather(busy)
+    assert {"stimulus_id"} == opened[-1].keys()
+    del s.is_rootish, s.decide_worker_rootish_queuing_enabled, s.stimulus_queue_slots_maybe_opened
+    plain(stimulus_id="test")
+    assert await future == 2
 
 
 @gen_cluster(client=True, nthreads=TWO)

@@ -1,4 +1,4 @@
-"""Dispatch: which ready task takes which slot. Pure: `decide` sends nothing."""
+"""Dispatch: which ready task takes which slot. Pure: nothing is sent here."""
 
 from dask_slaq.core.dispatch.constants import (
     AFTER_JOBS,
@@ -7,26 +7,21 @@ from dask_slaq.core.dispatch.constants import (
     LINGER,
     LOOK,
     LOOKED_AT,
-    MOST_REST,
     NARROWER,
     NOT_DATA,
     PATIENCE,
     QUIET,
-    REST,
     SHORT,
     SLACK,
     SOON,
-    TOGETHER,
 )
 from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
-from dask_slaq.core.dispatch.decide import Choice, Inputs, Pinned, Turn, decide, undo
-from dask_slaq.core.dispatch.fill import Filler
+from dask_slaq.core.dispatch.fill import Choice, Filler, Inputs, Pinned, undo
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.overload import Look, Overload
-from dask_slaq.core.dispatch.places import Place, Sent
 from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies
-from dask_slaq.core.dispatch.slots import Slots
+from dask_slaq.core.dispatch.slots import Sent, Slots
 from dask_slaq.core.dispatch.waiting import Waiting
 
 __all__ = [
@@ -38,17 +33,14 @@ __all__ = [
     "LINGER",
     "LOOK",
     "LOOKED_AT",
-    "MOST_REST",
     "NARROWER",
     "NOT_DATA",
     "OWED",
     "PATIENCE",
     "QUIET",
-    "REST",
     "SHORT",
     "SLACK",
     "SOON",
-    "TOGETHER",
     "Choice",
     "Contender",
     "Entry",
@@ -62,14 +54,11 @@ __all__ = [
     "Order",
     "Overload",
     "Pinned",
-    "Place",
     "Ready",
     "Sent",
     "Slots",
     "TaskKind",
-    "Turn",
     "Waiting",
-    "decide",
     "supplies",
     "undo",
 ]

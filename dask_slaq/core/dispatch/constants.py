@@ -21,13 +21,6 @@ SLACK = 0.25
 #: tasks that it is expected to have at once shrinks with each gap.
 BACK_WITHIN, WORTH, NARROWER = 0.020, 4.0, 0.7
 
-#: Pause between two dispatches: a multiple of the duration of the first, and its maximum in
-#: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
-#: maximum bounds the time for which threads may idle.
-REST, MOST_REST = 3.0, 0.010
-#: Seconds for which dispatches are put off that only send tasks ahead of the end of others, some 25
-#: ms before: what comes meanwhile is sent together, and no thread idles.
-TOGETHER = 0.005
 #: While the scheduler is what tasks wait for, jobs whose tasks all threads would end faster than it
 #: chooses them are left to Dask. It is, if its thread computes for more than the first share of the
 #: time, and choosing takes more than the second share of that, in so many looks in a row of at

@@ -13,7 +13,7 @@ from dask_slaq.core.dispatch.waiting import Waiting
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.order import Key
-    from dask_slaq.core.dispatch.places import Sent
+    from dask_slaq.core.dispatch.slots import Sent
     from dask_slaq.core.grants import Terms
 
 

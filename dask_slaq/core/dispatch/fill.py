@@ -10,20 +10,48 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SLACK, SOON, WORTH
-from dask_slaq.core.dispatch.decide import TURNS, Choice, Inputs, Pinned
-from dask_slaq.core.dispatch.places import Sent
+from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SHORT, SLACK, WORTH
 from dask_slaq.core.dispatch.ready import is_plain
+from dask_slaq.core.dispatch.slots import Sent
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender, Group
     from dask_slaq.core.dispatch.order import Key, Order
     from dask_slaq.core.dispatch.ready import Entry, Ready, TaskKind
     from dask_slaq.core.dispatch.slots import Slots
+
+
+#: Why a job is served, by the class of its key.
+TURNS = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")
+
+
+class Choice(NamedTuple):
+    """Choice of a task for a slot of a worker."""
+
+    pool: Contender
+    entry: Entry
+    address: str
+    key: Key
+    why: str
+    sent: Sent
+
+
+class Pinned(NamedTuple):
+    """Tasks that start together, each on its own worker, with the threads that each uses there."""
+
+    members: Sequence[tuple[Entry, str, float]]
+
+
+class Inputs(NamedTuple):
+    """Inputs of a task: seconds to fetch all; who has some; seconds to fetch the rest there."""
+
+    seconds: float
+    at: Collection[str]
+    to_fetch: Callable[[str], float]
 
 
 class Cluster(Protocol):
@@ -148,7 +176,7 @@ class Filler:
 
         for pool in pools:
             if pool.prioritized and not before:
-                before = order.before(pools, now, ())
+                before = order.before(pools, now)
         for i, pool in enumerate(pools):
             plain = now < pool.key_until and not before
             key = pool.key if plain else rank(pool)
@@ -347,10 +375,12 @@ class Filler:
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
         be made there, and the tasks that need it would follow. So another job may take the slot,
-        and it stays free if a worker with less of that data opens soon.
+        unless the owner is owed threads, and it stays free if a worker with less of that opens soon.
         """
         made, most = pool.made_at, math.inf
-        if made and entry.loads and is_plain(entry.kind):
+        owed = pool.group is not None and pool.group.lag > 0
+        others = len(self.order.waiting.pools) > 1
+        if made and entry.loads and others and not owed and is_plain(entry.kind):
             most = sum(made.values()) / self.cluster.threads + 1
             if moves and not self._opens_soon(made, most):
                 most = math.inf
@@ -370,7 +400,7 @@ class Filler:
         """Return whether a busy worker with at most that much data per thread opens soon."""
         return any(
             made.get(slots.address, 0.0) / slots.nthreads <= most
-            and slots.next_end(self._now) <= SOON
+            and slots.next_end(self._now) <= SHORT
             for slots in islice(self.cluster.busy(), LOOKED_AT)
         )
 
@@ -495,3 +525,18 @@ class Filler:
             behind = SLACK * self.cluster.threads / 2 / (one.weight + other.weight)
             return one.service + behind < other.service
         return one.index > WORTH * max(other.index, 0.0) and one.share >= 1
+
+
+def undo(order: Order, choice: Choice, *, listed: bool) -> None:
+    """Take a choice back that was not sent; its task is `listed` again if it waits still."""
+    pool, sent, ts = choice.pool, choice.sent, choice.entry.ts
+    if pool.running.get(ts) is sent:
+        del pool.running[ts]
+    pool.use(-sent.threads)
+    pool.charge(-sent.ahead)
+    if not choice.entry.homes:
+        pool.made_at[choice.address] -= 1
+        if not pool.made_at[choice.address]:
+            del pool.made_at[choice.address]
+    if listed:
+        order.put_back(pool, choice.entry)

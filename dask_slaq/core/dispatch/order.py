@@ -16,8 +16,7 @@ from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
 from dask_slaq.core.dispatch.waiting import Waiting
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender, Group
-    from dask_slaq.core.dispatch.places import Place
+    from dask_slaq.core.dispatch.contender import Contender
     from dask_slaq.core.dispatch.ready import Entry
 
 # Classes of the jobs of one owner, in the order in which they are served.
@@ -35,20 +34,6 @@ class Key(NamedTuple):
     service: float
     running: float
     name: str
-
-
-def owner_has_room(group: Group | None, open_: Collection[Place], at: Iterable[Place]) -> bool:
-    """Return whether an owner may start another task, or send one to wait for one of its own.
-
-    The latter only while no open worker has a free thread: Dask would move it to that, above the
-    limit. `at` are the workers where it may wait, if the owner has all threads there: what waits
-    takes the first thread that is free.
-    """
-    if group is None or not (full := list(group.full())):
-        return True
-    if any(p.has_thread for p in open_):
-        return False
-    return any(all(p.ends_for(each) for each in full) for p in at)
 
 
 class Order:
@@ -72,7 +57,7 @@ class Order:
         self.lend, self.saturation = lend, saturation
         self._listed, self._prefers = listed, prefers
 
-    def key(self, pool: Contender, now: float, open_: Collection[Place] = ()) -> Key | None:
+    def key(self, pool: Contender, now: float) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served.
 
         A task that is sent takes the key along as its priority, so that it runs before tasks of
@@ -81,12 +66,12 @@ class Order:
         """
         if now >= pool.key_until:
             pool.key_until = math.inf if pool.group is None else -math.inf
-            pool.key = self._key(pool, now, open_)
+            pool.key = self._key(pool, now)
         return pool.key
 
-    def _key(self, pool: Contender, now: float, open_: Collection[Place]) -> Key | None:
+    def _key(self, pool: Contender, now: float) -> Key | None:
         group, running = pool.group, len(pool.running)
-        if pool.paused or (group is not None and not owner_has_room(group, open_, open_)):
+        if pool.paused or (group is not None and not group.has_room()):
             return None
         # What a job is owed comes out of its owner's share, and not out of that of others.
         since, owner_lag = 0.0, 0.0 if group is None else group.lag
@@ -112,9 +97,7 @@ class Order:
             running / pool.weight, pool.name,
         )  # fmt: skip
 
-    def before(
-        self, pools: Collection[Contender], now: float, open_: Collection[Place]
-    ) -> dict[Contender, Key]:
+    def before(self, pools: Collection[Contender], now: float) -> dict[Contender, Key]:
         """Return for each job with priorities the first key of work that its user puts after it.
 
         Such a job comes no later than that. A priority that users give tasks counts among the work
@@ -132,9 +115,7 @@ class Order:
                 here = list(alike)
                 if least is not None:
                     found.update((pool, least) for pool in here if pool.prioritized)
-                keys = [
-                    k._replace(name="") for p in here if (k := self.key(p, now, open_)) is not None
-                ]
+                keys = [k._replace(name="") for p in here if (k := self.key(p, now)) is not None]
                 least = min([least, *keys] if least is not None else keys, default=None)
                 if mine < 0 and len(theirs) < len(self.waiting.pools):
                     self._prefers(here[0])
@@ -148,40 +129,6 @@ class Order:
             if pool.gaps.mean < min(BACK_WITHIN, pool.gaps.spell)
             and (pool.ready or pool.running or now - pool.gaps.left_at < BACK_WITHIN)
         ]
-
-    def is_saturated(self, place: Place, more: int = 0) -> bool:
-        """Return whether a worker has as many tasks as Dask itself would send with root tasks.
-
-        Under plain Dask there would be `more` than there are.
-        """
-        return place.load + more >= max(self.saturation * place.nthreads, 1)
-
-    def wants(self, place: Place) -> bool:
-        """Return whether a ready task may wait on a worker that has no free thread.
-
-        Tasks that have their home elsewhere move to free threads only.
-        """
-        index = self.waiting
-        if index.movable or index.scarce or index.sent_by_dask or place.address in index.at:
-            return True
-        # No more root tasks than Dask itself sends, but for trivial ones.
-        return "" in index.at and (not self.is_saturated(place) or place.has_trivial())
-
-    def slot_in(self, place: Place) -> float:
-        """Return the seconds until a worker may be sent a ready task; infinite if it may not.
-
-        Tasks that take longer than expected do not count: their ends are events.
-        """
-        if place.has_thread:
-            return 0.0
-        if not self.wants(place):
-            return math.inf
-        if place.has_slot():
-            return 0.0
-        ends = [place.free_in()]
-        if place.used_resources:
-            ends.append(place.resource_free_in())
-        return min((end - place.ahead for end in ends if end > place.ahead), default=math.inf)
 
     def remove(self, pool: Contender, entry: Entry) -> None:
         """Remove a task that was chosen."""
@@ -199,7 +146,7 @@ class Order:
         self.waiting.check(pools)
         for pool in pools:
             if now < (until := pool.key_until):
-                kept, found = pool.key, self._key(pool, now, ())
+                kept, found = pool.key, self._key(pool, now)
                 pool.key_until = until
                 assert (kept is None) == (found is None), f"whether {pool.name} may be served"
                 if kept is not None and found is not None:

@@ -12,7 +12,45 @@ from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES
 from dask_slaq.core.dispatch.ready import FEW
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.places import Sent
+    from dask_slaq.core.dispatch.contender import Contender
+    from dask_slaq.core.dispatch.like import Like
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """Task on a worker."""
+
+    pool: Contender
+    like: Like
+    ours: bool  # whether the dispatcher sent it, and not Dask
+    why: str
+    order: tuple[Any, ...]  # on the worker, lowest first
+    tag: float  # service of its job when it was sent
+    expected: float  # compute time in seconds when it was sent; infinite if unknown
+    soonest: float  # compute time after which it may plausibly have ended
+    needs: tuple[tuple[str, float], ...] = ()  # resources
+    threads: float = 1.0
+    ahead: float = 0.0  # core-seconds charged to its job so far
+    start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
+    worker: str = ""
+    lends: bool = False  # whether it waits for tasks that it has submitted
+
+    def seconds_left(self, now: float) -> float:
+        """Return the estimated seconds until the task ends; infinite if unknown.
+
+        An overdue task is expected to take as long again as it is overdue.
+        """
+        if self.start is None or self.expected == math.inf:
+            return self.expected
+        elapsed = now - self.start
+        if elapsed < self.expected:
+            return max(self.soonest - elapsed, 0.0)
+        return max(elapsed - self.expected - 2 * BETWEEN_MESSAGES, 0.0)
+
+    @property
+    def counts(self) -> float:
+        """Seconds that it counts while it waits on a worker: at most eight are sent."""
+        return max(self.expected, BETWEEN_MESSAGES / 8)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +133,10 @@ class Slots:
                 first = left
         return first
 
+    def free_in(self, now: float) -> float:
+        """Return the seconds until a task sent now would start; infinite if unknown."""
+        return 0.0 if self.has_thread else self.next_end(now) + self.seconds / self.nthreads
+
     def resource_free_in(self, now: float) -> float:
         """Return the seconds until a task that needs a resource ends; infinite if unknown."""
         using = (each for each in self.tasks.values() if each.needs and each.start is not None)
@@ -111,4 +153,4 @@ class Slots:
             return 0.0 if over < 0 or not self.ours else math.inf
         if self.ours >= threads and self.seconds >= BETWEEN_MESSAGES * threads:
             return math.inf  # no thread idles until the worker reports the next end
-        return max(self.next_end(now) + self.seconds / threads - ahead, 0.0)
+        return max(self.free_in(now) - ahead, 0.0)

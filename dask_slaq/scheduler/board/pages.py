@@ -46,8 +46,8 @@ INTERVAL = 1000
 SECONDS = "seconds from now"
 NO_JOBS = "Open one with dask_slaq.job(name) in a program that trains on this cluster."
 HELD = (
-    "Tasks that are held until a slot of their job is free appear as "
-    "<i>no-worker</i>, hatched, on Dask's own pages."
+    "Tasks that are held until a slot of their job is free appear as <i>queued</i> on Dask's own "
+    "pages."
 )
 #: Styles of the legend, and maximum number of characters of a name in it.
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +45,7 @@ class Filling:
         self.filler = Filler(order, self, sent.ahead)
         self.look_at: set[str] = set()  # workers where something has changed
         self.draining: Collection[str] = ()  # workers that get no further task
-        self._alarm = Alarm(self._rang)
+        self._alarm = Alarm(partial(enter, self._rang))
         self._next: asyncio.Handle | None = None
 
     # When
@@ -79,8 +81,10 @@ class Filling:
         self.sent.forget(address)
 
     def _rang(self, workers: Collection[str]) -> None:
-        self.look_at.update(filter(None, workers))
-        self.soon()
+        open_ = [address for address in workers if not address or self.opens(address)]
+        self.look_at.update(filter(None, open_))
+        if open_:
+            self.soon()
 
     def _now(self) -> None:
         self._next = None
@@ -167,6 +171,12 @@ class Filling:
         """Return the seconds that all tasks on a worker take, as Dask guesses."""
         ws = self.scheduler.workers.get(address)
         return 0.0 if ws is None else ws.occupancy
+
+    def next_end(self, ws: WorkerState, now: float) -> float:
+        """Return the seconds until a worker has a free thread, by Dask's guess if unknown."""
+        slots = self.sent.on(ws)
+        left = 0.0 if slots.has_thread else slots.next_end(now)
+        return left if left < math.inf else ws.occupancy / ws.nthreads
 
     def idle(self, kinds: Collection[TaskKind]) -> tuple[int, int]:
         """Return the free threads of workers that suit any of some kinds, and all their threads."""

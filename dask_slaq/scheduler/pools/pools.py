@@ -1,9 +1,9 @@
 """Task pools: tasks of jobs are bound to workers as late as possible.
 
-While several jobs have tasks, `Seam` keeps ready ones in state ``no-worker``, and `TaskTracker`
-files them in the `Pool` of their job. When a slot is free, `Wakeups` calls `Pools.dispatch`:
-`Dispatcher` chooses a task and its worker, `TaskTracker` records it, and `TaskControl` sends it. So
-a worker can be reclaimed as soon as its running task ends. On any error all held tasks are given
+While several jobs have tasks, `Seam` puts ready ones into Dask's own queue, and `TaskTracker` files
+them in the `Pool` of their job. When a slot is free, `Filling` has `Filler` choose a task and its
+worker, `TaskTracker` records it, and `TaskControl` sends it. So a worker can be reclaimed as soon
+as its running task ends. On any error all held tasks are given
 back to Dask, and the error is logged once.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
@@ -20,7 +19,6 @@ from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import (
-    BACK_WITHIN,
     LINGER,
     LOOK,
     LOOKED_AT,
@@ -31,14 +29,13 @@ from dask_slaq.core.dispatch import (
     Overload,
 )
 from dask_slaq.scheduler.event_loop import Steps
-from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
+from dask_slaq.scheduler.pools.filling import Filling
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import NO_LIMITS, TaskTracker
-from dask_slaq.scheduler.pools.wakeups import Wakeups
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -49,9 +46,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
-
-#: Whether tasks of pools wait in Dask's own queue. A switch for as long as both ways are there.
-QUEUED = os.environ.get("SLAQ_QUEUE") == "1"
 
 #: Tasks for which each dispatch pays, where the scheduler validates: all are checked when they are
 #: paid for. A check at each dispatch would cost the square of their number.
@@ -90,62 +84,30 @@ class Pools:
         self.waiting = order.waiting
         self._logged_preference = False
         self._unchecked = 0
-        arguments: Any = (
+        self.seam = seam = Seam(
             scheduler,
             lambda ts: (
                 self.tracker.is_held(ts) or (bool(self.limits.most) and self.limits.is_held(ts))
             ),
             lambda ts: bool(self.limits.most) and self.limits.label_of(ts) is not None,
-            lambda: -1 if QUEUED else self.tracker.count_held(),
             fail,
-            lambda ts, plain: self.tracker.flow(ts, plain),
         )
-        if QUEUED:
-            from dask_slaq.scheduler.pools.filling import Filling
-            from dask_slaq.scheduler.pools.queue import QueueSeam
-            from dask_slaq.scheduler.pools.queue_tracker import QueueTracker
-
-            tracker_class: Any = QueueTracker
-            seam: Any = QueueSeam(*arguments)
-        else:
-            tracker_class, seam = TaskTracker, Seam(*arguments)
-        self.seam: Seam = seam
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(ahead)
-        wakeups: Any = Wakeups(
+        self.filling = filling = Filling(
+            scheduler,
+            order,
+            sent,
+            lambda choice: tracker.send(choice),
+            lambda: self.tracker.gangs,
+            lambda: self.limits,
             lambda: self.dispatch(),
-            lambda: bool(self.waiting.pools),
-            lambda worker: self.dispatcher.slot_in(worker),
             enter,
         )
-        if QUEUED:
-            wakeups = Filling(
-                scheduler,
-                order,
-                sent,
-                lambda choice: tracker.send_one(choice),
-                lambda: self.tracker.gangs,
-                lambda: self.limits,
-                lambda: self.dispatch(),
-                enter,
-            )
-        self.wakeups: Wakeups = wakeups
-        tracker: Any = tracker_class(
-            scheduler,
-            seam,
-            control,
-            sent,
-            wakeups,
-            self.bindings.append,
-            order,
+        self.tracker = tracker = TaskTracker(
+            scheduler, seam, control, sent, filling, self.bindings.append, order
         )
-        self.tracker: TaskTracker = tracker
-        self.dispatcher: Dispatcher = Dispatcher(
-            scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: self.limits
-        )
-        if QUEUED:
-            self.dispatcher = wakeups
-            seam.connect(tracker.is_queued, tracker.came, tracker.left, tracker.flow, wakeups.soon)
+        seam.connect(tracker.is_queued, tracker.came, tracker.left, tracker.flow, filling.soon)
         self._is_registered, self._enter, self._changed = is_registered, enter, changed
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
@@ -168,7 +130,7 @@ class Pools:
                 self.control,
                 lambda ts: self.tracker.is_held(ts),
                 lambda: self.tracker.holding,
-                self.wakeups.soon,
+                self.filling.soon,
                 self._enter,
             )
         return self.limits
@@ -176,11 +138,11 @@ class Pools:
     @property
     def draining(self) -> Collection[str]:
         """Addresses of the workers that get no further task, because they are to be closed."""
-        return self.dispatcher.draining
+        return self.filling.draining
 
     def drain(self, workers: Collection[str]) -> None:
         """Send no further task to some `workers`, and to all others again."""
-        before, self.dispatcher.draining = self.draining, workers
+        before, self.filling.draining = self.draining, workers
         for address in before:
             if address not in workers and address in self.scheduler.workers:
                 self.slots_changed(address)
@@ -232,7 +194,7 @@ class Pools:
             now = monotonic()
             self._hold_until = now + max(now - self._held_since, LINGER)
         if not self.pools:
-            self.wakeups.cancel()
+            self.filling.cancel()
             self.overload, self.tracker.passing = Overload(), False
             self.groups = {}  # limits of owners hold nothing without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
@@ -374,7 +336,7 @@ class Pools:
                 pool.touch()
                 if pool.passes:
                     self.tracker.record_all(pool)
-            self.wakeups.look_at = set(self.scheduler.workers)
+            self.filling.look_at = set(self.scheduler.workers)
             waiting = (
                 ts
                 for pool in pools
@@ -491,7 +453,7 @@ class Pools:
             pool.group = group = self.groups[owner_of[name]]
             group.add(pool)
             group.tokens -= sum(sent.ahead for sent in pool.running.values())
-        self.wakeups.soon()
+        self.filling.soon()
 
     def _log_preference(self, pool: Contender) -> None:
         """Log once for whom priorities count."""
@@ -510,14 +472,12 @@ class Pools:
         if self.groups:
             ready = {ts for pool in self.pools.values() for ts in pool.ready}
             self._release(ts for ts in ready if ts.host_restrictions)
-        self.wakeups.look_at.add(worker)
-        self.wakeups.soon()
+        self.filling.look_at.add(worker)
+        self.filling.soon()
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
-        if not QUEUED:
-            self.wakeups.forget(worker)
-        self.dispatcher.forget_worker(worker)
+        self.filling.forget_worker(worker)
         for pool in self.pools.values():
             pool.forget_worker(worker)
         for gang in self.tracker.gangs.waiting():
@@ -533,12 +493,8 @@ class Pools:
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
-                self.wakeups.later("", QUIET)
-        if QUEUED:
-            filling: Any = self.wakeups
-            filling.fill_now()
-        else:
-            self._dispatch()
+                self.filling.later("", QUIET)
+        self.filling.fill_now()
         if self.scheduler.validate:
             self._unchecked += CHECKED
             if self._unchecked >= len(self.tracker.owner):
@@ -546,18 +502,6 @@ class Pools:
                 self.check()
         self._choosing += thread_time() - begin
         self._look()
-
-    def _dispatch(self) -> None:
-        looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
-        self.dispatcher.dispatch(looked_at)
-        left = self.dispatcher.unserved
-        self.wakeups.looked(left, spare=self.dispatcher.has_spare)
-        if self.dispatcher.kept:
-            self.wakeups.later("", BACK_WITHIN)
-        if self.dispatcher.later < math.inf:
-            self.wakeups.later("", self.dispatcher.later)
-        for address, seconds in self.dispatcher.again.items():
-            self.wakeups.later(address, seconds)
 
     def tick(self, factor: float) -> int:
         """Fade old records by `factor` and look for free slots on all workers, once per epoch.
@@ -569,17 +513,17 @@ class Pools:
         for pool in self.pools.values():
             pool.fade(factor)
         self._look()
-        if self.wakeups.due or not self.tracker.holding:
+        if self.filling.due or not self.tracker.holding:
             return 0
         before = self._stranded([pool for pool in self.pools.values() if pool.ready])
-        self.wakeups.look_at = set(self.scheduler.workers)
+        self.filling.look_at = set(self.scheduler.workers)
         self.dispatch()
         return len(before) - len(self._stranded(before))
 
     def _stranded(self, pools: Iterable[Pool]) -> list[Pool]:
         """Return the pools that have a task that could use a free thread."""
-        free = [ws for ws in self.dispatcher.running if has_thread(ws)]
-        if not free or self.dispatcher.kept:
+        free = [ws for ws in self.filling.running if has_thread(ws)]
+        if not free or self.filling.kept:
             return []
         busy = any(ws.processing for ws in self.scheduler.workers.values())
         return [pool for pool in pools if self._is_stranded(pool, free, busy)]
@@ -587,7 +531,7 @@ class Pools:
     def _is_stranded(self, pool: Pool, free: Collection[WorkerState], busy: bool) -> bool:
         """Return whether a task of a pool could use one of the workers with a free thread."""
         workers = self.scheduler.workers
-        if self.dispatcher.key(pool) is None:
+        if self.filling.key(pool) is None:
             return False
         for entry in islice(pool.first_ready(), LOOKED_AT):
             if busy and (pool.gang or entry.rootish):

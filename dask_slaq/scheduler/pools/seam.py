@@ -1,19 +1,24 @@
 """Seam to Dask's scheduler: holds ready tasks, and knows what differs between Dask's releases.
 
-In all supported releases the scheduler asks `is_rootish` and `decide_worker_non_rootish` about
-every ready task, and None from the latter means that the task waits in ``no-worker``. While tasks
-are held, both are overridden on the scheduler instance. Tasks keep the restrictions and priorities
-that users gave them.
+In all supported releases the scheduler asks `is_rootish` whether a ready task may be queued,
+`decide_worker_rootish_queuing_enabled` or `decide_worker_non_rootish` for its worker, where None
+means that it waits in the queue, or in ``no-worker``; and it calls
+`stimulus_queue_slots_maybe_opened` wherever a slot may have opened. While tasks are held, these are
+overridden on the scheduler instance, and ``queued`` is a `Queue`, from which tasks of pools are
+sent. Tasks keep the restrictions and priorities that users gave them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import NOT_DATA
 from dask_slaq.scheduler.hooks import guarded_as
+from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -23,50 +28,77 @@ _BARRIER = "shuffle-barrier-"
 OVERRIDDEN = (
     "is_rootish",
     "decide_worker_non_rootish",
-    "bulk_schedule_unrunnable_after_adding_worker",
+    "decide_worker_rootish_queuing_enabled",
+    "stimulus_queue_slots_maybe_opened",
 )
+#: Worker-saturation while tasks of pools are queued, where Dask is to queue nothing: its default.
+SATURATION = 1.1
 
 
 class Seam:
     """Override of the scheduler's choice of workers for ready tasks that are held.
 
-    Dask's queue passes nothing by here, so no task that may be held later goes there. `flow` is
-    asked for the worker of a task that would be held, and returns None to hold it. `fail` is
-    called with an error, after which the scheduler's own method answers.
+    `is_queued` returns whether a ready task waits in the queue for its pool to send it; what else
+    `is_held` waits in ``no-worker``. `flow` is asked for the worker of a task that would be queued,
+    and returns None to queue it. `fill` is called where a slot may have opened. `fail` is called
+    with an error, after which the scheduler's own method answers.
 
     Somebody else may override the same methods later, around ours, and may call ours for as long
     as they like. So each of our functions keeps what it was put around. It passes everything on
     while nothing is held, and nothing is put around it a second time.
     """
 
-    overridden: tuple[str, ...] = OVERRIDDEN
-
     def __init__(
         self,
         scheduler: Scheduler,
         is_held: Callable[[TaskState], bool],
         may_be_held: Callable[[TaskState], bool],
-        count_held: Callable[[], int],
         fail: Callable[[BaseException], None],
-        flow: Callable[..., WorkerState | None] = lambda ts, plain: None,
     ) -> None:
         self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
-        self._flow = flow
-        self._count_held = count_held
         self.fall_back = fail
+        self.queue = Queue()
+        self._asked: TaskState | None = None  # the task of a pool about which Dask asks
+        self._saturation = math.nan
         self._passes = False  # whether all that is asked goes to what is plain
         self.sending: Mapping[TaskState, WorkerState] = {}
 
+    def connect(
+        self,
+        is_queued: Callable[[TaskState], bool],
+        came: Callable[[TaskState, bool], object],
+        left: Callable[[TaskState], object],
+        flow: Callable[..., WorkerState | None],
+        fill: Callable[[], object],
+    ) -> None:
+        """Set whom to ask and to tell."""
+        self._is_queued, self._flow, self._fill = is_queued, flow, fill
+        self.queue.came, self.queue.left = came, left
+
     def install(self) -> None:
-        """Override the scheduler's methods, unless they are ours already."""
-        for name in self.overridden:
+        """Override the scheduler's methods and queue, unless they are ours already."""
+        for name in OVERRIDDEN:
             plain = getattr(self._scheduler, name)
             if not self._is_ours(plain):
                 setattr(self._scheduler, name, self._around(plain, getattr(self, f"_{name}")))
+        scheduler: Any = self._scheduler
+        if scheduler.queued is not self.queue:
+            self.queue.plain, scheduler.queued = scheduler.queued, self.queue
+            scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count)
+            self._saturation = scheduler.WORKER_SATURATION
+            if math.isinf(self._saturation):
+                scheduler.WORKER_SATURATION = SATURATION
 
     def remove(self) -> None:
-        """Restore the scheduler's methods, except those that somebody else has overridden since."""
-        for name in self.overridden:
+        """Restore them once no task of a pool is queued, except what others have overridden."""
+        scheduler: Any = self._scheduler
+        if self.queue.held:
+            return
+        if scheduler.queued is self.queue:
+            scheduler.queued, self.queue.plain = self.queue.plain, ()
+            scheduler.idle_task_count = set(scheduler.idle_task_count)
+            scheduler.WORKER_SATURATION = self._saturation
+        for name in OVERRIDDEN:
             ours: Any = vars(self._scheduler).get(name)
             if self._is_ours(ours):
                 delattr(self._scheduler, name)
@@ -110,37 +142,78 @@ class Seam:
         """Return whether a task must not go to Dask's queue."""
         return not self._passes and (self._is_held(ts) or self._may_be_held(ts))
 
-    @guarded_as(always=True, otherwise=lambda self: self._scheduler.unrunnable)
-    def others(self) -> Collection[TaskState]:
-        """Return the tasks that wait for a worker and are not held."""
-        unrunnable = self._scheduler.unrunnable
-        if len(unrunnable) == self._count_held():
-            return ()  # as nearly always
-        return [ts for ts in unrunnable if not self.is_held(ts)]
+    @guarded_as(always=True)
+    def is_queued(self, ts: TaskState) -> bool:
+        """Return whether a ready task waits in the queue for its pool to send it."""
+        return ts._queueable and self._is_queued(ts)
+
+    @contextlib.contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Have Dask see its own queue only, and the workers with slots for it."""
+        scheduler: Any = self._scheduler
+        queue, idle = scheduler.queued, scheduler.idle_task_count
+        scheduler.queued, idle.hides = self.queue.plain, False
+        try:
+            yield
+        finally:
+            scheduler.queued, idle.hides = queue, True
+
+    def _dasks_choice(self, ts: TaskState) -> WorkerState | None:
+        self._passes = True
+        try:
+            return self._scheduler.decide_worker_non_rootish(ts)
+        finally:
+            self._passes = False
 
     # What is asked, instead of what is plain
 
     def _is_rootish(self, plain: Callable[[TaskState], bool], ts: TaskState) -> bool:
+        if self._passes:
+            return plain(ts)
+        if self.is_queued(ts):
+            self._asked, self.queue.coming[ts] = ts, plain(ts)
+            return True
+        self._asked = None
+        if self.queue.coming:
+            self.queue.coming.pop(ts, None)
         return not self.is_kept_from_queue(ts) and plain(ts)
+
+    def _decide_worker_rootish_queuing_enabled(
+        self, plain: Callable[[], WorkerState | None]
+    ) -> WorkerState | None:
+        for ws in self.sending.values():
+            return ws
+        ts, self._asked = self._asked, None
+        if ts is not None:
+            found = self.flow(ts, self._dasks_choice) if ts.dependencies else None
+            if found is not None:
+                del self.queue.coming[ts]
+            return found
+        scheduler: Any = self._scheduler
+        if scheduler.queued is not self.queue:
+            return plain()
+        with self._plainly():
+            return plain()
 
     def _decide_worker_non_rootish(
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
         if ts in self.sending:
             return self.sending[ts]
-        return self.flow(ts, plain) if self.is_held(ts) else plain(ts)
+        return None if self.is_held(ts) else plain(ts)
 
-    def _bulk_schedule_unrunnable_after_adding_worker(
-        self, plain: Callable[[WorkerState], dict[Any, Any]], ws: WorkerState
-    ) -> dict[Any, Any]:
-        """Skip held tasks when a worker joins: each check takes some microseconds."""
-        scheduler = self._scheduler
-        unrunnable = scheduler.unrunnable
-        scheduler.unrunnable = self.others()  # Dask only iterates
-        try:
-            return plain(ws)
-        finally:
-            scheduler.unrunnable = unrunnable
+    def _stimulus_queue_slots_maybe_opened(
+        self, plain: Callable[..., None], *, stimulus_id: str
+    ) -> None:
+        scheduler: Any = self._scheduler
+        if scheduler.queued is not self.queue:
+            plain(stimulus_id=stimulus_id)
+            return
+        if self.queue.plain:
+            with self._plainly():
+                plain(stimulus_id=stimulus_id)
+        if self.queue.held:
+            self._fill()
 
 
 def is_direct(ts: TaskState) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from dask_slaq.core.dispatch import Place, Slots
+from dask_slaq.core.dispatch import Slots
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -92,16 +92,6 @@ class SentTasks:
         """Record that a thread is free. Returns the task that starts there, if any."""
         slots = self._on.get(address)
         return None if slots is None else slots.thread_freed(monotonic())
-
-    def place(self, ws: WorkerState, now: float) -> Place:
-        """Return a worker as it is now, in monotonic seconds."""
-        slots = self.on(ws)
-        return Place(
-            ws.address, ws.nthreads, slots.load, slots.tasks.values(),
-            now=now, ahead=self.ahead, ours=slots.ours, seconds=slots.seconds,
-            blocked=slots.blocked, occupancy=lambda: ws.occupancy, resources=ws.resources,
-            used_resources=ws.used_resources,
-        )  # fmt: skip
 
     def check(self) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""

@@ -60,29 +60,7 @@ class TaskControl:
         """Return whether a task carries a restriction of this controller."""
         return ts in self._sent and ts.worker_restrictions is self._sent[ts][0]
 
-    def send(self, tasks: Iterable[Sending], why: str) -> None:
-        """Send held tasks to workers, all at once. Dask's transition log shows `why`."""
-        workers: dict[TaskState, WorkerState] = {}
-        given: dict[TaskState, Any] = {}
-        for sending in tasks:
-            ts = sending.ts
-            given[ts], workers[ts] = ts.priority, sending.ws
-            self.give_back(ts)
-            self._restrict(*sending)
-            ts.priority = self.turns[ts]
-        self._seam.send(workers)
-        try:
-            self._transitions(reversed(workers), "processing", why)  # Dask begins with the last
-        finally:
-            self._seam.send({})
-            for ts, priority in given.items():
-                ts.priority = priority
-                if ts.processing_on is None:
-                    self.restore(ts)
-                    if ts.state == "queued":
-                        self.lay_aside(ts)
-
-    def send_one(self, sending: Sending, why: str) -> bool:
+    def send(self, sending: Sending, why: str) -> bool:
         """Send a held task to a worker. Returns whether it is there."""
         ts, ws = sending.ts, sending.ws
         given = ts.priority

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from dask_slaq.core.dispatch import (
     SHORT,
     SLACK,
     SOON,
-    TOGETHER,
     Sent,
     undo,
 )
@@ -26,19 +25,18 @@ from dask_slaq.core.later import Absent
 from dask_slaq.scheduler.pools.entries import entry_of
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import bound_to, is_dasks, is_direct
-from dask_slaq.scheduler.pools.slots import has_thread
 from dask_slaq.scheduler.pools.task_control import Sending
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.core.dispatch import Choice, Entry, Like, Order, TaskKind
+    from dask_slaq.scheduler.pools.filling import Filling
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.seam import Seam
     from dask_slaq.scheduler.pools.slots import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
-    from dask_slaq.scheduler.pools.wakeups import Wakeups
 
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
@@ -74,11 +72,11 @@ class TaskTracker:
         seam: Seam,
         control: TaskControl,
         sent: SentTasks,
-        wakeups: Wakeups,
+        filling: Filling,
         bound: Callable[[Binding], None],
         order: Order,
     ) -> None:
-        self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
+        self.scheduler, self.control, self.sent, self.filling = scheduler, control, sent, filling
         self._seam, self._bound = seam, bound
         self.charge: Callable[[str, float, int], None]
         self._order, self._index = order, order.waiting
@@ -117,10 +115,6 @@ class TaskTracker:
         pool = self.owner.get(key)
         return None if pool is None else pool.name
 
-    def count_held(self) -> int:
-        """Return the number of tasks that are held; -1 if some are counted in several pools."""
-        return -1 if self._wanted else sum(len(pool.ready) for pool in self._index.pools)
-
     def listed(self, ts: TaskState) -> Iterable[Pool]:
         """Return all pools that a ready task is listed in, if it is in several."""
         wanted = self._wanted.get(ts)
@@ -152,6 +146,19 @@ class TaskTracker:
         self._asked = ts.key, held, direct
         return held
 
+    def is_queued(self, ts: TaskState) -> bool:
+        """Return whether a ready task is to wait in the queue: it is held, and has a pool.
+
+        If no worker could run it, Dask is to see that.
+        """
+        if not self.holding or ts.key not in self.owner or ts.key in self.away:
+            return False
+        if not self.is_held(ts):
+            return False
+        if ts.worker_restrictions or ts.resource_restrictions or ts.host_restrictions:
+            return bool(self.scheduler.valid_workers(ts))
+        return True
+
     def flow(
         self, ts: TaskState, plain: Callable[[TaskState], WorkerState | None]
     ) -> WorkerState | None:
@@ -172,7 +179,7 @@ class TaskTracker:
         ws = plain(ts)
         if ws is None or not (self._order.lend or ws.address in pool.workers):
             return None
-        if not has_thread(ws) and self.sent.place(ws, now).free_in() > SOON:
+        if self.sent.on(ws).free_in(now) > SOON:
             return None
         order = (*key[:-1], next(self._count))
         expected = min(like.usual, SHORT)  # while it is unknown, few are sent
@@ -180,6 +187,19 @@ class TaskTracker:
         self._flowing[ts] = sent
         self.control.prepare(Sending(ts, ws, pool.workers, order))
         return ws
+
+    def came(self, ts: TaskState, rootish: bool) -> None:
+        """File a task that has come to the queue; Dask itself would queue one that is `rootish`."""
+        key, _, direct = self._asked
+        direct = direct if key == ts.key else is_direct(ts)
+        self._ready(self.owner[ts.key], ts, direct=direct, rootish=rootish)
+        self.control.lay_aside(ts)
+
+    def left(self, ts: TaskState) -> None:
+        """Follow a task that leaves the queue, sent or not."""
+        self.control.give_back(ts)
+        if (pool := self.owner.get(ts.key)) is not None:
+            self._not_ready(pool, ts)
 
     # Ownership
 
@@ -248,8 +268,8 @@ class TaskTracker:
         else:
             pool.holds.pop(ts, None)
         if lends and self.holding:
-            self.wakeups.look_at.update(self.scheduler.workers)
-            self.wakeups.soon()
+            self.filling.look_at.update(self.scheduler.workers)
+            self.filling.soon()
 
     def _waits_no_longer(self, ts: TaskState) -> None:
         """Record that nobody waits for a task any more that another one has submitted."""
@@ -299,7 +319,7 @@ class TaskTracker:
                 found.extend(ts.waiting_on or ts.dependencies)
                 if ts in owner.ready and not self.gangs.is_open(ts):
                     pool.push(owner.ready[ts])
-                    self.wakeups.soon()
+                    self.filling.soon()
 
     def disown(self, pool: Pool, heir: Pool | None) -> None:
         """Give all tasks of a closed pool to another one, or to none."""
@@ -470,22 +490,14 @@ class TaskTracker:
         return ANY if kind == ANY else kind
 
     def _wake_for(self, entry: Entry) -> None:
-        """Wake for a task that has become ready, if a worker may have a slot for it."""
+        """Fill slots soon, as a task has become ready, if a worker is open for it."""
+        filling = self.filling
         if not entry.homes:
             for pool in self._index.sent_by_dask:  # it may overtake what Dask has sent there
-                self.wakeups.look_at.update(pool.sent_by_dask)
-        if self.wakeups.may_be_free or (self.wakeups.look_at and not entry.homes):
-            self.wakeups.soon()
+                filling.look_at.update(pool.sent_by_dask)
+        elif not (filling.look_at or filling.filler.free or any(map(filling.opens, entry.homes))):
             return
-        for home in entry.homes:
-            ws = self.scheduler.workers.get(home)
-            if ws is not None:
-                seconds = self._order.slot_in(self.sent.place(ws, monotonic()))
-                if seconds:
-                    self.wakeups.later(home, seconds)
-                else:
-                    self.wakeups.look_at.add(home)
-                    self.wakeups.soon()
+        filling.soon()
 
     def _not_ready(self, pool: Pool, ts: TaskState) -> None:
         for each in (pool, *self._wanted.get(ts, ())):
@@ -510,42 +522,34 @@ class TaskTracker:
         pool.service = max(pool.service, self.served - owed)
         pool.touch()
 
-    def send(self, choices: Sequence[Choice]) -> Collection[Choice]:
-        """Send tasks to the workers that were chosen for them. Returns those that are not there."""
-        sendings = []
-        for choice in choices:
-            pool, ts, sent = choice.pool, choice.entry.ts, choice.sent
-            assert isinstance(pool, Pool)
-            owner, sent.why = self.owner[ts.key], choice.why
-            if owner is not pool:  # the job that waits for it pays for it
-                self._part(ts, pool)
-                pool.adopt(ts)
-                sent.why = f"{choice.why}; submitted by {owner.name}"
-            if self.gangs is not NO_GANGS and (gang := self.gangs.of(ts)) is not None:
-                gang.closed = True
-            sent.order = (*choice.key[:-1], next(self._count))
-            self._sending[ts] = choice
-            ws = self.scheduler.workers[choice.address]
-            bound = choice.entry.kind.allowed is not None and not ts.worker_restrictions
-            theirs = frozenset() if bound else pool.workers
-            sendings.append(Sending(ts, ws, theirs, sent.order))
-        first = choices[0]
-        why = f"{first.pool.name}: {first.sent.why}"
-        if len(choices) > 1:
-            why += f", and {len(choices) - 1} more"
-        try:
-            self.control.send(sendings, why)
-        finally:
-            refused, self._sending = self._sending, {}
-            for ts, choice in refused.items():
-                waits = ts.state in self.control.WAITING and self.is_held(ts)
-                undo(self._order, choice, listed=waits and ts not in choice.pool.ready)
-        return refused.values()
+    def send(self, choice: Choice) -> bool:
+        """Send a task to the worker that was chosen for it. Returns whether it is there."""
+        pool, ts, sent = choice.pool, choice.entry.ts, choice.sent
+        assert isinstance(pool, Pool)
+        owner = self.owner[ts.key]
+        if owner is not pool:  # the job that waits for it pays for it
+            self._part(ts, pool)
+            pool.adopt(ts)
+            sent.why = f"{sent.why}; submitted by {owner.name}"
+        if self.gangs is not NO_GANGS and (gang := self.gangs.of(ts)) is not None:
+            gang.closed = True
+        sent.order = (*choice.key[:-1], next(self._count))
+        self._sending[ts] = choice
+        ws = self.scheduler.workers[choice.address]
+        self.control.give_back(ts)
+        bound = choice.entry.kind.allowed is not None and not ts.worker_restrictions
+        theirs = frozenset() if bound else pool.workers
+        self.control.send(Sending(ts, ws, theirs, sent.order), f"{pool.name}: {sent.why}")
+        if self._sending.pop(ts, None) is None:
+            return True
+        waits = ts.state in self.control.WAITING and self.is_held(ts)
+        undo(self._order, choice, listed=waits and ts not in pool.ready)
+        return False
 
     def send_back(self, ts: TaskState, ws: WorkerState) -> bool:
         """Send a model that has left its worker to another one. Returns whether it is there."""
         order = (-math.inf, next(self._count))
-        self.control.send([Sending(ts, ws, frozenset({ws.address}), order)], "a model goes on")
+        self.control.send(Sending(ts, ws, frozenset({ws.address}), order), "a model goes on")
         if ts.processing_on is not ws:
             return False
         self.away.pop(ts.key, None)
@@ -568,11 +572,11 @@ class TaskTracker:
                 self._is_back(pool)
             self._charge_ahead(flowing)
             self._enter(pool, ts, flowing)
-            self.wakeups.look_at.add(ws.address)
+            self.filling.look_at.add(ws.address)
             self._bind(pool, ts.key, ws, flowing.why)
         elif choice is None:
             self._record(pool, ts)
-            self.wakeups.look_at.add(ws.address)
+            self.filling.look_at.add(ws.address)
             about = time(), ts.key, pool.name, ws.address
             self._bound(Binding(*about, "passed", "sent by Dask"))
         else:
@@ -587,7 +591,7 @@ class TaskTracker:
     def _passed(self, ts: TaskState) -> None:
         """Look at the worker to which Dask has sent a task."""
         if ts.processing_on is not None:
-            self.wakeups.look_at.add(ts.processing_on.address)
+            self.filling.look_at.add(ts.processing_on.address)
 
     def _record(self, pool: Pool, ts: TaskState) -> None:
         """Record a task that Dask has sent to a worker."""
@@ -677,23 +681,15 @@ class TaskTracker:
     def _freed(self, worker: str | None) -> None:
         """Look at a worker where a task has ended; at all if None."""
         if worker is None:
-            self.wakeups.look_at.update(self.scheduler.workers)
+            self.filling.look_at.update(self.scheduler.workers)
         else:
-            self.wakeups.look_at.add(worker)
-            if (starts := self.sent.thread_freed(worker)) is not None:
+            starts = self.sent.thread_freed(worker)
+            if starts is not None:
                 self._charge_ahead(starts)
-            ws = self.scheduler.workers.get(worker) if self.holding and self._index.pools else None
-            if ws is not None and not has_thread(ws):  # what was sent ahead has started
-                place = self.sent.place(ws, monotonic())
-                if place.is_low():
-                    seconds = self._order.slot_in(place)
-                    if seconds:
-                        self.wakeups.later(worker, seconds)
-                    else:
-                        self.wakeups.soon(ahead=place.free_in() > 2 * TOGETHER)
-                return
-        if self._index.pools:
-            self.wakeups.soon()
+                if self.holding and not self.filling.opens(worker):
+                    return  # what was sent ahead has taken the thread
+            self.filling.look_at.add(worker)
+        self.filling.soon()
 
     def let_go(self, gang: Gang) -> None:
         """Leave the members of a gang to Dask, since they cannot start together."""
@@ -803,5 +799,5 @@ class TaskTracker:
             self._ends.append((sent.like, ts.prefix.name, before, seconds))
         self._enter(pool, ts, sent)
         self._bind(pool, key, after, "by work stealing")
-        self.wakeups.look_at |= {before, after.address}
-        self.wakeups.soon()
+        self.filling.look_at |= {before, after.address}
+        self.filling.soon()

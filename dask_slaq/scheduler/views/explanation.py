@@ -64,7 +64,7 @@ def explain(
 def _next_slot(pools: Pools) -> float | None:
     """Return the expected seconds until any worker has a free thread; None if unknown."""
     now, running = monotonic(), pools.scheduler.running
-    ends = (pools.sent.place(ws, now).next_end() for ws in running)
+    ends = (pools.filling.next_end(ws, now) for ws in running)
     soonest = min(ends, default=math.inf)
     return soonest if math.isfinite(soonest) else None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from dask_slaq.core.dispatch import Contender, Like, Order, Place, Sent
-from dask_slaq.core.dispatch.contender import Group
-from dask_slaq.core.dispatch.order import owner_has_room
+from dask_slaq.core.dispatch import ANY, Contender, Entry, Like, Order
+
+NOW = 100.0
 
 
 def test_jobs_are_owed_since_their_balance_began_to_grow():
@@ -17,40 +19,23 @@ def test_jobs_are_owed_since_their_balance_began_to_grow():
         assert order.key(job, 100.0).lag == pytest.approx(since)
 
 
-def test_an_owner_at_its_limit_sends_nothing_ahead_while_a_thread_is_free_anywhere():
-    group = Group(most=1.0, running=1.0)
-    free, busy = Place("a", 2, 1), Place("b", 1, 1)
-    assert not owner_has_room(group, [free, busy], [busy])
-    assert owner_has_room(Group(most=2.0, running=1.0), [free, busy], [busy])
+def test_whoever_prefers_is_told_only_while_others_compete():
+    told = []
+    order = Order(prefers=told.append)
+    first = Contender("first", "owner", index_of=order.waiting)
+    first.push(Entry(False, (-5, 0), 0, "x", ANY, (), Like(1.0)))
+    order.before([first], NOW)
+    assert not told
+    other = Contender("other", "another", index_of=order.waiting)
+    other.push(Entry(False, (0, 1), 1, "y", ANY, (), Like(1.0)))
+    order.before([first, other], NOW)
+    assert told == ([first] if first.user_priority() < 0 else [])
 
 
-def test_it_lets_a_task_wait_only_where_one_of_its_own_is_about_to_end():
-    group = Group(most=1.0, running=1.0)
-    mine, others = Contender("mine", group=group), Contender("others")
-    group.pools.append(mine)
-    like = Like()
-
-    def at(name: str, job: Contender) -> Place:
-        sent = Sent(job, like, True, "", (), 0.0, 1.0, 0.5)
-        sent.start = 99.5
-        return Place(name, 1, 1, [sent], now=100.0)
-
-    ends, stays = at("a", mine), at("b", others)
-    assert owner_has_room(group, [ends, stays], [stays, ends])
-    assert not owner_has_room(group, [ends, stays], [stays])
-
-
-def test_beside_a_full_team_it_waits_for_one_that_is_of_both():
-    team = Group(most=1.0, running=1.0)
-    group = Group(most=1.0, running=1.0, team=team)
-    mine, of_team = Contender("mine", group=group), Contender("of team", group=Group(team=team))
-    group.pools.append(mine)
-    team.pools += [mine, of_team]
-
-    def at(job: Contender) -> Place:
-        sent = Sent(job, Like(), True, "", (), 0.0, 1.0, 0.5)
-        sent.start = 99.5
-        return Place("w", 1, 1, [sent], now=100.0)
-
-    assert owner_has_room(group, [], [at(mine)])
-    assert not owner_has_room(group, [], [at(of_team)])
+def test_a_job_that_is_owed_nothing_comes_in_its_turn_and_one_without_an_account_first():
+    order = Order()
+    one, first = Contender("a"), Contender("b")
+    one.index, first.index = 1.0, math.inf
+    assert (order.key(one, NOW).turn, order.key(one, NOW).later) == (2, 1)
+    assert (order.key(first, NOW).turn, order.key(first, NOW).later) == (0, 0)
+    assert order.key(one, NOW).owner_lag == order.key(first, NOW).owner_lag == 0.0

@@ -30,7 +30,7 @@ def test_epochs_beside_long_tasks_leave_one_timer_per_worker():
                 if seconds == 100.0:
                     await client.gather(futures)  # now it is known how long they take
             await asyncio.sleep(200)  # epochs
-            timers = len(plugin.pools.wakeups._later)
+            timers = len(plugin.pools.filling._alarm)
             await client.cancel(futures)
         return timers
 

@@ -1,10 +1,9 @@
-"""Whatever happens, no thread stays free that `decide`, asked about all workers, would fill."""
+"""Whatever happens, no thread stays free that a fill of all workers would take."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import random
 
 import dask
@@ -12,8 +11,7 @@ import pytest
 from driving import jobs, on_virtual_clock, tasks_of
 
 from benchmarks import virtual
-from dask_slaq.core.dispatch import Filler, decide, undo
-from dask_slaq.scheduler.pools.pools import QUEUED
+from dask_slaq.core.dispatch import Filler, undo
 
 #: Virtual seconds between two looks, and of a scenario.
 EVERY, LONG = 0.0137, 4.0
@@ -23,38 +21,12 @@ HAIR = 0.05
 
 
 def missed(plugin):
-    """Return what a dispatch would send to free threads now, although none is scheduled."""
+    """Return the first task that a fill would send to a free thread, although none is scheduled."""
     pools = plugin.pools
-    if pools.wakeups.due or not pools.tracker.holding or pools.dispatcher.kept:
+    if pools.filling.due or not pools.tracker.holding or pools.filling.kept:
         return []
-    now, scheduler, order = virtual.now(), pools.scheduler, pools.order
-    if QUEUED:
-        return missed_by_the_queue(pools, now)
-    places = {ws.address: pools.sent.place(ws, now) for ws in scheduler.running}
-    open_ = [place for place in places.values() if place.has_thread]
-    open_.sort(key=lambda place: (place.load / place.nthreads, place.address))
-    used = {place.address: place.used_resources for place in open_}
-    turn = pools.dispatcher._turn(open_, places, now)
-    choices = decide(order, turn)
-    for choice in reversed(choices):
-        undo(order, choice, listed=True)
-    order.check(pools.pools.values(), now)
-    begun = [choice for choice in choices if choice.sent.start is not None]
-    # Those that would wait there for a resource that another task uses are sent ahead, too.
-    begun = [c for c in begun if not (c.entry.kind.resources and any(used[c.address].values()))]
-    # Of compute times that are unknown, any event may change Dask's guess.
-    begun = [
-        c
-        for c in begun
-        if c.address in c.entry.homes
-        or all(places[a].late_in(0) < math.inf for a in c.entry.homes if a in places)
-    ]
-    return [(c.pool.name, c.entry.ts.key, c.entry.homes, c.address, c.why) for c in begun]
-
-
-def missed_by_the_queue(pools, now):
-    """Return the first task that a fill would send to a free thread now."""
-    filler = Filler(pools.order, pools.wakeups, 0.0)
+    now = virtual.now()
+    filler = Filler(pools.order, pools.filling, 0.0)
     for ws in pools.scheduler.running:
         slots = pools.sent.on(ws)
         if slots.has_thread:

@@ -15,7 +15,6 @@ from driving import (
     HELD,
     LATE,
     ONE,
-    QUEUED,
     TWO,
     Fixed,
     assert_nothing_left,
@@ -446,21 +445,17 @@ async def test_a_task_that_two_jobs_wait_for_is_sent_once(c, s, plugin, a, b):
     assert plugin.failed is None
 
 
-def spare(plugin):
-    return plugin.pools.dispatcher.filler.free if QUEUED else plugin.pools.dispatcher.has_spare
-
-
 @with_plugin(TWO, **LATE)
 async def test_no_thread_is_left_over_on_a_worker_that_is_gone(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             future = c.submit(wait_for, "go", 1, workers=[a.address, b.address])
         await until(lambda: running(plugin, "a") == 1)
-        assert spare(plugin)
+        assert plugin.pools.filling.filler.free
         idle = next(w for w in (a, b) if not s.workers[w.address].processing)
         await idle.close()
         await until(lambda: len(s.workers) == 1)
-        assert not spare(plugin)
+        assert not plugin.pools.filling.filler.free
         await Event("go").set()
         await future
 
@@ -478,16 +473,16 @@ def test_a_job_that_submits_again_has_submitted_at_least_what_it_usually_does(ta
 
 @with_plugin(TWO, epoch="50 ms")
 async def test_tasks_that_dask_refuses_are_chosen_again(c, s, plugin, a, b):
-    name, left = "send_one" if QUEUED else "send", 3
-    send = getattr(plugin.pools.control, name)
+    left = 3
+    send = plugin.pools.control.send
 
-    def refuses(sendings, why):
+    def refuses(sending, why):
         nonlocal left
         left -= 1
         if left < 0:
-            send(sendings, why)
+            send(sending, why)
 
-    setattr(plugin.pools.control, name, refuses)
+    plugin.pools.control.send = refuses
     async with jobs(c, "a", "b"):
         futures = []
         for name in ("a", "b"):
