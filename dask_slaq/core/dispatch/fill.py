@@ -375,7 +375,7 @@ class Filler:
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
         be made there, and the tasks that need it would follow. So another job may take the slot,
-        unless the owner is owed threads, and it stays free if a worker with less of that opens soon.
+        unless the owner is owed threads, or it stays free for a worker with less that opens soon.
         """
         made, most = pool.made_at, math.inf
         owed = pool.group is not None and pool.group.lag > 0
