@@ -230,7 +230,6 @@ class SlaqPlugin(SchedulerPlugin):
             fail=self.fall_back,
             enter=self.enter,
             is_registered=lambda: self.is_active,
-            changed=lambda: self.changed(),
             log_length=chosen.bindings,
         )
         self.jobs = ScheduledJobs(
@@ -600,8 +599,8 @@ class SlaqPlugin(SchedulerPlugin):
         """Decide soon, because a job or worker came, went or changed."""
         self.shown.drop()
         self.pools.hold(self.failed is None and self.jobs.contended)
-        if self.failed is None and (self.pools.tracker.holding or not self.pools.overload.lasts):
-            self.soon.ask()  # otherwise it has no time to decide on what nothing follows from
+        if self.failed is None:
+            self.soon.ask()
 
     # What Dask calls
 
@@ -687,8 +686,6 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
         """Charge a task, copy it if it is late, move it in its pool."""
-        if self.pools.tracker.passing and self._passes_by(key, start, finish, kwargs):
-            return
         if finish == "forgotten" and self.searches.states:
             asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
         if finish == "processing" and self.spares is NO_SPARES:
@@ -711,14 +708,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.tracker.transition(key, start, finish, kwargs)
         if self.scheduler.validate:
             self.pools.check_task(key)
-
-    def _passes_by(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> bool:
-        """Follow a task with little work, as the scheduler has no time. Returns False if not."""
-        if self.pools.limits.most or self.activity is not None:
-            return False
-        if self.searches.running or self.spares.running:
-            return False
-        return self.pools.tracker.pass_by(key, start, finish, kwargs)
 
     def _computed(self, job: str, key: Any, kwargs: dict[str, Any]) -> None:
         """Count a task of a job that has ended."""

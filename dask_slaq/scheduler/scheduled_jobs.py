@@ -194,7 +194,6 @@ class ScheduledJobs:
         # From the start, and not only once it was granted something.
         pool.most = given["max_share"] or math.inf
         pool.floor = bool(given["min_share"])
-        self.pools.review(pool)
         if self.engine.owners is not None:
             self.queued.add(name)
             self.admit()
@@ -331,7 +330,6 @@ class ScheduledJobs:
         if pool.paused != held:
             pool.paused = held
             pool.touch()
-            self.pools.review(pool)
             self.engine.pause(name, held)
             self._changed()
 
@@ -449,7 +447,6 @@ class ScheduledJobs:
         Raises `NonFiniteLoss`.
         """
         self.reports[job] += 1
-        self.pools.tracker.settle(self.pools.pools[job])
         if (stages := self.pools.pools[job].stages) is not None:
             stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
@@ -573,7 +570,6 @@ class ScheduledJobs:
         group = self._group_of(owner)
         pool = self.pools.add(name, client, reports=False, weight=weight, owner=owner, group=group)
         pool.floor = bool(self._settings.reserve)
-        self.pools.review(pool)
         self._changed()
         return pool
 

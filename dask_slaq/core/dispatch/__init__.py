@@ -5,7 +5,6 @@ from dask_slaq.core.dispatch.constants import (
     BACK_WITHIN,
     BETWEEN_MESSAGES,
     LINGER,
-    LOOK,
     LOOKED_AT,
     NARROWER,
     NOT_DATA,
@@ -19,7 +18,6 @@ from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
 from dask_slaq.core.dispatch.fill import Choice, Filler, Inputs, Pinned, undo
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
-from dask_slaq.core.dispatch.overload import Look, Overload
 from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies
 from dask_slaq.core.dispatch.slots import Sent, Slots
 from dask_slaq.core.dispatch.waiting import Waiting
@@ -31,7 +29,6 @@ __all__ = [
     "BETWEEN_MESSAGES",
     "FEW",
     "LINGER",
-    "LOOK",
     "LOOKED_AT",
     "NARROWER",
     "NOT_DATA",
@@ -50,9 +47,7 @@ __all__ = [
     "Inputs",
     "Key",
     "Like",
-    "Look",
     "Order",
-    "Overload",
     "Pinned",
     "Ready",
     "Sent",

@@ -21,18 +21,6 @@ SLACK = 0.25
 #: tasks that it is expected to have at once shrinks with each gap.
 BACK_WITHIN, WORTH, NARROWER = 0.020, 4.0, 0.7
 
-#: While the scheduler is what tasks wait for, jobs whose tasks all threads would end faster than it
-#: chooses them are left to Dask. It is, if its thread computes for more than the first share of the
-#: time, and choosing takes more than the second share of that, in so many looks in a row of at
-#: least so many seconds; and no longer, once it computes for less than the last share for `LINGER`.
-OVERLOADED, CHOOSING, LOOKS, LOOK, CALM = 0.8, 0.04, 2, 0.1, 0.3
-#: It is, too, if more than the first share of all threads had nothing to run while more tasks were
-#: ready than there are threads, and its thread computed for more than the second share of the time,
-#: in `PATIENT` looks in a row: where it shares its cores with workers, it waits for a core itself.
-#: Then it is no longer once its thread computes for less than that share.
-IDLE, SHARES, PATIENT = 0.5, 0.1, 10
-#: Times as much of the scheduler that a task takes if it is chosen.
-DEARER = 3.0
 #: Seconds after which tasks outside of pools take the slots of a label that pools could have taken.
 AFTER_JOBS = 0.020
 #: Minimum number of seconds for which tasks are still held after all other jobs have ended.

@@ -104,7 +104,10 @@ class Slots:
         """Remove a task that left its worker or gave up its thread."""
         sent = self.tasks.pop(ts)
         if sent.start is None:
-            self._starts(sent, now)
+            sent.start = now
+            if sent.ours:
+                self.ours -= 1
+                self.seconds = self.seconds - sent.counts if self.ours else 0.0
         if len(self.queue) > 2 * len(self.tasks) + FEW:  # most were stolen, or cancelled
             self.queue = [each for each in self.queue if each[2].start is None]
             heapq.heapify(self.queue)
@@ -115,15 +118,12 @@ class Slots:
         while self.queue:
             sent: Sent = heapq.heappop(self.queue)[2]
             if sent.start is None and sent.worker == self.address:
-                self._starts(sent, now)
+                sent.start = now
+                if sent.ours:
+                    self.ours -= 1
+                    self.seconds = self.seconds - sent.counts if self.ours else 0.0
                 return sent
         return None
-
-    def _starts(self, sent: Sent, now: float) -> None:
-        sent.start = now
-        if sent.ours:
-            self.ours -= 1
-            self.seconds = self.seconds - sent.counts if self.ours else 0.0
 
     def next_end(self, now: float) -> float:
         """Return the seconds until one of the tasks that compute ends; infinite if unknown."""

@@ -39,9 +39,6 @@ class Pool(Contender):
     run: str = ""  # identifies the block of the job
     stages: Stages | None = None  # None until a task is in a stage
     floor: bool = False  # whether a floor was set explicitly
-    passes: bool = False  # whether Dask sends its tasks, which are too short to be chosen
-    unsettled: float = 0.0  # core-seconds of tasks that passed, and are not charged yet
-    at_once: int = 0  # unfinished tasks when the first of these ended
 
     tasks: set[TaskState] = field(default_factory=set)
     unfinished: set[TaskState] = field(default_factory=set)  # they wait, are ready, or run
@@ -52,16 +49,12 @@ class Pool(Contender):
 
     @property
     def demand(self) -> int:
-        """Number of tasks that have a thread or could use one; if it `passes`, at most."""
-        if self.passes:
-            return len(self.unfinished)
+        """Number of tasks that have a thread or could use one."""
         return len(self.ready) + len(self.running) + self.waiting
 
     @property
     def computing(self) -> int:
         """Number of tasks that compute."""
-        if self.passes:
-            return self._in_state("processing")
         if not self.running:
             return 0
         return sum(sent.start is not None for sent in self.running.values())
@@ -69,18 +62,13 @@ class Pool(Contender):
     @property
     def has_thread(self) -> bool:
         """Whether any task is on a worker and has not given up its thread."""
-        return bool(self.running) or (self.passes and self._in_state("processing") > 0)
-
-    def _in_state(self, *states: str) -> int:
-        return sum(ts.state in states for ts in self.unfinished)
+        return bool(self.running)
 
     def counts(self, holding: bool) -> tuple[int, int]:
         """Return the numbers of tasks that compute, and that are ready but do not."""
         ready = len(self.ready)
-        if not holding or self.passes:  # Dask keeps them
-            ready = self._in_state("queued", "no-worker")
-        if self.passes:
-            return self.computing, ready
+        if not holding:  # Dask keeps them
+            ready = sum(ts.state in ("queued", "no-worker") for ts in self.unfinished)
         computing = sum(sent.start is not None for sent in self.running.values())
         return computing, ready + len(self.running) - computing
 

@@ -10,23 +10,19 @@ back to Dask, and the error is logged once.
 from __future__ import annotations
 
 import logging
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from time import monotonic, thread_time
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import (
     LINGER,
-    LOOK,
     LOOKED_AT,
     QUIET,
     Group,
-    Look,
     Order,
-    Overload,
 )
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.durations import Durations
@@ -65,7 +61,6 @@ class Pools:
         fail: Callable[[BaseException], None],
         enter: Callable[..., Any],
         is_registered: Callable[[], bool],
-        changed: Callable[[], None],  # called when jobs pass, or no longer
         log_length: int,  # maximum number of remembered bindings
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
@@ -108,17 +103,10 @@ class Pools:
             scheduler, seam, control, sent, filling, self.bindings.append, order
         )
         seam.connect(tracker.is_queued, tracker.came, tracker.left, tracker.flow, filling.soon)
-        self._is_registered, self._enter, self._changed = is_registered, enter, changed
+        self._is_registered, self._enter = is_registered, enter
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
         self._held_since = self._hold_until = 0.0
-        self.overload = Overload()
-        self._passing = 0  # pools that pass
-        self._told = False  # whether that was logged since it began
-        # With the tasks that had ended, and the core-seconds that these took.
-        self._looked = (monotonic(), thread_time(), 0, 0.0)
-        self._choosing = 0.0  # seconds for which dispatches have computed since
-        self._seen: dict[Pool, tuple[int, float]] = {}  # tasks of pools, and their core-seconds
 
     def open_limits(self) -> Limits:
         """Return the limits of labels, from the first label on."""
@@ -177,7 +165,6 @@ class Pools:
             pool.group = group
             group.add(pool)
             self.groups.update((each.name, each) for each in group.line())
-        self.review(pool)
         return pool
 
     def remove(self, name: str, heir: Pool | None = None) -> None:
@@ -185,17 +172,13 @@ class Pools:
         pool = self.pools.pop(name, None)
         if pool is None:
             return
-        self.tracker.settle(pool)
-        self._passing -= pool.passes
-        self._seen.pop(pool, None)
         if pool.group is not None:
             pool.group.remove(pool)
-        if len(self.pools) - self._passing == 1:
+        if len(self.pools) == 1:
             now = monotonic()
             self._hold_until = now + max(now - self._held_since, LINGER)
         if not self.pools:
             self.filling.cancel()
-            self.overload, self.tracker.passing = Overload(), False
             self.groups = {}  # limits of owners hold nothing without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
@@ -210,105 +193,11 @@ class Pools:
 
         When one job is left alone, its tasks are held for as long again as there was contention,
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
-        send its tasks after the data. Pools that pass compete with nobody.
+        send its tasks after the data.
         """
-        held = len(self.pools) - self._passing
-        if held > 1 or len(self.tracker.gangs.waiting()) > 1:
+        if len(self.pools) > 1 or len(self.tracker.gangs.waiting()) > 1:
             return True
-        if held and self._keeps_back():
-            return True
-        return self.tracker.holding and held > 0 and monotonic() < self._hold_until
-
-    def _keeps_back(self) -> bool:
-        """Return whether a job that runs on what nobody else wants is beside others that pass."""
-        return self._passing > 0 and any(pool.on_spare for pool in self.pools.values())
-
-    # Tasks that are too short to be chosen
-
-    def review(self, pool: Pool) -> None:
-        """Let a pool pass, or no longer: whether Dask sends its tasks while others are held."""
-        if self._review(pool) and self.tracker.holding:
-            self._decide_anew(pool)
-
-    def _review(self, pool: Pool) -> bool:
-        """Set whether a pool passes. Returns whether that has changed."""
-        passes = self.overload.lasts and self._may_pass(pool)
-        if passes:
-            ended, used = self._seen.get(pool, (0, 0.0))
-            if pool.ended > ended:
-                seconds = (pool.used - used) / (pool.ended - ended)
-                passes = self.overload.is_short(seconds, self.scheduler.total_nthreads)
-                self._seen[pool] = pool.ended, pool.used
-            else:  # nothing new is known of it: if it is new itself, it is like the others
-                passes = pool.passes or (not pool.ended and self._passing > 0)
-        if passes == pool.passes:
-            return False
-        pool.passes = passes
-        self._passing += 1 if passes else -1
-        if not passes:
-            self.tracker.record_all(pool)
-        return True
-
-    def _decide_anew(self, pool: Pool) -> None:
-        """Have Dask decide anew on the waiting tasks of a pool: they pass, or are held."""
-        waiting = [ts for ts in pool.unfinished if ts.state in self.control.WAITING]
-        self._release(ts for ts in waiting if pool.passes or ts not in pool.ready)
-
-    def _may_pass(self, pool: Pool) -> bool:
-        """Return whether a pool has no limit and no promise, which hold only for what is held."""
-        if pool.paused or pool.gang or pool.floor or pool.on_spare or self.draining:
-            return False
-        if not self.lend and pool.most < math.inf:
-            return False
-        return pool.group is None or not any(group.is_limited for group in pool.group.line())
-
-    def _look(self) -> None:
-        """Find out whether the scheduler is what tasks wait for, and let jobs pass if it is."""
-        if (now := monotonic()) - self._looked[0] < LOOK:
-            return
-        looked, before = (now, thread_time(), self.tracker.ended, self.tracker.took), self._looked
-        seconds, computed, ended, took = (
-            new - old for new, old in zip(looked, before, strict=True)
-        )
-        lasted = self.overload.lasts
-        idle = self._idle_share(now, seconds, took)
-        self.overload.look(Look(seconds, computed, self._choosing, int(ended), idle))
-        self._looked, self._choosing = looked, 0.0
-        if not (lasted or self.overload.lasts):
-            return
-        for pool in self.pools.values():
-            self.tracker.settle(pool)
-        known_first = sorted(self.pools.values(), key=lambda pool: not pool.ended)
-        changed = [pool for pool in known_first if self._review(pool)]
-        if changed:
-            self._changed()
-        self.tracker.passing = self.overload.lasts and not self.tracker.holding
-        for pool in changed if self.tracker.holding else ():
-            self._decide_anew(pool)
-        if not self.overload.lasts:
-            self._told = False
-        elif self._passing and not self._told:
-            self._told = True
-            logger.warning(
-                "the scheduler has no time to choose tasks: plain Dask sends those of %d of %d "
-                "jobs, which take less than %.2g s, until it has",
-                self._passing,
-                len(self.pools),
-                self.overload.cost * self.scheduler.total_nthreads,
-            )
-
-    def _idle_share(self, now: float, seconds: float, took: float) -> float:
-        """Return the share of all threads that had nothing to run in the last `seconds`.
-
-        It is 0 if no more tasks are ready than there are threads. Tasks that ended `took`
-        core-seconds.
-        """
-        threads = sum(ws.nthreads for ws in self.scheduler.running)
-        if not threads or sum(len(pool.ready) for pool in self.pools.values()) <= threads:
-            return 0.0
-        sent = (sent for pool in self.pools.values() for sent in pool.running.values())
-        long = sum(s.threads for s in sent if s.start is not None and now - s.start > seconds)
-        return 1.0 - (took / seconds + long) / threads
+        return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
 
     @property
     def follows_tasks(self) -> bool:
@@ -325,7 +214,6 @@ class Pools:
         if holding == self.tracker.holding:
             return
         self.tracker.holding = holding
-        self.tracker.passing = self.overload.lasts and not holding
         pools = self.pools.values()
         ready = {ts for pool in pools for ts in pool.ready}
         if holding:
@@ -334,14 +222,9 @@ class Pools:
             for pool in pools:
                 pool.service = self.tracker.served
                 pool.touch()
-                if pool.passes:
-                    self.tracker.record_all(pool)
             self.filling.look_at = set(self.scheduler.workers)
             waiting = (
-                ts
-                for pool in pools
-                for ts in pool.unfinished
-                if ts.state in self.control.WAITING and not pool.passes
+                ts for pool in pools for ts in pool.unfinished if ts.state in self.control.WAITING
             )
             self._release(ts for ts in waiting if ts not in ready)
         else:
@@ -488,7 +371,7 @@ class Pools:
         """Fill free slots."""
         if not (self.tracker.holding and self.follows_tasks):
             return
-        now, begin = monotonic(), thread_time()
+        now = monotonic()
         for gang in self.tracker.gangs.waiting() if self.tracker.gangs else ():
             if gang.overdue(now):
                 self.tracker.let_go(gang)
@@ -500,8 +383,6 @@ class Pools:
             if self._unchecked >= len(self.tracker.owner):
                 self._unchecked = 0
                 self.check()
-        self._choosing += thread_time() - begin
-        self._look()
 
     def tick(self, factor: float) -> int:
         """Fade old records by `factor` and look for free slots on all workers, once per epoch.
@@ -512,7 +393,6 @@ class Pools:
         self.tracker.charge_gangs()
         for pool in self.pools.values():
             pool.fade(factor)
-        self._look()
         if self.filling.due or not self.tracker.holding:
             return 0
         before = self._stranded([pool for pool in self.pools.values() if pool.ready])

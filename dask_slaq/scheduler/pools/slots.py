@@ -91,7 +91,7 @@ class SentTasks:
     def thread_freed(self, address: str) -> Sent | None:
         """Record that a thread is free. Returns the task that starts there, if any."""
         slots = self._on.get(address)
-        return None if slots is None else slots.thread_freed(monotonic())
+        return slots.thread_freed(monotonic()) if slots is not None and slots.queue else None
 
     def check(self) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""

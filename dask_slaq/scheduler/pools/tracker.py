@@ -93,7 +93,6 @@ class TaskTracker:
         self._submitter: dict[TaskState, TaskState] = {}
         self.gangs: Gangs = NO_GANGS  # until a task is pinned to a worker
         self.holding = False  # whether ready tasks are held
-        self.passing = False  # whether tasks of pools that pass need little work: nothing is held
         # Models that have left their worker, by key: their search sends them, and no pool.
         self.away: dict[Any, TaskState] = {}
         self.unsure: set[Any] = set()  # keys of tasks whose submitter is not known yet
@@ -138,8 +137,8 @@ class TaskTracker:
             return self.holding and ts.key in self.unsure
         if self.gangs is not NO_GANGS and self.gangs.is_open(ts):
             held, direct = True, is_direct(ts)
-        elif pool.passes or not (direct := is_direct(ts)):
-            held, direct = not pool.passes, False
+        elif not (direct := is_direct(ts)):
+            held = True
         else:
             strict = not self._order.lend and pool.most < math.inf
             held = (strict or pool.holds_all) and not is_dasks(ts)
@@ -413,53 +412,6 @@ class TaskTracker:
             self._forget(ts)
             pool.drop(ts)
 
-    def pass_by(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> bool:
-        """Follow a task of a job that passes, while nothing is held: only its end counts.
-
-        Returns False if more has to be done for it. What is on workers is recorded when tasks are
-        held again, and what was used is charged by `settle`.
-        """
-        pool = self.owner.get(key)
-        if pool is None or not pool.passes or pool.stages is not None:
-            return False
-        if finish in ("queued", "processing"):
-            return start in ("waiting", "queued")
-        if start != "processing" or finish != "memory":
-            return False
-        ts = self.scheduler.tasks[key]
-        for special in (pool.running, self._inner, self._submitter, self._wanted, pool.holds):
-            if special and ts in special:
-                return False
-        if key in self.charged_until or key in self.seceded_at or self.gangs.of(ts) is not None:
-            return False
-        seconds = 0.0
-        for run in kwargs.get("startstops") or ():
-            if run["action"] == "compute":
-                seconds = max(run["stop"] - run["start"], 0.0)
-        if not pool.unsettled:
-            pool.at_once = len(pool.unfinished)
-        pool.unsettled += seconds
-        pool.used += seconds
-        pool.ended += 1
-        self.ended += 1
-        self.took += seconds
-        pool.unfinished.discard(ts)
-        return True
-
-    def settle(self, pool: Pool) -> None:
-        """Charge a job for its tasks that have passed by: for all at once, which is cheaper."""
-        if pool.unsettled:
-            seconds, pool.unsettled = pool.unsettled, 0.0
-            self.charge(pool.name, seconds, pool.at_once)
-
-    def record_all(self, pool: Pool) -> None:
-        """Record the tasks of a pool on workers that passed by."""
-        self.settle(pool)
-        for ts in pool.unfinished:
-            ws = ts.processing_on
-            if ws is not None and ts not in ws.long_running and ts not in pool.running:
-                self._record(pool, ts)
-
     def _ready(
         self, pool: Pool, ts: TaskState, *, direct: bool, rootish: bool | None = None
     ) -> None:
@@ -641,7 +593,7 @@ class TaskTracker:
             if run["action"] == "compute":
                 computed = run
         sent = pool.running.get(ts)
-        at_once = pool.demand if pool.passes else len(pool.ready) + len(pool.running) + pool.waiting
+        at_once = len(pool.ready) + len(pool.running) + pool.waiting
         if ts.key in self.charged_until:
             since = self.charged_until.pop(ts.key)
             if since is not None and computed is not None:
@@ -689,7 +641,8 @@ class TaskTracker:
                 if self.holding and not self.filling.opens(worker):
                     return  # what was sent ahead has taken the thread
             self.filling.look_at.add(worker)
-        self.filling.soon()
+        if self._index.pools:
+            self.filling.soon()
 
     def let_go(self, gang: Gang) -> None:
         """Leave the members of a gang to Dask, since they cannot start together."""

@@ -60,8 +60,6 @@ def _reason(
         return of_search
     if (full := _full_label(jobs.pools.limits, pool)) is not None:
         return full
-    if pool.passes and pool.unfinished:
-        return "runs under plain Dask: its tasks are too short to be chosen one by one"
     if not pool.ready:
         stuck = next((ts for ts in pool.unfinished if ts.state in ("no-worker", "queued")), None)
         if stuck is not None:
