@@ -109,6 +109,8 @@ async def whatever_dask_calls(c, s, futures):
     with dask.annotate(slaq_spare=True):
         futures += c.map(inc, range(12), pure=False)
     futures += c.map(seceding, range(4), pure=False)
+    futures.append(c.submit(inc, 1, workers=[a.address], pure=False))
+    futures.append(c.submit(inc, futures[0], pure=False))
     async with (
         Worker(s.address, nthreads=1) as worker,
         Client(s.address, asynchronous=True) as other,
@@ -132,7 +134,7 @@ async def whatever_dask_calls(c, s, futures):
 
 #: What is called only where there are jobs.
 NOT_WITHOUT_JOBS = {
-    *("run_once", "reallocate", "changed", "is_held", "is_kept_from_queue", "others", "_take"),
+    *("run_once", "reallocate", "changed", "is_held", "is_kept_from_queue", "is_queued", "_take"),
     *("_limit", "_keep_waiting", "_keep_open", "flow"),
 }
 
@@ -218,7 +220,7 @@ def failing(owner, name):
 
 
 #: What opening and closing a job does, of the plugin.
-OPENING = "engine.add_job goals.begin epochs.begin pools.limit_memory pools.add pools.review"
+OPENING = "engine.add_job goals.begin epochs.begin pools.limit_memory pools.add"
 CLOSING = (
     "searches.end_model searches.end jobs.remember task_owners.ended jobs.forget pools.remove "
     "pools.tracker.disown goals.end jobs.admit memory.runs.add jobs.stage_times"
