@@ -32,11 +32,6 @@ class Soon:
         self._next_at = math.inf  # monotonic seconds of the scheduled call
         self._rested = -math.inf  # monotonic seconds before which it rests
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a call is scheduled."""
-        return self._next is not None
-
     def ask(self) -> None:
         """Schedule a call, unless there is one by then."""
         now = monotonic()

@@ -10,7 +10,8 @@ BETWEEN_MESSAGES = 0.002
 #: compute times, as in Dask.
 TRIVIAL, NEWEST = BETWEEN_MESSAGES / 2, 0.5
 #: Seconds that a task with inputs usually takes at most that is not held, since a round trip would
-#: delay it by a part that matters, and seconds within which it must be expected to start.
+#: delay it by a part that matters; and seconds within which it must be expected to start. The first
+#: is also for how long a thread stays free rather than have one worker make all data of a job.
 SHORT, SOON = 0.050, 0.100
 #: Seconds of its share that a job may lack before it matters: what it is owed at most when it comes
 #: back, and by which it is served later while it has root tasks only.

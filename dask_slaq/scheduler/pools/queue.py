@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,11 +61,3 @@ class Queue:
             self.plain.discard(ts)
 
     remove = discard
-
-    def peek(self) -> TaskState:
-        """Return some first task."""
-        return next(iter(self))
-
-    def peekn(self, n: int) -> Iterator[TaskState]:
-        """Yield some first tasks."""
-        return islice(self, n)
