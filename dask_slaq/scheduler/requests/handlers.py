@@ -206,7 +206,7 @@ class Messages:
         followed, params = checked.pop("events"), checked.pop("params")
         kept = None
         if search is not None:
-            searches = self.plugin.open_searches()
+            searches = self.plugin.searches
             left = searches.kept.find(name, checked["owner"])
             if left is not None and searches.is_left(left):
                 if not reattach:
@@ -237,7 +237,7 @@ class Messages:
                 about = {"owner": checked["owner"], "kept": kept, "followed": followed}
                 searches.begin(name, checked["run"], search, **about)
             if around is not None:
-                self.plugin.open_searches().begin_job(name, around, params)
+                self.plugin.searches.begin_job(name, around, params)
             memory.begin(name, checked["owner"], checked["kind"])
             self.plugin.began(name)
         except Exception as error:
