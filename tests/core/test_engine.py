@@ -30,7 +30,7 @@ def geometric(start: float = 1.0, rate: float = 0.8, floor: float = 0.0):
 
 CURVES = {
     "young": geometric(),
-    "old": geometric(rate=0.5),
+    "old": geometric(rate=0.5, floor=0.1),
     "slow": geometric(rate=0.95),
 }
 AGES = {"young": 5, "old": 40, "slow": 12}

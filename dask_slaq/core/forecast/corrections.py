@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.history import POWERS
+from dask_slaq.core.forecast.hull import concave_hull
 from dask_slaq.core.forecast.types import Forecast, Status
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
@@ -18,6 +20,7 @@ __all__ = [
     "ending",
     "first_at",
     "hold_beyond",
+    "in_logs",
     "unchanged",
     "unreported",
 ]
@@ -26,7 +29,9 @@ __all__ = [
 USUAL = 10.0
 
 
-def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:
+def as_usual(
+    first: FloatArray, level: FloatArray, total: IntArray, horizons: FloatArray = HORIZONS
+) -> FloatArray:
     """Return falls (n_jobs, n_horizons) of typical curves through the first and the present loss.
 
     Without a fall so far, the remaining fall is the absolute loss: an arbitrary choice, which
@@ -35,7 +40,7 @@ def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArra
     done = total[:, None].astype(np.float64) - 1.0
     fallen = np.maximum(first - level, 0.0)[:, None]
     rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), _size(level)[:, None])
-    return rest * _usual_part(done)
+    return rest * _usual_part(done, horizons)
 
 
 def _size(level: FloatArray) -> FloatArray:
@@ -90,6 +95,31 @@ def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
     reduction[some] = hold_beyond(ahead[some], reduction[some], forecast.horizons)
     remaining[some] = reduction[some, -1]
     return replace(forecast, reduction=reduction, remaining=remaining)
+
+
+def in_logs(forecast: Forecast, target: FloatArray) -> tuple[Forecast, FloatArray]:
+    """Return forecasts and targets (n_jobs,) in logs where a loss fell by powers of ten.
+
+    Of a range from 1e26 nothing would be left at 1e8, also of a loss that ends at 1e-4. It falls by
+    no more powers than on a typical curve: of a forecast of zero there are any number.
+    """
+    logs = (forecast.level > 0) & (forecast.start / POWERS > forecast.level)
+    if not logs.any():
+        return forecast, target
+    raw = forecast.level[logs]
+    start, level = np.log(forecast.start[logs]), np.log(raw)
+    with np.errstate(divide="ignore"):  # infinite at zero
+        fall = -np.log1p(-np.minimum(forecast.reduction[logs] / raw[:, None], 1.0))
+        aim = np.log(np.maximum(target, 0.0), out=target.copy(), where=logs)
+    fall = np.minimum(fall, as_usual(start, level, forecast.n_reports[logs], forecast.horizons))
+    fall = concave_hull(forecast.horizons, fall)
+    noise = forecast.noise[logs] / raw
+    of_logs = {"start": start, "level": level, "reduction": fall, "remaining": fall[:, -1]}
+    of_logs |= {"noise": noise, "largest_change": 0.0 * noise}  # the latter is not known
+    found = {name: getattr(forecast, name).copy() for name in of_logs}
+    for name, values in of_logs.items():
+        found[name][logs] = values
+    return replace(forecast, **found), aim
 
 
 def diverging(forecast: Forecast, where: BoolArray) -> Forecast:

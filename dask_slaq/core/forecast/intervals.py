@@ -12,7 +12,7 @@ import numpy as np
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 __all__ = ["LEADS", "Bands"]
 
@@ -47,21 +47,31 @@ class Bands(JobArrays):
                 "scale": ((len(LEADS),), np.float64, 0.0),  # half widths before learning, raw
                 "log_factor": ((2, n), np.float32, 0.0),  # below and above
                 "bounds": ((2, n), np.float64, 0.0),  # lower and upper bound under test
+                "in_logs": ((), np.bool_, False),  # whether `scale` is of the log of the loss
                 "due": ((n,), np.int32, 0),  # number of the report that tests them; 0: none
             }
         )
 
     def store(
-        self, rows: IntArray, noise: FloatArray, spread: FloatArray, fall: FloatArray
+        self,
+        rows: IntArray,
+        noise: FloatArray,
+        spread: FloatArray,
+        fall: FloatArray,
+        rise: FloatArray,
+        in_logs: BoolArray,
     ) -> None:
         """Set the initial widths for new forecasts, in raw loss units. The learned factors stay.
 
         `noise` (n_jobs,) is the standard deviation of the noise of one report, `spread` (n_jobs,
         n_leads) that of the losses that the experts predict, and `fall` the predicted fall, at
-        `LEADS`.
+        `LEADS`. `rise` is by how much the loss rose in as many reports, which no expert predicts.
+        All of these are of logs of losses where `in_logs` (n_jobs,).
         """
         model = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0)
-        self.column["scale"][rows] = np.hypot(BY_NOISE * noise[:, None], model)
+        by_reports = np.hypot(BY_NOISE * noise[:, None], model)
+        self.column["scale"][rows] = np.maximum(by_reports, rise - 2.0 * noise[:, None])
+        self.column["in_logs"][rows] = in_logs
 
     def bounds(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, at: IntArray = EVERY
@@ -76,7 +86,12 @@ class Bands(JobArrays):
             np.exp(product(self.column["log_factor"][rows, side], OVER_LEARNING[:, at]))
             for side in (0, 1)
         )
-        return middle - scale * below, middle + scale * above
+        below, above = -scale * below, scale * above
+        logs = self.column["in_logs"][rows]
+        for by in (below, above):
+            # Bounded, so that nothing overflows.
+            by[logs] = np.clip(middle[logs], 0.0, 1e200) * np.expm1(np.clip(by[logs], -99.0, 99.0))
+        return middle + below, middle + above
 
     def learn(self, rows: IntArray, history: Histories) -> None:
         """Adapt widths by the new reports in `history` for which bounds were stored."""

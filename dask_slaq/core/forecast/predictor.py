@@ -16,7 +16,7 @@ from dask_slaq.core.forecast.experts.ensemble import Ensemble
 from dask_slaq.core.forecast.experts.gating import blend, gate, trained
 from dask_slaq.core.forecast.from_memory import FromMemory
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
+from dask_slaq.core.forecast.intervals import AT, LEADS, ON_TEST, Bands
 from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.types import Forecast
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
@@ -167,7 +167,9 @@ class LossPredictor:
         ahead = (curves[:, :, 1 + AT] - curves[:, :, :1]) - (mixed[:, 1 + AT] - mixed[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
         raw = view.unit[:, None]
-        self._bands.store(rows, view.unit * view.noise, raw * spread, raw * mixed[:, 1 + AT])
+        rise = np.maximum.accumulate(-view.losses[:, np.minimum(LEADS, WINDOW - 1)], axis=1)
+        ahead = spread, mixed[:, 1 + AT], rise
+        self._bands.store(rows, view.unit * view.noise, *(raw * a for a in ahead), view.in_logs)
 
     def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, FloatArray]:
         """Return the normalized windows and the experts' forecasts, and update expert scores.
@@ -245,6 +247,13 @@ class LossPredictor:
             self._memory.append(np.full(count, row), history["ring"][row, :count])
         else:
             self._cache.expect(row, fall)
+
+    def unbound(self, jobs: Sequence[str]) -> None:
+        """Let losses of `jobs` fall below zero, as those of others like them do."""
+        rows = self._rows_of(jobs)
+        self._history.column["bounded"][rows] = False
+        self._cache.column["fitted"][rows] = 0  # so they are fitted anew
+        self._cache.column["reported"][rows] |= self._history.column["count"][rows] > 0
 
     def likeness(self, job: str) -> int:
         """Return the number of past runs on which the forecast of `job` rests."""
