@@ -92,6 +92,15 @@ def test_threads_go_to_the_job_whose_loss_falls_most():
     assert engine.grants["old"].normalized < 0.01 < engine.grants["young"].normalized < 1
 
 
+def test_a_job_of_actors_is_not_said_to_have_too_few_reports():
+    engine = Engine()
+    engine.add_job("actors", 0.0)
+    for k in range(15):
+        engine.report("actors", 0.9**k, float(k))
+    why = engine.reallocate(WORKERS, 15.0)["actors"].why
+    assert why.startswith("no task of it has ended between its reports")
+
+
 def test_strict_sets_leave_no_job_that_has_work_without_a_worker():
     # Others may be waiting for that work: two jobs can share a key.
     engine = trained("max-total", floor=0.0, strict=True)
