@@ -386,6 +386,10 @@ class Engine:
         if self.owners is not None:
             weight = self.owners.weights(jobs, order)
             self.owners.weigh(jobs, order, self.latest)
+        unbound = getattr(self._predictor, "unbound", None)
+        for some in order.searches if unbound else ():
+            if (seen["loss"][rows[some]] < 0).any():
+                unbound([order.names[i] for i in some.tolist()])
         self._predictor.fit()
         if not order.names:
             self._sets, self._gain, self._ends = None, None, None

@@ -20,8 +20,8 @@ __all__ = ["Goals"]
 
 #: Part of its predicted range below which the fall to come counts as nothing.
 NOTHING = 0.01
-#: Successive epochs with new reports in which a job must have diverged, and reports in which one that
-#: is said to have converged has not fallen.
+#: Successive epochs with new reports in which a job must diverge, and reports in which one that is
+#: said to have converged has not fallen.
 LASTING, SEEN = 3, 32
 #: Cap in threads of a job that reached its target and has no floor.
 SHRUNK = 0.1
@@ -83,8 +83,9 @@ class Curves(NamedTuple):
 
     @property
     def diverges(self) -> Any:
-        """Whether the loss rises, or can no longer be used."""
-        return (self.status == Status.DIVERGING) | (self.missed >= LOST)
+        """Whether the loss rises above its first one, or can no longer be used."""
+        rises = (self.status == Status.DIVERGING) & (self.level > self.start)
+        return rises | (self.missed >= LOST)
 
     @property
     def is_eventful(self) -> Any:

@@ -168,6 +168,15 @@ def test_zero_bounds_no_model_once_another_is_below():
         trials.report(trials.at("below", "w"), [-1.0], 1.0)
         choose(trials, {"w": Room(3)}, 0)
         assert trials.alive[key].predicted < 0
+    engine = Engine()
+    for key in ("falls", "below"):
+        engine.add_job(key, 0.0, search="s")
+    for k, loss in enumerate(falling):
+        engine.report("falls", loss, float(k))
+        engine.reallocate(WORKERS, float(k))
+    engine.report("below", -1.0, 8.0)
+    engine.reallocate(WORKERS, 8.0)
+    assert engine._predictor.forecast(["falls"]).remaining > falling[-1]
 
 
 def test_the_band_of_a_loss_that_rises_is_as_wide_as_its_moves():

@@ -166,13 +166,11 @@ class ForecastCache(JobArrays):
         few = status == Status.TOO_FEW_REPORTS
         if few.any():
             usual = as_usual(history.column["first"][rows[few]], level[few], view.total[few])
-            bounded = (view.zero > -MOST) & (level > zero)
-            left = np.where(bounded, level - zero, np.inf)
+            left = np.where((view.zero > -MOST) & (level > zero), level - zero, np.inf)
             fall[few] = np.minimum(usual, left[few, None])
-        in_logs = view.in_logs
-        np.exp(level, out=level, where=in_logs)
-        np.multiply(noise, level, out=noise, where=in_logs)
-        fall = np.where(in_logs[:, None], level[:, None] * -np.expm1(-fall), fall)
+        np.exp(level, out=level, where=view.in_logs)
+        np.multiply(noise, level, out=noise, where=view.in_logs)
+        fall = np.where(view.in_logs[:, None], level[:, None] * -np.expm1(-fall), fall)
         remaining = fall[:, -1].copy()
         hint = level - column["target"][rows]
         hinted = (status != Status.OK) & (hint > 0)

@@ -106,20 +106,19 @@ def in_logs(forecast: Forecast, target: FloatArray) -> tuple[Forecast, FloatArra
     logs = (forecast.level > 0) & (forecast.start / POWERS > forecast.level)
     if not logs.any():
         return forecast, target
-    raw = forecast.level[logs]
-    start, level = np.log(forecast.start[logs]), np.log(raw)
+    size = np.where(logs, forecast.level, 1.0)
+    start, level = (np.log(x, out=x.copy(), where=logs) for x in (forecast.start, forecast.level))
     with np.errstate(divide="ignore"):  # infinite at zero
-        fall = -np.log1p(-np.minimum(forecast.reduction[logs] / raw[:, None], 1.0))
-        aim = np.log(np.maximum(target, 0.0), out=target.copy(), where=logs)
-    fall = np.minimum(fall, as_usual(start, level, forecast.n_reports[logs], forecast.horizons))
-    fall = concave_hull(forecast.horizons, fall)
-    noise = forecast.noise[logs] / raw
-    of_logs = {"start": start, "level": level, "reduction": fall, "remaining": fall[:, -1]}
-    of_logs |= {"noise": noise, "largest_change": 0.0 * noise}  # the latter is not known
-    found = {name: getattr(forecast, name).copy() for name in of_logs}
-    for name, values in of_logs.items():
-        found[name][logs] = values
-    return replace(forecast, **found), aim
+        target = np.log(np.maximum(target, 0.0), out=target.copy(), where=logs)
+        fall = -np.log1p(-np.minimum(forecast.reduction[logs] / size[logs, None], 1.0))
+    usual = as_usual(start[logs], level[logs], forecast.n_reports[logs], forecast.horizons)
+    reduction, remaining = forecast.reduction.copy(), forecast.remaining.copy()
+    reduction[logs] = concave_hull(forecast.horizons, np.minimum(fall, usual))
+    remaining[logs] = reduction[logs, -1]
+    largest = np.where(logs, 0.0, forecast.largest_change)  # not known of logs
+    values = start, reduction, level, remaining, largest, forecast.noise / size
+    names = "start", "reduction", "level", "remaining", "largest_change", "noise"
+    return replace(forecast, **dict(zip(names, values, strict=True))), target
 
 
 def diverging(forecast: Forecast, where: BoolArray) -> Forecast:

@@ -16,7 +16,7 @@ from dask_slaq.core.forecast.experts.ensemble import Ensemble
 from dask_slaq.core.forecast.experts.gating import blend, gate, trained
 from dask_slaq.core.forecast.from_memory import FromMemory
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.intervals import AT, LEADS, ON_TEST, Bands
+from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
 from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.types import Forecast
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
@@ -166,10 +166,7 @@ class LossPredictor:
             self._memory.mix(rows, self._cache)
         ahead = (curves[:, :, 1 + AT] - curves[:, :, :1]) - (mixed[:, 1 + AT] - mixed[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
-        raw = view.unit[:, None]
-        rise = np.maximum.accumulate(-view.losses[:, np.minimum(LEADS, WINDOW - 1)], axis=1)
-        ahead = spread, mixed[:, 1 + AT], rise
-        self._bands.store(rows, view.unit * view.noise, *(raw * a for a in ahead), view.in_logs)
+        self._bands.store(rows, view, spread, mixed[:, 1 + AT])
 
     def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, FloatArray]:
         """Return the normalized windows and the experts' forecasts, and update expert scores.
@@ -251,6 +248,7 @@ class LossPredictor:
     def unbound(self, jobs: Sequence[str]) -> None:
         """Let losses of `jobs` fall below zero, as those of others like them do."""
         rows = self._rows_of(jobs)
+        rows = rows[self._history.column["bounded"][rows]]
         self._history.column["bounded"][rows] = False
         self._cache.column["fitted"][rows] = 0  # so they are fitted anew
         self._cache.column["reported"][rows] |= self._history.column["count"][rows] > 0
