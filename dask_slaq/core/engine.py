@@ -386,9 +386,9 @@ class Engine:
         if self.owners is not None:
             weight = self.owners.weights(jobs, order)
             self.owners.weigh(jobs, order, self.latest)
-        unbound = getattr(self._predictor, "unbound", None)
-        for some in order.searches if unbound else ():
-            if (seen["loss"][rows[some]] < 0).any():
+        for some in order.searches:
+            unbound = getattr(self._predictor, "unbound", None)
+            if unbound is not None and (seen["loss"][rows[some]] < 0).any():
                 unbound([order.names[i] for i in some.tolist()])
         self._predictor.fit()
         if not order.names:

@@ -238,12 +238,14 @@ class Goals:
 
     def _aim(self, name: str, part: float, curve: Curves) -> float:
         """Set the target of a job to `part` of its range, unless it hardly differs; return it."""
-        now, ahead, least = curve.target, part * curve.span - curve.fallen, NOTHING * curve.span
-        loss = curve.level * np.exp(-ahead) if curve.in_logs else curve.level - ahead
-        if not np.isfinite(loss) or abs(loss - now) <= least * (loss if curve.in_logs else 1.0):
-            return now
-        self._engine.set_job(name, target=loss)
-        return loss
+        ahead, unit = part * curve.span - curve.fallen, 1.0
+        loss: float = curve.level - ahead
+        if curve.in_logs:
+            loss = unit = curve.level * np.exp(-ahead)
+        if np.isfinite(loss) and not abs(loss - curve.target) <= NOTHING * curve.span * unit:
+            self._engine.set_job(name, target=loss)
+            return loss
+        return float(curve.target)
 
     def _is_late(self, name: str, deadline: float) -> bool:
         """Return whether even the low end of the expected time is after the deadline."""
