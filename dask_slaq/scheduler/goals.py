@@ -193,17 +193,9 @@ class Goals:
         missed = np.array([jobs[name].missed for name in names])
         target = jobs.column("target", names)
         scaled, _ = in_logs(forecast, target)
-        return Curves(
-            forecast.start,
-            forecast.level,
-            scaled.start - scaled.level,
-            scaled.remaining,
-            forecast.status,
-            scaled.noise,
-            missed,
-            target,
-            scaled.start != forecast.start,
-        )
+        losses = forecast.start, forecast.level, scaled.start - scaled.level, scaled.remaining
+        known = forecast.status, scaled.noise, missed, target, scaled.start != forecast.start
+        return Curves(*losses, *known)
 
     def _news(self, name: str, goal: Goal, curve: Curves) -> Iterator[tuple[str, str]]:
         """Yield the kind and text of what is true of a job now."""

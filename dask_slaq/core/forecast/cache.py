@@ -134,7 +134,7 @@ class ForecastCache(JobArrays):
         settled = newest - np.clip(newest - level, -most, most)
         # What falls by powers of ten falls in proportion to its level, which stays above zero.
         logs = history.bounds(rows)[1] & (level > 0)
-        settled[logs] = np.maximum(settled[logs], LEAST_LEVEL * newest[logs])
+        np.maximum(settled, LEAST_LEVEL * newest, out=settled, where=logs)
         part = np.divide(settled, level, out=np.ones(len(rows)), where=logs)
         column["level"][rows] = settled
         column["reduction"][rows] *= part[:, None]
