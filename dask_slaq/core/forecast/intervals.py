@@ -62,12 +62,13 @@ class Bands(JobArrays):
         """Set the initial widths for new forecasts. The learned factors stay.
 
         `spread` (n_jobs, n_leads) is the standard deviation of the losses that the experts predict,
-        and `fall` the predicted fall, at `LEADS`, in the units of `view`. A loss may rise on, which
-        no expert predicts.
+        and `fall` the predicted fall, at `LEADS`, in the units of `view`. A loss that has only
+        risen so far may rise on, or fall again, which no expert predicts.
         """
         model, noise = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0), view.noise[:, None]
         ago = np.minimum(LEADS, view.losses.shape[1] - 1)
         rise = np.maximum.accumulate(-view.losses[:, ago], axis=1) - BEYOND * noise
+        rise *= view.losses.max(axis=1, keepdims=True) <= BEYOND * noise
         scale = view.unit[:, None] * np.maximum(np.hypot(BY_NOISE * noise, model), rise)
         self.column["scale"][rows], self.column["in_logs"][rows] = scale, view.in_logs
 
