@@ -138,6 +138,54 @@ def test_a_model_with_a_huge_first_loss_is_ranked_by_what_followed():
     assert outcome(trials) == {0: "pruned", 1: "done"}
 
 
+# Powers of ten, and zero
+
+
+def test_a_loss_over_many_powers_of_ten_has_its_range_in_logs():
+    powers = np.concatenate([np.linspace(26, 8, 6, endpoint=False), np.linspace(8, -4, 124)])
+    usual = 0.3 + 2 / np.arange(1, 131)
+    for n in (6, 20, 40, 80):  # of 130: ten thousand times less than at first is not the end
+        engine = train_in_turns({"powers": 10 ** powers[:n], "usual": usual[:n]})
+        assert engine.grants["powers"].normalized > 0.02
+        assert engine.grants["powers"].share >= 0.5 * engine.grants["usual"].share
+    found = predicted(10 ** powers[:80])
+    assert np.log10(found["ahead"]) == pytest.approx(powers[129], abs=1.0)
+    assert 0 < found["low"] < found["ahead"] < found["high"] < 10 ** powers[80]
+    trials = Trials(SearchSettings(goal="all"))
+    for key, losses in enumerate([10 ** powers[:40], 1 + 0.5 ** np.arange(40)]):
+        trials.report(trials.at(key, "w"), losses, 1.0)
+    trials.forecast()
+    assert trials.alive[0].score < trials.alive[1].score
+
+
+def test_zero_bounds_no_model_once_another_is_below():
+    falling = [10800 - 1200.0 * k for k in range(8)]
+    trials = Trials(SearchSettings(steps=40))
+    for key in "ab":
+        trials.report(trials.at(key, "w"), falling, 1.0)
+        choose(trials, {"w": Room(2)}, 0)
+        assert (trials.alive[key].predicted < 0) == (key == "b")
+        trials.report(trials.at("below", "w"), [-1.0], 1.0)
+        choose(trials, {"w": Room(3)}, 0)
+        assert trials.alive[key].predicted < 0
+    engine = Engine()
+    for key in ("falls", "below"):
+        engine.add_job(key, 0.0, search="s")
+    for k, loss in enumerate(falling):
+        engine.report("falls", loss, float(k))
+        engine.reallocate(WORKERS, float(k))
+    engine.report("below", -1.0, 8.0)
+    engine.reallocate(WORKERS, 8.0)
+    assert engine._predictor.forecast(["falls"]).remaining > falling[-1]
+
+
+def test_the_band_of_a_loss_that_rises_is_as_wide_as_its_moves():
+    rising = 2.3 + 0.29 * np.arange(12)  # smooth, as of a learning rate that warms up
+    for n in range(4, 12):
+        found = predicted(rising[:n], horizon=1.0)
+        assert found["high"] - found["low"] > 0.29 and found["high"] > rising[n] - 0.01
+
+
 # Dead networks
 
 

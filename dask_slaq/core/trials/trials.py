@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.forecast import LossPredictor, at_horizon
+from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
 from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
 from dask_slaq.core.search_goals import Goal, Model, goal_of
 from dask_slaq.core.search_settings import EXPLORE, SearchSettings
@@ -270,6 +270,8 @@ class Trials:
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
         self._predictor.add(trial.name)
+        if self._best < 0:
+            self._predictor.unbound([trial.name])
         return trial
 
     def _forget_ended(self, key: Hashable, number: Hashable) -> None:
@@ -339,6 +341,9 @@ class Trials:
             trial.lowest, trial.lowest_step = loss, trial.step
         trial.curve.add(trial.step, loss, self._most_points)
         self._predictor.report(trial.name, loss)
+        if loss < 0 <= self._best:  # zero bounds none of the models
+            self._predictor.unbound([each.name for each in self.alive.values()])
+            self._judge_anew()
         self._best = min(self._best, loss)
         if self.settings.prunes:
             lowest = self._lowest.setdefault(trial.step, [])
@@ -571,6 +576,9 @@ class Trials:
     def change(self, **settings: Any) -> None:
         """Change some of the `SearchSettings`; all trials are judged by them from now on."""
         self.settings = replace(self.settings, **settings)
+        self._judge_anew()
+
+    def _judge_anew(self) -> None:
         self._reported.update({trial.name: trial for trial in self.alive.values() if trial.usable})
 
     def forecast(self) -> None:
@@ -592,11 +600,13 @@ class Trials:
         low, high, least = (
             at_horizon(at, losses) for at, losses in ((left, lower), (left, upper), (most, lower))
         )
-        soon = at_horizon(np.full(len(trials), float(EXPLORE)), forecast.reduction)
-        columns = [ahead, low, high, least, soon, forecast.start, forecast.remaining]
+        scaled, _ = in_logs(forecast, forecast.level)
+        soon = at_horizon(np.full(len(trials), float(EXPLORE)), scaled.reduction)
+        soon /= np.maximum(predicted_range(scaled), 1e-300)
+        columns = [ahead, low, high, least, soon, forecast.start]
         rows = np.stack(columns, axis=1).tolist()
         for trial, row in zip(trials, rows, strict=True):
-            predicted, low, high, least, fall, trial.first, remaining = row
+            predicted, low, high, least, fall, trial.first = row
             if trial.diverges:
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
                 continue
@@ -606,8 +616,7 @@ class Trials:
             if self.settings.goal != "all":
                 trial.score = predicted
             else:
-                span = max(trial.first - trial.loss + remaining, 1e-300)
-                trial.score = -fall / span * trial.reports / max(trial.computed, 1e-9)
+                trial.score = -fall * trial.reports / max(trial.computed, 1e-9)
             trial.least = min(least, self._if_it_falls_on(trial))
         if self._goal is not None:
             self._judge(self._goal)
