@@ -68,6 +68,9 @@ METRIC = "slaq_metric"
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
 
+#: States of a worker whose results nobody gets.
+ENDS = (Status.closing, Status.closed, Status.failed)
+
 _desks: weakref.WeakKeyDictionary[Worker, Desk] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
 
@@ -465,7 +468,9 @@ class Desk:
         return ""
 
     def is_cancelled(self, seat: Seat) -> bool:
-        """Return whether nobody wants the result of the task any more."""
+        """Return whether nobody wants the result of the task any more, or can have it from here."""
+        if self.worker.status in ENDS:
+            return True
         ts = self.worker.state.tasks.get(seat.key)
         return ts is None or ts.state in ("cancelled", "released", "forgotten")
 
@@ -492,6 +497,8 @@ class Desk:
         if seat.params:
             named["params"], seat.params = seat.params, None
             named["drawn"] = seat.drawn
+        if self.worker.lifetime:
+            named["life"] = self.worker.lifetime
         ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",

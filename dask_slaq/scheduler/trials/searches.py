@@ -592,6 +592,7 @@ class Searches:
         params: Mapping[str, Any] | None = None,
         others: Sequence[Mapping[str, float]] = (),
         drawn: bool = False,
+        life: float = 0.0,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
@@ -601,7 +602,7 @@ class Searches:
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
         may leave its worker if it `moves` a number of bytes, which `took` seconds at last, and has
         kept a `state`, see `States.keep`. The `params` of its model come once, `drawn` if the task
-        made them itself, and with each loss `others`.
+        made them itself, and with each loss `others`. Its worker lives for `life` seconds.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -617,6 +618,8 @@ class Searches:
         if ts.run_id != run_id:
             return  # it was cancelled, and is wanted again: this is of the run before
         self.desks.hear(worker)
+        if life:
+            self.rooms.lives[worker] = life
         if search is None:
             for other in self.running.values():
                 if other.elsewhere.get(key) in other.runs:  # computed for somebody else
@@ -699,8 +702,8 @@ class Searches:
         what = event.get("action") if isinstance(event, dict) else None
         if what == LEAVES:
             self.kept.client_leaves(event["client"])
-        elif what == DIES and not event.get("expected"):
-            self.rooms.dies(event["worker"])
+        elif what == DIES:
+            self.rooms.leaves(event["worker"], dies=not event.get("expected"))
 
     def warn_of_stray(self, key: Any, worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search."""
