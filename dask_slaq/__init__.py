@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dask_slaq.client import (
         Pruned,
         alerts,
+        begin_again,
         ended,
         explain,
         history,
@@ -50,6 +51,7 @@ __all__ = [
     "StopTraining",
     "TrialPruned",
     "alerts",
+    "begin_again",
     "ended",
     "explain",
     "history",

@@ -36,7 +36,7 @@ from dask_slaq.core.settings import check_name, shown
 from dask_slaq.core.task_reports import as_metric
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings, arguments, as_given, as_parameters
-from dask_slaq.worker import report_trial
+from dask_slaq.worker import begin_trial_again, report_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -361,6 +361,10 @@ class Search(Job):
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"
             )
+
+    def begin_again(self) -> None:
+        """Let the next report of the running task's model begin a new curve; see `begin_again`."""
+        begin_trial_again()
 
     def reporter(self) -> NoReturn:
         """Raise SlaqError: the tasks of a search call `report` themselves."""

@@ -3,6 +3,7 @@
 from dask_slaq.worker.desk import KEEP, KEEPING
 from dask_slaq.worker.reports import (
     Reporter,
+    begin_trial_again,
     in_task,
     in_trial,
     job_of_task,
@@ -19,6 +20,7 @@ __all__ = [
     "Reporter",
     "Training",
     "begin_training",
+    "begin_trial_again",
     "freeze",
     "in_task",
     "in_trial",

@@ -51,6 +51,7 @@ from dask_slaq.worker.states import (
 
 __all__ = [
     "Reporter",
+    "begin_trial_again",
     "find_state",
     "in_task",
     "in_trial",
@@ -169,6 +170,17 @@ def report_trial(
     seat.since, seat.state = monotonic(), None
     _raise_verdict(desk, seat, value)
     return True
+
+
+def begin_trial_again() -> bool:
+    """Let the next report of the running task's model begin a new curve; False outside of a task.
+
+    What it has reported no longer counts.
+    """
+    found = _task_here()
+    if found is not None and run_of(*found) is not None:
+        desk_of(found[0]).begin_again(found[1])
+    return found is not None
 
 
 def this_run() -> Hashable:

@@ -76,6 +76,7 @@ class Trial:
     last: int = 0  # step of the latest of them
     stride: float = 1.0  # mean steps between two of them
     computed: float = 0.0  # seconds
+    before: float = 0.0  # of these, for curves that no longer count
     waited: float = 0.0  # seconds
     waits: bool = False  # in its report, or has given up its thread by itself
     yields: bool = False  # it was told to wait, and does at its next report
@@ -147,6 +148,13 @@ class Trial:
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
         return not self.waits and self.reports - self.turn < (self.span if self.turn else EXPLORE)
+
+
+#: Attributes of a trial that are not of its curve.
+_OF_MODEL = (
+    *("computed", "waited", "waits", "verdict", "moves", "kept", "nbytes", "span", "heard"),
+    *("held_up", "shared", "params", "began", "told"),
+)
 
 
 class Trials:
@@ -248,14 +256,16 @@ class Trials:
         """Number of trials that wait on a worker."""
         return sum(trial.waits and not trial.away for trial in self.alive.values())
 
-    def at(self, key: Hashable, worker: str, number: Hashable = None) -> Trial:
+    def at(
+        self, key: Hashable, worker: str, number: Hashable = None, *, anew: bool = False
+    ) -> Trial:
         """Return the trial of the task `key`, which begins if it is new, or runs again elsewhere.
 
-        Another `number` than before begins another trial of the same task.
+        Another `number` than before begins another trial of the same task; `anew`, the same one.
         """
         trial = self.alive.get(key)
         if trial is not None and trial.worker == worker and trial.number == number:
-            return trial
+            return self._begin_again(trial) if anew and trial.reports else trial
         if trial is not None and trial.away and trial.number == number:
             trial.worker = worker
             return trial
@@ -271,6 +281,21 @@ class Trials:
             trial.predicted = trial.low = trial.high = trial.score = known
         self._predictor.add(trial.name)
         return trial
+
+    def _begin_again(self, trial: Trial) -> Trial:
+        """Return a trial without what it has reported, which no longer counts."""
+        new = Trial(trial.key, trial.worker, trial.name, trial.number, before=trial.computed)
+        for name in _OF_MODEL:
+            setattr(new, name, getattr(trial, name))
+        for step, loss in zip(trial.curve.steps, trial.curve.losses, strict=True):
+            if loss in self._lowest.get(step, ()):
+                self._lowest[step].remove(loss)
+        self._predictor.remove(trial.name)
+        self._predictor.add(trial.name)
+        self._reported.pop(trial.name, None)
+        self._dropped = True
+        self.alive[trial.key] = new
+        return new
 
     def _forget_ended(self, key: Hashable, number: Hashable) -> None:
         """Forget how a model ended that is trained again: its task was submitted anew."""
@@ -294,7 +319,7 @@ class Trials:
         each report adds.
         """
         sign = -1.0 if self.settings.maximize else 1.0
-        if not trial.reports:
+        if not trial.computed:
             trial.began -= seconds
         trial.computed += seconds
         first, added = not trial.reports, []
@@ -319,7 +344,7 @@ class Trials:
             self._tell("report", trial, loss=loss, metrics=metrics)
         if first and trial.reports:
             trial.begin = trial.computed, trial.step
-            if not trial.held_up:
+            if not trial.held_up and trial.computed == seconds:
                 self._slowest = max(self._slowest, trial.computed)
         self._reported[trial.name] = trial
         return added
@@ -356,7 +381,7 @@ class Trials:
     def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
         """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
         trial.moves, trial.nbytes = True, nbytes
-        step = max(trial.computed / max(trial.step, 1), 1e-6)
+        step = max((trial.computed - trial.before) / max(trial.step, 1), 1e-6)
         seconds = self._seconds_to_move(trial, bandwidth)
         trial.span = max(TURN, math.ceil(seconds / (DEAR_TURN * step)))
 
@@ -646,7 +671,7 @@ class Trials:
 
     def seconds_left(self, trial: Trial) -> float:
         """Return the expected seconds that a trial still computes."""
-        return self.steps_left(trial) * trial.computed / max(trial.step, 1)
+        return self.steps_left(trial) * (trial.computed - trial.before) / max(trial.step, 1)
 
     def seconds_of_one(self) -> float:
         """Return the mean seconds that a trial that has not ended computes from start to end."""

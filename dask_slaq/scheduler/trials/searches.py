@@ -185,12 +185,13 @@ class Searches:
         search.jobs[name] = trial = search.trials.at(name, "")
         trial.params = params
 
-    def job_reported(self, name: str, loss: float, step: int) -> None:
-        """Follow the report of a job, which was for the iteration `step`."""
+    def job_reported(self, name: str, loss: float, step: int, *, anew: bool = False) -> None:
+        """Follow the report of a job, which was for the iteration `step`, or begins it `anew`."""
         search = self._with_job.get(name)
         if search is None or self.running.get(search.pool.name) is not search:
             return
-        trials, trial = search.trials, search.jobs[name]
+        trials = search.trials
+        trial = search.jobs[name] = trials.at(name, "", anew=anew)
         sign = -1.0 if trials.settings.maximize else 1.0
         seconds = self._engine.jobs[name].runtime.attained - trial.computed
         (more,) = trials.report(trial, [sign * loss], max(seconds, 0.0), [step])
@@ -593,6 +594,7 @@ class Searches:
         others: Sequence[Mapping[str, float]] = (),
         drawn: bool = False,
         life: float = 0.0,
+        anew: bool = False,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
@@ -602,7 +604,8 @@ class Searches:
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
         may leave its worker if it `moves` a number of bytes, which `took` seconds at last, and has
         kept a `state`, see `States.keep`. The `params` of its model come once, `drawn` if the task
-        made them itself, and with each loss `others`. Its worker lives for `life` seconds.
+        made them itself, and with each loss `others`. Its worker lives for `life` seconds. `anew` if
+        its model begins again with these.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -623,13 +626,13 @@ class Searches:
         if search is None:
             for other in self.running.values():
                 if other.elsewhere.get(key) in other.runs:  # computed for somebody else
-                    trial = other.trials.at(key, worker, number)
+                    trial = other.trials.at(key, worker, number, anew=anew)
                     trial.heard, trial.params = monotonic(), params or trial.params
                     other.trials.report(trial, losses, computed, steps, others)
                     self._soon.ask()
             return
         first = search.begun.pop(key, None) is not None
-        trial = search.trials.at(key, worker, number)
+        trial = search.trials.at(key, worker, number, anew=anew)
         trial.heard, trial.silent = monotonic(), False
         trial.held_up = first and key in search.locked
         if trial.away or (first and begins):

@@ -302,3 +302,33 @@ async def test_what_a_model_computes_after_its_last_report_is_charged(c, s, plug
         await c.gather(c.map(train_and_finish, [0.0], pure=False))
     (seconds,) = (usage.core_seconds for usage in plugin.jobs.usage.values())
     assert 0.3 <= seconds < 0.9
+
+
+def begin_again(how: str, report=slaq.report, again=slaq.begin_again) -> None:
+    """Reports of a learning-rate finder, or of a training that ran out of memory; then others."""
+    step = dict if how == "call" else lambda k: {"step": k}
+    for k in range(5):
+        report(-(10.0**k), **step(k) if how == "step" else {})
+    if how == "call":
+        again()
+    for k in range(8):
+        report(1 / (k + 1), **step(k) if how == "step" else {})
+
+
+@pytest.mark.parametrize("how", ["step", "call"])
+@with_plugin(ONE)
+async def test_a_model_that_begins_again_has_one_new_curve(c, s, plugin, a, how):
+    events = []
+    async with slaq.search("grid", client=c, steps=8, callbacks=events.append) as search:
+        await c.submit(begin_again, how)
+    (row,) = await search.trials()
+    assert (row["iteration"], row["loss"], row["lowest"], row["state"]) == (8, 1 / 8, 1 / 8, "done")
+    assert (await search.curves()).values.tolist() == [[1 / (k + 1) for k in range(8)]]
+    assert [event["step"] for event in events] == [*range(6), *range(1, 9), 8]  # one run
+
+    async with slaq.job("alone", client=c) as job:
+        begin_again(how, job.report, job.begin_again)
+        await until(lambda: plugin.engine.jobs["alone"].iteration == 8)
+        assert plugin.engine.jobs["alone"].loss == 1 / 8
+        assert job.iteration == 8
+        assert plugin.memory.following["alone"].count == 8
