@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.plugin import SlaqPlugin
     from dask_slaq.simulation import simulate
     from dask_slaq.versions import show_versions
-    from dask_slaq.worker import steps
+    from dask_slaq.worker import steps, waited
 
 __all__ = [
     "Pruned",
@@ -77,6 +77,7 @@ __all__ = [
     "trial",
     "unreserve",
     "usage",
+    "waited",
     "whatif",
 ]
 
@@ -91,6 +92,7 @@ _ELSEWHERE = {
     "show_versions": "dask_slaq.versions",
     "simulate": "dask_slaq.simulation",
     "steps": "dask_slaq.worker",
+    "waited": "dask_slaq.worker",
 }
 
 

@@ -9,6 +9,7 @@ from dask_slaq.worker.reports import (
     job_of_task,
     report_trial,
     resume_trial,
+    waited,
 )
 from dask_slaq.worker.states import Kept, freeze
 from dask_slaq.worker.trainings import Training, begin_training, on_cpu, steps
@@ -29,4 +30,5 @@ __all__ = [
     "report_trial",
     "resume_trial",
     "steps",
+    "waited",
 ]

@@ -110,6 +110,7 @@ class Seat:
     seceded: bool = False  # whether a report has given up its thread before
     apart: bool = False  # whether it trains outside of its pool of threads
     waits: bool = False  # whether it waits in its report, or for a thread to go on
+    waited: float = 0.0  # seconds in all
     rests: bool = False  # whether it waits in its report, and has told so
     resumes: bool = False  # whether its task goes on from states
     begins: int = 0  # reports before those that this task has made here

@@ -22,6 +22,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, SlaqError
+from dask_slaq.worker import reports
 
 STEPS = 30
 
@@ -332,3 +333,32 @@ async def test_a_model_that_begins_again_has_one_new_curve(c, s, plugin, a, how)
         assert plugin.engine.jobs["alone"].loss == 1 / 8
         assert job.iteration == 8
         assert plugin.memory.following["alone"].count == 8
+
+
+def train_for(seconds: float) -> int:
+    begin, steps = time.monotonic(), 0
+    while time.monotonic() < begin + seconds + slaq.waited():
+        time.sleep(0.02)
+        steps += 1
+        slaq.report(1 / steps)
+    return steps
+
+
+@with_plugin(ONE)
+async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plugin, a):
+    async with slaq.search("grid", client=c) as search:
+        await c.gather(c.map(train_for, [0.4] * 6, pure=False))
+    for row in await search.trials():
+        assert row["computed"] >= 0.35  # also of those that have waited for longer than that
+    assert max(row["waited"] for row in await search.trials()) > 0.4
+    assert slaq.waited() == 0.0
+
+
+@with_plugin(ONE)
+async def test_a_process_of_very_many_threads_is_told_of_once(c, s, plugin, a, monkeypatch):
+    monkeypatch.setattr(reports, "THREADS", 1)
+    monkeypatch.setattr(reports, "_warned", set())
+    with captured_logger("dask_slaq.worker.reports") as log:
+        async with slaq.search("grid", client=c):
+            await c.gather(c.map(report_once, [1.0, 2.0]))
+    assert log.getvalue().count("num_threads=1") == 1
