@@ -362,3 +362,15 @@ async def test_a_process_of_very_many_threads_is_told_of_once(c, s, plugin, a, m
         async with slaq.search("grid", client=c):
             await c.gather(c.map(report_once, [1.0, 2.0]))
     assert log.getvalue().count("num_threads=1") == 1
+
+
+@with_plugin(ONE)
+async def test_tasks_may_close_over_their_search(c, s, plugin, a):
+    async with slaq.search("grid", client=c) as search:
+        futures = search.map(lambda loss: search.report(loss), [1.0, 2.0])
+        await c.gather(futures)
+        with pytest.raises(AttributeError, match="only has report"):
+            await c.submit(lambda: search.trials())
+        with pytest.raises(SlaqError, match=r"use slaq\.report in tasks"):
+            search.map(lambda loss: c.submit(abs, loss), [1.0])
+    assert [row["loss"] for row in await search.trials() if row["iteration"]] == [1.0, 2.0]
