@@ -492,7 +492,11 @@ class Searches:
                 rest += [key for key in search.elsewhere if key not in seen]
                 known = known if curves else _without_curves(known)
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
-        found = self.ended.get(run)
+        found, tasks = self.ended.get(run), self._scheduler.tasks
+        for row in found:
+            ts = tasks.get(row["key"]) if row["state"] == "failed" else None
+            if ts is not None and ts.state != "erred":
+                row["state"] = "retried"  # since then, and nothing more is known of it
         return found if curves else _without_curves(found)
 
     def train_on(self, run: str, keys: Any, best: int | None, steps: int) -> list[dict[str, Any]]:

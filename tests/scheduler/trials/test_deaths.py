@@ -194,6 +194,23 @@ async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a):
         assert [row["state"] for row in await search.trials()] == ["done"] * 2
 
 
+@with_plugin(ONE)
+async def test_a_model_that_is_retried_after_the_end_is_not_told_as_failed(c, s, plugin, a):
+    def fail_first():
+        slaq.report(1.0)
+        assert Event("well").is_set()
+
+    async with slaq.search("grid", client=c) as search:
+        future = c.submit(fail_first)
+        assert await results([future]) == [AssertionError]
+    assert [row["state"] for row in await search.trials()] == ["failed"]
+    await Event("well").set()
+    await c.retry([future])
+    await future
+    assert [row["state"] for row in await search.trials()] == ["retried"]
+    assert (await search.results()).state.tolist() == ["retried"]
+
+
 #: Steps that the models of `count` have made until they ended once, and these.
 made: list[int] = []
 ended: set[int] = set()
