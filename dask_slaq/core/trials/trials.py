@@ -182,6 +182,8 @@ class Trials:
         # Lowest losses at each of the steps that were reported last, sorted.
         self._lowest: OrderedDict[int, list[float]] = OrderedDict()
         self._events: Events | None = None  # for those who follow the search
+        # Trials that these know, and that were cut off and may begin again, by task.
+        self._cut_off: dict[Hashable, list[Trial]] = {}
 
     def __len__(self) -> int:
         """Return the number of trials that have not ended."""
@@ -280,6 +282,12 @@ class Trials:
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
         self._predictor.add(trial.name)
+        for known in self._cut_off.pop(key, ()):
+            if known.number == number:  # for those who follow it, it goes on
+                trial.told = True
+                self._tell("moved", trial)
+            else:
+                self._tell_end(known)
         return trial
 
     def _begin_again(self, trial: Trial) -> Trial:
@@ -491,7 +499,10 @@ class Trials:
             self._add_ended(trial)
         elif trial.lost is not None:
             self._lost.setdefault(key, {})[trial.number] = trial.lost
-        self._tell_end(trial)
+        if outcome:
+            self._tell_end(trial)
+        elif trial.told:
+            self._cut_off.setdefault(key, []).append(trial)
 
     def _add_ended(self, trial: Trial) -> None:
         some = self._ended.setdefault(trial.key, {})
@@ -517,6 +528,8 @@ class Trials:
         Each trial has a begin before all else, and an end unless the reader's search goes on.
         """
         if self._events is not None:
+            for key in list(self._cut_off):
+                self.forget(key)
             for trial in self.alive.values():
                 self._tell_end(trial)
             self._events.over = True
@@ -580,10 +593,16 @@ class Trials:
         """Return whether a trial of a task is known that has ended."""
         return key in self._ended
 
+    def forget(self, key: Hashable) -> None:
+        """Record that a task that was cut off does not run again."""
+        for trial in self._cut_off.pop(key, ()):
+            self._tell_end(trial)
+
     def drop(self, key: Hashable) -> None:
         """Forget the trials of a task, and what others are compared with because of them."""
         trial = self.alive.get(key)
         self.end(key, "")
+        self.forget(key)
         self._lost.pop(key, None)
         if self._ended.pop(key, None) or trial is not None:
             self._dropped = True

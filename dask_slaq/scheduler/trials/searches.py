@@ -788,6 +788,8 @@ class Searches:
             elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
                 search.unreported.ended(_name_of(key), key)
                 self._warn_of_silence(pool.name, search, least=FEW)
+        if finish == "forgotten":
+            search.trials.forget(key)
         search.promise()
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             self._later(self._end_if_over, search)
