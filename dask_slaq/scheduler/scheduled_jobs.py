@@ -446,7 +446,7 @@ class ScheduledJobs:
     def report(self, job: str, loss: Any, step: Any = None, *, anew: bool = False) -> None:
         """Record the `loss` of one iteration, the next one unless it is the iteration `step`.
 
-        `anew` if the training begins again with it: earlier losses no longer count. Raises `NonFiniteLoss`.
+        `anew` if the training begins again with it. Raises `NonFiniteLoss`.
         """
         self.reports[job] += 1
         self.pools.tracker.settle(self.pools.pools[job])

@@ -282,12 +282,12 @@ class Trials:
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
         self._predictor.add(trial.name)
-        for known in self._cut_off.pop(key, ()):
-            if known.number == number:  # for those who follow it, it goes on
+        for other in self._cut_off.pop(key, ()):
+            if other.number == number:  # for those who follow it, it goes on
                 trial.told = True
                 self._tell("moved", trial)
             else:
-                self._tell_end(known)
+                self._tell_end(other)
         return trial
 
     def _begin_again(self, trial: Trial) -> Trial:

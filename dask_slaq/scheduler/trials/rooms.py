@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from time import monotonic
@@ -242,7 +242,7 @@ class Rooms:
         places = {*trains, *waits, *begun, *guests, *held_up}
         if self._tracker.models_move and may_move:
             places |= {ws.address for ws in self._scheduler.running}
-        risks: Counter[str] = Counter()
+        risks: defaultdict[str, float] = defaultdict(float)
         for t in alive:
             risks[t.worker] += t.computed * (t.waits and not t.away)
         rooms = {}

@@ -492,9 +492,9 @@ class Searches:
                 rest += [key for key in search.elsewhere if key not in seen]
                 known = known if curves else _without_curves(known)
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
-        found, tasks = self.ended.get(run), self._scheduler.tasks
+        found, there = self.ended.get(run), self._scheduler.tasks
         for row in found:
-            ts = tasks.get(row["key"]) if row["state"] == "failed" else None
+            ts = there.get(row["key"]) if row["state"] == "failed" else None
             if ts is not None and ts.state != "erred":
                 row["state"] = "retried"  # since then, and nothing more is known of it
         return found if curves else _without_curves(found)
@@ -608,8 +608,8 @@ class Searches:
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
         may leave its worker if it `moves` a number of bytes, which `took` seconds at last, and has
         kept a `state`, see `States.keep`. The `params` of its model come once, `drawn` if the task
-        made them itself, and with each loss `others`. Its worker lives for `life` seconds. `anew` if
-        its model begins again with these.
+        made them itself, and with each loss `others`. Its worker lives for `life` seconds. If
+        `anew`, its model begins again with these.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
