@@ -76,6 +76,7 @@ class Trial:
     last: int = 0  # step of the latest of them
     stride: float = 1.0  # mean steps between two of them
     computed: float = 0.0  # seconds
+    before: float = 0.0  # of these, for curves that no longer count
     waited: float = 0.0  # seconds
     waits: bool = False  # in its report, or has given up its thread by itself
     yields: bool = False  # it was told to wait, and does at its next report
@@ -149,6 +150,13 @@ class Trial:
         return not self.waits and self.reports - self.turn < (self.span if self.turn else EXPLORE)
 
 
+#: Attributes of a trial that are not of its curve.
+_OF_MODEL = (
+    *("computed", "waited", "waits", "verdict", "moves", "kept", "nbytes", "span", "heard"),
+    *("held_up", "shared", "params", "began", "told"),
+)
+
+
 class Trials:
     """Trials of one search."""
 
@@ -174,6 +182,8 @@ class Trials:
         # Lowest losses at each of the steps that were reported last, sorted.
         self._lowest: OrderedDict[int, list[float]] = OrderedDict()
         self._events: Events | None = None  # for those who follow the search
+        # Trials that these know, and that were cut off and may begin again, by task.
+        self._cut_off: dict[Hashable, list[Trial]] = {}
 
     def __len__(self) -> int:
         """Return the number of trials that have not ended."""
@@ -248,14 +258,16 @@ class Trials:
         """Number of trials that wait on a worker."""
         return sum(trial.waits and not trial.away for trial in self.alive.values())
 
-    def at(self, key: Hashable, worker: str, number: Hashable = None) -> Trial:
+    def at(
+        self, key: Hashable, worker: str, number: Hashable = None, *, anew: bool = False
+    ) -> Trial:
         """Return the trial of the task `key`, which begins if it is new, or runs again elsewhere.
 
-        Another `number` than before begins another trial of the same task.
+        Another `number` than before begins another trial of the same task; `anew`, the same one.
         """
         trial = self.alive.get(key)
         if trial is not None and trial.worker == worker and trial.number == number:
-            return trial
+            return self._begin_again(trial) if anew and trial.reports else trial
         if trial is not None and trial.away and trial.number == number:
             trial.worker = worker
             return trial
@@ -269,10 +281,34 @@ class Trials:
         known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
-        self._predictor.add(trial.name)
-        if self._best < 0:
-            self._predictor.unbound([trial.name])
+        self._follow(trial.name)
+        for other in self._cut_off.pop(key, ()):
+            if other.number == number:  # for those who follow it, it goes on
+                trial.told = True
+                self._tell("moved", trial)
+            else:
+                self._tell_end(other)
         return trial
+
+    def _follow(self, name: str) -> None:
+        self._predictor.add(name)
+        if self._best < 0:  # zero bounds none of the models
+            self._predictor.unbound([name])
+
+    def _begin_again(self, trial: Trial) -> Trial:
+        """Return a trial without what it has reported, which no longer counts."""
+        new = Trial(trial.key, trial.worker, trial.name, trial.number, before=trial.computed)
+        for name in _OF_MODEL:
+            setattr(new, name, getattr(trial, name))
+        for step, loss in zip(trial.curve.steps, trial.curve.losses, strict=True):
+            if loss in self._lowest.get(step, ()):
+                self._lowest[step].remove(loss)
+        self._predictor.remove(trial.name)
+        self._follow(trial.name)
+        self._reported.pop(trial.name, None)
+        self._dropped = True
+        self.alive[trial.key] = new
+        return new
 
     def _forget_ended(self, key: Hashable, number: Hashable) -> None:
         """Forget how a model ended that is trained again: its task was submitted anew."""
@@ -296,7 +332,7 @@ class Trials:
         each report adds.
         """
         sign = -1.0 if self.settings.maximize else 1.0
-        if not trial.reports:
+        if not trial.computed:
             trial.began -= seconds
         trial.computed += seconds
         first, added = not trial.reports, []
@@ -321,7 +357,7 @@ class Trials:
             self._tell("report", trial, loss=loss, metrics=metrics)
         if first and trial.reports:
             trial.begin = trial.computed, trial.step
-            if not trial.held_up:
+            if not trial.held_up and trial.computed == seconds:
                 self._slowest = max(self._slowest, trial.computed)
         self._reported[trial.name] = trial
         return added
@@ -361,7 +397,7 @@ class Trials:
     def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
         """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
         trial.moves, trial.nbytes = True, nbytes
-        step = max(trial.computed / max(trial.step, 1), 1e-6)
+        step = max((trial.computed - trial.before) / max(trial.step, 1), 1e-6)
         seconds = self._seconds_to_move(trial, bandwidth)
         trial.span = max(TURN, math.ceil(seconds / (DEAR_TURN * step)))
 
@@ -471,7 +507,10 @@ class Trials:
             self._add_ended(trial)
         elif trial.lost is not None:
             self._lost.setdefault(key, {})[trial.number] = trial.lost
-        self._tell_end(trial)
+        if outcome:
+            self._tell_end(trial)
+        elif trial.told:
+            self._cut_off.setdefault(key, []).append(trial)
 
     def _add_ended(self, trial: Trial) -> None:
         some = self._ended.setdefault(trial.key, {})
@@ -497,6 +536,8 @@ class Trials:
         Each trial has a begin before all else, and an end unless the reader's search goes on.
         """
         if self._events is not None:
+            for key in list(self._cut_off):
+                self.forget(key)
             for trial in self.alive.values():
                 self._tell_end(trial)
             self._events.over = True
@@ -560,10 +601,16 @@ class Trials:
         """Return whether a trial of a task is known that has ended."""
         return key in self._ended
 
+    def forget(self, key: Hashable) -> None:
+        """Record that a task that was cut off does not run again."""
+        for trial in self._cut_off.pop(key, ()):
+            self._tell_end(trial)
+
     def drop(self, key: Hashable) -> None:
         """Forget the trials of a task, and what others are compared with because of them."""
         trial = self.alive.get(key)
         self.end(key, "")
+        self.forget(key)
         self._lost.pop(key, None)
         if self._ended.pop(key, None) or trial is not None:
             self._dropped = True
@@ -655,7 +702,7 @@ class Trials:
 
     def seconds_left(self, trial: Trial) -> float:
         """Return the expected seconds that a trial still computes."""
-        return self.steps_left(trial) * trial.computed / max(trial.step, 1)
+        return self.steps_left(trial) * (trial.computed - trial.before) / max(trial.step, 1)
 
     def seconds_of_one(self) -> float:
         """Return the mean seconds that a trial that has not ended computes from start to end."""

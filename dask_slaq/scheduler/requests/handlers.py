@@ -349,12 +349,15 @@ class Messages:
         loss: Any = None,
         run: Any = None,
         step: Any = None,
+        anew: Any = False,
         **_: Any,
     ) -> None:
         """Record the loss of one iteration, which a worker may report as well."""
+        anew = anew is True
         self.plugin.jobs.owned(job, None if sender.worker else sender.comm, run)
-        self.plugin.jobs.report(job, loss, step)
-        self.plugin.searches.job_reported(job, loss, self.plugin.engine.jobs[job].iteration)
+        self.plugin.jobs.report(job, loss, step, anew=anew)
+        iteration = self.plugin.engine.jobs[job].iteration
+        self.plugin.searches.job_reported(job, loss, iteration, anew=anew)
 
     def expect(
         self, sender: Sender, /, job: Any = None, iterations: Any = None, run: Any = None, **_: Any
