@@ -61,6 +61,7 @@ DATA: dict[str, Callable[[], Any]] = {
     "noisy": lambda: _made(4, n_features=20, n_informative=5, n_classes=2, flip_y=0.25),
     "moons": lambda: _split(*datasets.make_moons(600, noise=0.25, random_state=5)),
     "hastie": _hastie,
+    "chance": lambda: None,
     "parity": lambda: _split(*late.parity()),
     **{name: lambda make=make: make for name, make in late.ENVIRONMENTS.items()},
 }
@@ -227,8 +228,8 @@ LATE = {
     "rewards-corridor": 50,
     "schedule-few": 40,
     "schedule-noisy": 40,
-    "plateau-few": 40,
-    "plateau-parity": 100,
+    "plateau-chance": 50,
+    "plateau-parity": 60,
     "fold-cancer": 40,
     "fold-friedman": 50,
 }
