@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.reports import LOST
-from dask_slaq.core.search_settings import EXPLORE, Pruning
+from dask_slaq.core.search_settings import EXPLORE, PATIENCE
 from dask_slaq.core.trials import Account, Places, Room, SearchSettings, Trials, choose, decide
 from dask_slaq.core.trials.trials import HELD_UP, TURN
 
-PATIENCE = Pruning().patience
 #: Reports of models that are long compared with others.
 MANY = 10
 
@@ -195,7 +194,7 @@ def test_the_lowest_losses_at_a_step_are_not_hopeless():
         curve = [2.0, *(1 + 0.001 * number + 0.5**k for k in range(29))]
         trials.report(trials.at(number, "a"), curve, 3.0)
     make_ready(trials, 0.1, 0.2, 0.3)
-    assert pruned_by(trials) == list(range(2, 20))
+    assert pruned_by(trials) == list(range(3, 20))
 
 
 @pytest.mark.parametrize(("steps", "pruned"), [(19, []), (21, [1])])
