@@ -696,7 +696,7 @@ class Trials:
         if trial.usable < patience or len(self._finals) < enough:
             return False
         # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
-        half = UNCHANGED * (self.settings.steps or math.inf)
+        half = UNCHANGED * (self.settings.steps or 2 * self._longest)
         if trial.left < min(LEFT, patience - 2) and (trial.leaves or trial.step < half):
             return False
         # Where all losses are alike, they tell more than forecasts.

@@ -194,7 +194,7 @@ def test_the_lowest_losses_at_a_step_are_not_hopeless():
         curve = [2.0, *(1 + 0.001 * number + 0.5**k for k in range(29))]
         trials.report(trials.at(number, "a"), curve, 3.0)
     make_ready(trials, 0.1, 0.2, 0.3)
-    assert pruned_by(trials) == list(range(3, 20))
+    assert pruned_by(trials) == list(range(2, 20))
 
 
 @pytest.mark.parametrize(("steps", "pruned"), [(19, []), (21, [1])])
