@@ -34,12 +34,12 @@ SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds;
 #: and times as long as the slowest first report so far, until its own first one.
 HELD_UP, TIMES = 5.0, 4.0
-#: Losses beyond the noise of its first level that a trial has left, and part of its steps before
-#: which one that has not is not hopeless.
-LEFT, UNCHANGED = 4, 0.5
+#: Part of its steps before which a trial whose loss has not changed is not hopeless, and losses
+#: that tell its level.
+UNCHANGED, FEW = 0.5, 3
 #: Standard deviation of a noise over the median of its second differences; of the latest losses,
 #: so many at least.
-PER_DIFFERENCE, LATEST = 1.4826 / math.sqrt(6), 6
+PER_DIFFERENCE, LATEST = 1.4826 / math.sqrt(6), 10
 #: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
 #: less. The lowest loss reported is no measure: where models overfit, none ends there.
 BETTER, BETTER_PART = 3, 0.15
@@ -76,8 +76,8 @@ class Trial:
     lowest_step: int = 0
     usable: int = 0  # reports with a usable loss
     noise: float = 0.0  # standard deviation of the latest of these
-    left: int = 0  # of these, beyond the noise of its first level
-    leaves: bool = False  # whether the latest is
+    left: bool = False  # whether the mean of the last ones is farther from its first level
+    leaves: bool = False  # whether the latest one is
     last: int = 0  # step of the latest of them
     stride: float = 1.0  # mean steps between two of them
     computed: float = 0.0  # seconds
@@ -697,10 +697,10 @@ class Trials:
             return False
         # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
         half = UNCHANGED * (self.settings.steps or 2 * self._longest)
-        if trial.left < min(LEFT, patience - 2) and (trial.leaves or trial.step < half):
+        if not trial.left and (trial.leaves or trial.step < half):
             return False
         # Where all losses are alike, they tell more than forecasts.
-        lowest, margin = self._lowest.get(trial.step, []), pruning.noise / 2 * trial.noise
+        lowest, margin = self._lowest.get(trial.step, []), pruning.noise / 4 * trial.noise
         most = min(LOWEST, math.ceil(LOWEST_PART * self._count), len(lowest) - 1)
         if most > 0 and trial.loss - margin <= lowest[most - 1]:
             return False
@@ -708,7 +708,7 @@ class Trials:
         return trial.least - margin > bar + pruning.slack * max(trial.first - bar, 0.0)
 
     def _find_noise(self, trial: Trial) -> None:
-        """Find how noisy the latest losses of a trial are, and how many have left its first level.
+        """Find how noisy the latest losses of a trial are, and whether they left its first level.
 
         Its first loss is left out: many fall in their first step, and stay there.
         """
@@ -716,16 +716,22 @@ class Trials:
         latest = losses[-max(len(losses) // 2 + 1, LATEST) :]
         if len(latest) > 2:
             trial.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
-            beyond = abs(losses - losses[0]) > self.settings.pruning.noise * trial.noise
-            trial.left, trial.leaves = int(beyond.sum()), bool(beyond[-1])
+            far = self.settings.pruning.noise * trial.noise
+            level = np.median(losses[:FEW])
+            trial.left = bool(abs(losses[-FEW:].mean() - level) > far)
+            trial.leaves = bool(abs(losses[-1] - level) > far)
             if not np.ptp(losses[-PATIENCE:]):  # it may have fallen back to a level
-                trial.left, trial.leaves = 0, False
+                trial.left = trial.leaves = False
 
     def _if_it_falls_on(self, trial: Trial) -> float:
-        """Return the final loss of a trial that keeps much of its pace since half of its steps."""
-        curve = trial.curve
-        since = max(bisect(curve.steps, trial.last / 2) - 1, 0)
-        fall = max(curve.losses[since] - trial.loss, 0.0) / max(trial.last - curve.steps[since], 1)
+        """Return the final loss of a trial that keeps much of its pace since half of its steps.
+
+        Or of that of its latest reports, if it has just begun to fall.
+        """
+        curve, fall = trial.curve, 0.0
+        for since in (max(bisect(curve.steps, trial.last / 2) - 1, 0), max(len(curve) - FEW, 0)):
+            steps = max(trial.last - curve.steps[since], 1)
+            fall = max(fall, (curve.losses[since] - trial.loss) / steps)
         return trial.loss - FALLS_ON * fall * self._most_left(trial)
 
     def as_dicts(
