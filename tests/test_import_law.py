@@ -24,8 +24,9 @@ IMPURE = {
 }  # fmt: skip
 #: Slow or optional: imported where they are needed, never with the package.
 LAZY = {
-    "bokeh", "catboost", "dask_glm", "dask_ml", "lightgbm", "lightning", "matplotlib", "optuna",
-    "rich", "scipy", "sklearn", "skorch", "textual", "torch", "xarray", "xgboost",
+    "bokeh", "catboost", "dask_glm", "dask_ml", "keras", "lightgbm", "lightning", "matplotlib",
+    "optuna", "rich", "scipy", "sklearn", "skorch", "textual", "torch", "transformers", "xarray",
+    "xgboost",
 }  # fmt: skip
 #: What a part may import with itself.
 ALLOWED = {"core": {"scipy"}}

@@ -16,7 +16,7 @@ import numpy as np
 from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
 from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
 from dask_slaq.core.search_goals import Goal, Model, goal_of
-from dask_slaq.core.search_settings import EXPLORE, SearchSettings
+from dask_slaq.core.search_settings import EXPLORE, PATIENCE, SearchSettings
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.events import Events
@@ -34,8 +34,12 @@ SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds;
 #: and times as long as the slowest first report so far, until its own first one.
 HELD_UP, TIMES = 5.0, 4.0
-#: Part of its steps before which a trial whose loss has not changed lately is not hopeless.
-UNCHANGED = 0.5
+#: Part of its steps before which a trial whose loss has not changed is not hopeless, and losses
+#: that tell its level.
+UNCHANGED, FEW = 0.5, 3
+#: Standard deviation of a noise over the median of its second differences; of the latest losses,
+#: so many at least.
+PER_DIFFERENCE, LATEST = 1.4826 / math.sqrt(6), 10
 #: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
 #: less. The lowest loss reported is no measure: where models overfit, none ends there.
 BETTER, BETTER_PART = 3, 0.15
@@ -44,7 +48,7 @@ BETTER, BETTER_PART = 3, 0.15
 FALLS_ON = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
-LOWEST, LOWEST_PART = 8, 0.07
+LOWEST, LOWEST_PART = 8, 0.08
 #: Trials of one task that are kept of those that have ended, the last ones.
 MOST_NUMBERS = 10_000
 #: Steps of which the lowest losses are kept: trials may name any.
@@ -71,8 +75,9 @@ class Trial:
     lowest: float = math.nan  # lowest usable loss, and its step
     lowest_step: int = 0
     usable: int = 0  # reports with a usable loss
-    same: int = 0  # of these, until one differed
-    still: int = 0  # latest of these that are equal
+    noise: float = 0.0  # standard deviation of the latest of these
+    left: bool = False  # whether the mean of the last ones is farther from its first level
+    leaves: bool = False  # whether the latest one is
     last: int = 0  # step of the latest of them
     stride: float = 1.0  # mean steps between two of them
     computed: float = 0.0  # seconds
@@ -369,9 +374,6 @@ class Trials:
         else:
             trial.stride = next_stride(trial.stride, trial.usable, trial.step - trial.last)
         trial.usable, trial.last, trial.missed = trial.usable + 1, trial.step, 0
-        if trial.same == trial.usable - 1 and loss == trial.first:
-            trial.same = trial.usable
-        trial.still = trial.still + 1 if loss == trial.loss else 1
         trial.loss = loss
         if not trial.lowest <= loss:
             trial.lowest, trial.lowest_step = loss, trial.step
@@ -665,6 +667,8 @@ class Trials:
             else:
                 trial.score = -fall * trial.reports / max(trial.computed, 1e-9)
             trial.least = min(least, self._if_it_falls_on(trial))
+            if self.settings.prunes:
+                self._find_noise(trial)
         if self._goal is not None:
             self._judge(self._goal)
 
@@ -735,7 +739,7 @@ class Trials:
 
         Its loss may come back, as after a few steps of nan.
         """
-        patience = self.settings.pruning.patience
+        patience = self.settings.pruning.reports(self.settings.steps)
         if trial.missed < patience or not trial.usable:
             return trial.missed >= patience
         return any(t.usable and t.loss <= trial.loss for t in self if t is not trial)
@@ -743,27 +747,47 @@ class Trials:
     def _is_hopeless(self, trial: Trial) -> bool:
         """Return whether enough models are ready that end better than a trial can."""
         pruning, enough = self.settings.pruning, min(BETTER, math.ceil(BETTER_PART * self._count))
-        # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
-        moving = trial.usable - (trial.same - 1 if trial.same < trial.usable else 0)
+        patience = pruning.reports(self.settings.steps)
         self._compare_anew()
-        if moving < pruning.patience or len(self._finals) < enough:
+        if trial.usable < patience or len(self._finals) < enough:
             return False
-        half = UNCHANGED * (self.settings.steps or math.inf)
-        if trial.still >= pruning.patience and trial.step < half:
+        # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
+        half = UNCHANGED * (self.settings.steps or 2 * self._longest)
+        if not trial.left and (trial.leaves or trial.step < half):
             return False
         # Where all losses are alike, they tell more than forecasts.
-        lowest = self._lowest.get(trial.step, [])
+        lowest, margin = self._lowest.get(trial.step, []), pruning.noise / 4 * trial.noise
         most = min(LOWEST, math.ceil(LOWEST_PART * self._count), len(lowest) - 1)
-        if most > 0 and trial.loss <= lowest[most - 1]:
+        if most > 0 and trial.loss - margin <= lowest[most - 1]:
             return False
         bar = self._finals[enough - 1]
-        return trial.least > bar + pruning.slack * max(trial.first - bar, 0.0)
+        return trial.least - margin > bar + pruning.slack * max(trial.first - bar, 0.0)
+
+    def _find_noise(self, trial: Trial) -> None:
+        """Find how noisy the latest losses of a trial are, and whether they left its first level.
+
+        Its first loss is left out: many fall in their first step, and stay there.
+        """
+        losses = np.array(trial.curve.losses)[1:]
+        latest = losses[-max(len(losses) // 2 + 1, LATEST) :]
+        if len(latest) > 2:
+            trial.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
+            far = self.settings.pruning.noise * trial.noise
+            level = np.median(losses[:FEW])
+            trial.left = bool(abs(losses[-FEW:].mean() - level) > far)
+            trial.leaves = bool(abs(losses[-1] - level) > far)
+            if not np.ptp(losses[-PATIENCE:]):  # it may have fallen back to a level
+                trial.left = trial.leaves = False
 
     def _if_it_falls_on(self, trial: Trial) -> float:
-        """Return the final loss of a trial that keeps much of its pace since half of its steps."""
-        curve = trial.curve
-        since = max(bisect(curve.steps, trial.last / 2) - 1, 0)
-        fall = max(curve.losses[since] - trial.loss, 0.0) / max(trial.last - curve.steps[since], 1)
+        """Return the final loss of a trial that keeps much of its pace since half of its steps.
+
+        Or of that of its latest reports, if it has just begun to fall.
+        """
+        curve, fall = trial.curve, 0.0
+        for since in (max(bisect(curve.steps, trial.last / 2) - 1, 0), max(len(curve) - FEW, 0)):
+            steps = max(trial.last - curve.steps[since], 1)
+            fall = max(fall, (curve.losses[since] - trial.loss) / steps)
         return trial.loss - FALLS_ON * fall * self._most_left(trial)
 
     def as_dicts(
