@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dask_slaq.client import (
         Pruned,
         alerts,
+        begin_again,
         ended,
         explain,
         history,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.plugin import SlaqPlugin
     from dask_slaq.simulation import simulate
     from dask_slaq.versions import show_versions
-    from dask_slaq.worker import steps
+    from dask_slaq.worker import steps, waited
 
 __all__ = [
     "Pruned",
@@ -50,6 +51,7 @@ __all__ = [
     "StopTraining",
     "TrialPruned",
     "alerts",
+    "begin_again",
     "ended",
     "explain",
     "history",
@@ -75,6 +77,7 @@ __all__ = [
     "trial",
     "unreserve",
     "usage",
+    "waited",
     "whatif",
 ]
 
@@ -89,6 +92,7 @@ _ELSEWHERE = {
     "show_versions": "dask_slaq.versions",
     "simulate": "dask_slaq.simulation",
     "steps": "dask_slaq.worker",
+    "waited": "dask_slaq.worker",
 }
 
 

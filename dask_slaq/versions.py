@@ -22,6 +22,8 @@ LIBRARIES = (
     "torch",
     "skorch",
     "lightning",
+    "keras",
+    "transformers",
 )
 
 

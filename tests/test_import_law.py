@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -23,8 +24,9 @@ IMPURE = {
 }  # fmt: skip
 #: Slow or optional: imported where they are needed, never with the package.
 LAZY = {
-    "bokeh", "catboost", "dask_glm", "dask_ml", "lightgbm", "lightning", "matplotlib", "optuna",
-    "rich", "scipy", "sklearn", "skorch", "textual", "torch", "xarray", "xgboost",
+    "bokeh", "catboost", "dask_glm", "dask_ml", "keras", "lightgbm", "lightning", "matplotlib",
+    "optuna", "rich", "scipy", "sklearn", "skorch", "textual", "torch", "transformers", "xarray",
+    "xgboost",
 }  # fmt: skip
 #: What a part may import with itself.
 ALLOWED = {"core": {"scipy"}}
@@ -35,9 +37,15 @@ OF_LIBRARY = {
     PACKAGE / "scheduler" / "board": {"bokeh"},
 }
 
-every_module = pytest.mark.parametrize(
-    "path", MODULES, ids=[str(path.relative_to(PACKAGE)) for path in MODULES]
-)
+
+def of_part(name: str) -> list[Path]:
+    return [path for path in MODULES if part(path) == name]
+
+
+def ours(path: Path, *allowed: str) -> list[str]:
+    """What a module imports of this package and may not."""
+    names = [name for name in imports(path) if top(name) == "dask_slaq"]
+    return [f"{path}: {name}" for name in names if not within(name, *allowed)]
 
 
 def part(path: Path) -> str:
@@ -61,9 +69,14 @@ def targets(path: Path, node: ast.AST) -> list[str]:
     return [f"{source}.{alias.name}" for alias in node.names]
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> list[str]:
     """Everything that a module imports, anywhere in it."""
-    nodes = ast.walk(ast.parse(path.read_text()))
+    nodes = ast.walk(tree(path))
     return [name for node in nodes for name in targets(path, node)]
 
 
@@ -94,35 +107,27 @@ def test_there_is_something_to_check():
     assert POOLS / "__init__.py" in MODULES and PACKAGE / "core" / "engine.py" in MODULES
 
 
-@every_module
-def test_core_imports_core_alone(path):
-    if part(path) == "core":
-        ours = [name for name in imports(path) if top(name) == "dask_slaq"]
-        assert [name for name in ours if not within(name, "dask_slaq.core")] == []
-        assert sorted({top(name) for name in imports(path)} & IMPURE) == []
+def test_core_imports_core_alone():
+    for path in of_part("core"):
+        assert ours(path, "dask_slaq.core") == []
+        assert sorted({top(name) for name in imports(path)} & IMPURE) == [], path
 
 
-@every_module
-def test_simulation_imports_core_and_itself(path):
-    if part(path) == "simulation":
-        ours = [name for name in imports(path) if top(name) == "dask_slaq"]
-        allowed = ("dask_slaq.core", "dask_slaq.simulation")
-        assert [name for name in ours if not within(name, *allowed)] == []
-        assert sorted({top(name) for name in imports(path)} & {"dask", "distributed"}) == []
+def test_simulation_imports_core_and_itself():
+    for path in of_part("simulation"):
+        assert ours(path, "dask_slaq.core", "dask_slaq.simulation") == []
+        assert not {top(name) for name in imports(path)} & {"dask", "distributed"}, path
 
 
-@every_module
-def test_what_to_persist_needs_no_scheduler_of_ours(path):
-    if part(path) == "persisting":
-        ours = [name for name in imports(path) if top(name) == "dask_slaq"]
-        allowed = ("dask_slaq.core", "dask_slaq.persisting", "dask_slaq.cli.text")
-        assert [name for name in ours if not within(name, *allowed)] == []
+def test_what_to_persist_needs_no_scheduler_of_ours():
+    for path in of_part("persisting"):
+        assert ours(path, "dask_slaq.core", "dask_slaq.persisting", "dask_slaq.cli.text") == []
 
 
 def touches_tasks(path: Path) -> bool:
     """Whether a module sets the restrictions of tasks, or calls transitions."""
     names = {"worker_restrictions", "transitions"}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Attribute) and node.attr == "transitions":
             return True
         stores = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
@@ -140,49 +145,46 @@ def test_only_one_module_touches_tasks():
     assert [path.parent for path in touching] == [POOLS], touching
 
 
-@every_module
-def test_outside_a_package_only_its_face_is_imported(path):
-    here = ".".join(package_of(path))
-    for name in imports(path):
-        inner = name.split(".")[:4]  # dask_slaq, part, package, module
-        package = ".".join(inner[:3])
-        if here.startswith(package) or not (ROOT / Path(*inner[:3])).is_dir():
-            continue
-        module = (ROOT / Path(*inner)).with_suffix(".py")
-        # A module may be imported as such, and nothing from inside of it.
-        assert not module.exists() or len(name.split(".")) == 4, f"{name}: import it from {package}"
+def test_outside_a_package_only_its_face_is_imported():
+    for path in MODULES:
+        here = ".".join(package_of(path))
+        for name in imports(path):
+            inner = name.split(".")[:4]  # dask_slaq, part, package, module
+            package = ".".join(inner[:3])
+            if here.startswith(package) or not (ROOT / Path(*inner[:3])).is_dir():
+                continue
+            module = (ROOT / Path(*inner)).with_suffix(".py")
+            # A module may be imported as such, and nothing from inside of it.
+            as_such = not module.exists() or len(name.split(".")) == 4
+            assert as_such, f"{path}: {name}: import it from {package}"
 
 
-@every_module
-def test_no_module_of_a_package_hides_a_name_of_its_face(path):
+def test_no_module_of_a_package_hides_a_name_of_its_face():
     """A module that is imported becomes an attribute of its package, in place of such a name."""
-    if path.name == "__init__.py":
-        package, tree = ".".join(package_of(path)), ast.parse(path.read_text())
-        at_once = {id(node) for node in at_import(tree)}
-        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+    for path in (path for path in MODULES if path.name == "__init__.py"):
+        package, at_once = ".".join(package_of(path)), {id(node) for node in at_import(tree(path))}
+        for node in (node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom)):
             for name in (alias.asname or alias.name for alias in node.names):
                 is_module = (path.parent / f"{name}.py").exists() and node.module != package
                 first = id(node) in at_once and node.module == f"{package}.{name}"
                 assert not is_module or first, f"{package}.{name} is also a module"
 
 
-@every_module
-def test_heavy_libraries_are_imported_lazily(path):
-    allowed = ALLOWED.get(part(path), set())
-    if path.name != "__init__.py":
-        allowed = allowed | OF_LIBRARY.get(path.parent, set())
-    nodes = at_import(ast.parse(path.read_text()))
-    names = {top(name) for node in nodes for name in targets(path, node)}
-    assert sorted(names & LAZY - allowed) == []
+def test_heavy_libraries_are_imported_lazily():
+    for path in MODULES:
+        allowed = ALLOWED.get(part(path), set())
+        if path.name != "__init__.py":
+            allowed = allowed | OF_LIBRARY.get(path.parent, set())
+        nodes = at_import(tree(path))
+        names = {top(name) for node in nodes for name in targets(path, node)}
+        assert sorted(names & LAZY - allowed) == [], path
 
 
-@every_module
-def test_nothing_asks_whether_it_is_a_simulation(path):
-    if part(path) == "core":
-        names = {
-            node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
-        }
-        assert not {name for name in names if "simul" in name.lower()}
+def test_nothing_asks_whether_it_is_a_simulation():
+    for path in of_part("core"):
+        nodes = ast.walk(tree(path))
+        names = [node.id for node in nodes if isinstance(node, ast.Name)]
+        assert not [name for name in names if "simul" in name.lower()], path
 
 
 def locks_of_imports(folder: Path) -> dict[str, set[str]]:
@@ -192,7 +194,7 @@ def locks_of_imports(folder: Path) -> dict[str, set[str]]:
     """
     known, waits = modules(folder), defaultdict(set)
     for module, path in known.items():
-        for node in at_import(ast.parse(path.read_text())):
+        for node in at_import(tree(path)):
             names = [each.name for each in getattr(node, "names", ())]
             if isinstance(node, ast.ImportFrom):
                 waits[module] |= {f"{node.module}.{name}" for name in names} & known.keys()

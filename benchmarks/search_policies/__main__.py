@@ -25,6 +25,7 @@ from benchmarks.search_policies.rivals import RIVALS, run
 OURS: dict[str, dict[str, Any]] = {
     "search": {},
     "prune": {"prune": True},
+    "bold": {"prune": "bold"},
     "states": {"leave": True},
 }
 POLICIES = ("plain", *OURS, *(name for name in RIVALS if name != "plain"))
@@ -160,12 +161,14 @@ def main(
 
 
 def _parts(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the results that are averaged: of all grids, and of those that rules were tuned on."""
+    """Return the results that are averaged: of ordinary grids, of those that mislead, of all."""
     try:
-        from benchmarks.search_policies.training import HELD_OUT, TUNED
+        from benchmarks.search_policies.training import HELD_OUT, LATE, TUNED
     except ImportError:
         return {"mean": result}
-    parts = {"mean": set(result), "mean, tuned": TUNED.keys(), "mean, held out": HELD_OUT.keys()}
+    parts = {"mean": result.keys() - LATE.keys(), "mean, tuned": TUNED.keys()}
+    parts |= {"mean, held out": HELD_OUT.keys(), "mean, late": LATE.keys()}
+    parts |= {"mean, all": result.keys()}
     found = {title: {n: result[n] for n in result if n in some} for title, some in parts.items()}
     return {title: some for title, some in found.items() if some}
 

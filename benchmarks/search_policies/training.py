@@ -19,13 +19,13 @@ from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.search_policies import late
+from benchmarks.search_policies.epochs import Curve, Split, epochs, log_loss, squared
 from benchmarks.search_policies.grids import Grid
 
-__all__ = ["HELD_OUT", "TRAINED", "TUNED", "trained"]
+__all__ = ["HELD_OUT", "LATE", "TRAINED", "TUNED", "trained"]
 
 Parameters = dict[str, Any]
-Curve = list[float]
-Split = tuple[Any, Any, Any, Any]  # X, X to validate, y, y to validate
 
 #: Models of a grid.
 MODELS = 64
@@ -49,8 +49,9 @@ def _hastie() -> Split:
     return _split(X, (y > 0).astype(int))
 
 
-DATA: dict[str, Callable[[], Split]] = {
+DATA: dict[str, Callable[[], Any]] = {
     "digits": lambda: _split(*datasets.load_digits(return_X_y=True), rows=700),
+    "few": lambda: _split(*datasets.load_digits(return_X_y=True), rows=300),
     "cancer": lambda: _split(*datasets.load_breast_cancer(return_X_y=True)),
     "wine": lambda: _split(*datasets.load_wine(return_X_y=True)),
     "diabetes": lambda: _split(*datasets.load_diabetes(return_X_y=True)),
@@ -60,40 +61,10 @@ DATA: dict[str, Callable[[], Split]] = {
     "noisy": lambda: _made(4, n_features=20, n_informative=5, n_classes=2, flip_y=0.25),
     "moons": lambda: _split(*datasets.make_moons(600, noise=0.25, random_state=5)),
     "hastie": _hastie,
+    "chance": lambda: None,
+    "parity": lambda: _split(*late.parity()),
+    **{name: lambda make=make: make for name, make in late.ENVIRONMENTS.items()},
 }
-
-
-def _loss(model: Any, X: Any, y: Any) -> float:
-    """Return the validation loss of a model: log loss or mean squared error."""
-    with np.errstate(all="ignore"):
-        if hasattr(model, "predict_proba"):
-            return _log_loss(y, model.predict_proba(X))
-        return _squared(y, model.predict(X))
-
-
-def _log_loss(y: Any, found: Any) -> float:
-    """Return the log loss of classes 0, 1, … with probabilities `found`, fast."""
-    part = found[np.arange(len(y)), y] / found.sum(axis=1)
-    return -float(np.log(np.clip(part, 1e-15, 1)).mean())
-
-
-def _squared(y: Any, found: Any) -> float:
-    return float(((y - found) ** 2).mean())
-
-
-def _steps(model: Any, data: Split, steps: int) -> Curve:
-    """Train by `partial_fit`, an epoch per step. A model that fails has diverged."""
-    X, Xv, y, yv = data
-    more = {"classes": np.unique(y)} if hasattr(model, "predict_proba") else {}
-    losses: Curve = []
-    for _ in range(steps):
-        try:
-            model.partial_fit(X, y, **more)
-            losses.append(_loss(model, Xv, yv))
-        except ValueError:  # of weights that are not finite
-            losses += [float("inf")] * (steps - len(losses))
-            break
-    return losses
 
 
 def _sgd(chance: np.random.Generator, data: Split, steps: int) -> tuple[Curve, float]:
@@ -110,8 +81,8 @@ def _sgd(chance: np.random.Generator, data: Split, steps: int) -> tuple[Curve, f
         if given["learning_rate"] == "optimal":
             given["learning_rate"] = "constant"
         given["eta0"] *= 0.1
-        return _steps(SGDRegressor(**given), data, steps), 1.0
-    return _steps(SGDClassifier(loss="log_loss", **given), data, steps), 1.0
+        return epochs(SGDRegressor(**given), data, steps), 1.0
+    return epochs(SGDClassifier(loss="log_loss", **given), data, steps), 1.0
 
 
 def _mlp(chance: np.random.Generator, data: Split, steps: int) -> tuple[Curve, float]:
@@ -129,7 +100,7 @@ def _mlp(chance: np.random.Generator, data: Split, steps: int) -> tuple[Curve, f
         batch_size=batch,
         random_state=0,
     )
-    return _steps(model, data, steps), (20 + len(layers) * units) * (1 + 32 / batch)
+    return epochs(model, data, steps), (20 + len(layers) * units) * (1 + 32 / batch)
 
 
 def _boost(chance: np.random.Generator, data: Split, steps: int) -> tuple[Curve, float]:
@@ -147,9 +118,9 @@ def _boost(chance: np.random.Generator, data: Split, steps: int) -> tuple[Curve,
         random_state=0,
     ).fit(X, y)
     if regression:
-        losses = [_squared(yv, found) for found in model.staged_predict(Xv)]
+        losses = [squared(yv, found) for found in model.staged_predict(Xv)]
     else:
-        losses = [_log_loss(yv, found) for found in model.staged_predict_proba(Xv)]
+        losses = [log_loss(yv, found) for found in model.staged_predict_proba(Xv)]
     return losses, (1 + depth) * part
 
 
@@ -218,12 +189,16 @@ def _lightgbm(chance: np.random.Generator, data: Split, steps: int) -> tuple[Cur
     return next(iter(found["valid"].values())), 4.0 + leaves
 
 
-KINDS: Mapping[str, Callable[[np.random.Generator, Split, int], tuple[Curve, float]]] = {
+KINDS: Mapping[str, Callable[[np.random.Generator, Any, int], tuple[Curve, float]]] = {
     "sgd": _sgd,
     "mlp": _mlp,
     "boost": _boost,
     "xgboost": _xgboost,
     "lightgbm": _lightgbm,
+    "rewards": late.rewards,
+    "schedule": late.schedule,
+    "plateau": late.plateau,
+    "fold": late.fold,
 }
 #: Grids on which the rules of searches were tuned, and grids which only check them: number of
 #: steps by name, which is the kind of the models and their data.
@@ -247,7 +222,18 @@ HELD_OUT = {
     "xgboost-made": 50,
     "lightgbm-cancer": 50,
 }
-TRAINED = {**TUNED, **HELD_OUT}
+#: And those whose first losses mislead.
+LATE = {
+    "rewards-cartpole": 50,
+    "rewards-corridor": 50,
+    "schedule-few": 40,
+    "schedule-noisy": 40,
+    "plateau-chance": 50,
+    "plateau-parity": 60,
+    "fold-cancer": 40,
+    "fold-friedman": 50,
+}
+TRAINED = {**TUNED, **HELD_OUT, **LATE}
 
 
 def trained(names: Mapping[str, int] = TRAINED, *, models: int = MODELS) -> Iterator[Grid]:

@@ -11,6 +11,7 @@ from dask_slaq.client.connection import check_started as check_started
 from dask_slaq.client.connection import introduce as introduce
 from dask_slaq.client.connection import request as request
 from dask_slaq.client.job_block import Job as Job
+from dask_slaq.client.job_block import begin_again as begin_again
 from dask_slaq.client.job_block import job as job
 from dask_slaq.client.job_block import report as report
 from dask_slaq.client.live import alerts as alerts

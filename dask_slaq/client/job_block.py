@@ -45,7 +45,7 @@ from dask_slaq.core.memory import check_kind
 from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import SPARE_LABEL, check_name, check_stage, shown
 from dask_slaq.core.task_reports import NO_LOSS, Iterations, as_metric, as_metrics, as_step
-from dask_slaq.worker import Reporter, job_of_task, report_trial
+from dask_slaq.worker import Reporter, begin_trial_again, job_of_task, report_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -92,6 +92,7 @@ class Job:
         self.name = name
         self._lock = threading.RLock()  # around what several threads may call at once
         self._iterations, self._reports = Iterations(), 0
+        self._anew = False  # whether the next report begins its training again
         self._warned: set[str] = set()  # causes that this block has warned about
         self._settings = settings
         self._more = dict(more)  # what else the scheduler is told, of a search
@@ -136,7 +137,8 @@ class Job:
             is dropped, with one warning.
         step : int, optional
             Number of the iteration, from 0 or 1, if not every one is reported. By default the next
-            one. One that is not above the last counts as the next, with one warning.
+            one. One that is not above the last counts as the next, with one warning; but the first
+            one begins the training again, see `begin_again`.
 
         Raises
         ------
@@ -162,9 +164,12 @@ class Job:
         """Report a loss, which is lower for better models; see `report`."""
         loss, step = as_loss(loss), as_step(step)
         with self._lock:
-            iterations = replace(self._iterations)
+            anew = self._anew or self._iterations.goes_back(step)
+            iterations = Iterations() if anew else replace(self._iterations)
             iteration = iterations.count(step)
-            if self._say("slaq-report", loss=loss, **({} if step is None else {"step": iteration})):
+            more = ({} if step is None else {"step": iteration}) | ({"anew": True} if anew else {})
+            if self._say("slaq-report", loss=loss, **more):
+                self._anew = False
                 self._iterations, self._reports = iterations, self._reports + 1
         if not is_usable(loss):
             self._warn_once(f"a loss of {loss} was dropped: only its iteration counts")
@@ -174,6 +179,10 @@ class Job:
             self.ask_to_stop()
         if self._asked_to_stop:
             raise StopTraining(self._why_stopped)
+
+    def begin_again(self) -> None:
+        """Let the next report begin the training again; see `dask_slaq.begin_again`."""
+        self._anew = self._reports > 0
 
     def keep(self, state: Any) -> Any:
         """Keep the state of the training loop, from which the program goes on if it is run again.
@@ -768,6 +777,25 @@ def report(
             "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
             "in a task of a 'with dask_slaq.search(name)' block, or use job.report"
         )
+
+
+def begin_again() -> None:
+    """Let the next report begin a new curve, of the current job or of the model of this task.
+
+    What was reported before no longer counts, as after a learning-rate finder, or if a model begins
+    again with smaller batches because it ran out of memory. `report` with the first ``step`` once
+    more, after others, does the same.
+
+    Raises
+    ------
+    UnknownJob
+        Called neither in a job block nor in a task, or in a thread started there.
+    """
+    current = running_job.get()
+    if current is not None:
+        current.begin_again()
+    elif not begin_trial_again():
+        raise UnknownJob("begin_again() was called outside a job and outside the task of a search")
 
 
 def seconds_of(by: str | float, name: str = "by") -> float:

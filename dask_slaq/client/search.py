@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 import dask
+from dask.tokenize import TokenizationError
 from distributed import Future
 from fsspec.registry import known_implementations, registry
 
@@ -23,6 +24,7 @@ from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job, running_job, seconds_of
 from dask_slaq.client.plotting import draw_search
 from dask_slaq.client.train_on import check_models, submit_again
+from dask_slaq.client.trial import SearchInTask
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.job_settings import (
@@ -36,7 +38,7 @@ from dask_slaq.core.settings import check_name, shown
 from dask_slaq.core.task_reports import as_metric
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings, arguments, as_given, as_parameters
-from dask_slaq.worker import report_trial
+from dask_slaq.worker import begin_trial_again, report_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -120,7 +122,13 @@ class Search(Job):
         columns = [list(column) for column in zip(*calls, strict=True)]
         if not calls:
             return []
-        futures: list[Future] = client.map(function, *columns, **kwargs)
+        try:
+            futures: list[Future] = client.map(function, *columns, **kwargs)
+        except TokenizationError as error:
+            raise SlaqError(
+                f"{shown(function)} cannot be sent to workers, as nothing can that closes over a "
+                "client or a job: use slaq.report in tasks, and distributed.worker_client() there"
+            ) from error
         for future, args in zip(futures, calls, strict=True):
             self._given[future.key] = as_given(arguments(function, args, {}))
         return futures
@@ -254,6 +262,10 @@ class Search(Job):
         settings = self._of_search
         return self._ask(lambda rows: draw_search(self.name, rows, settings), curves=True)
 
+    def __reduce__(self) -> tuple[type[SearchInTask], tuple[str]]:
+        # Tasks may close over it.
+        return SearchInTask, (self.name,)
+
     def __repr__(self) -> str:
         left = "not begun" if self._entered_with is None else "its block was left"
         return f"<Search {self.name!r}: {'its block is open' if self.is_open else left}>"
@@ -361,6 +373,10 @@ class Search(Job):
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"
             )
+
+    def begin_again(self) -> None:
+        """Let the next report of the running task's model begin a new curve; see `begin_again`."""
+        begin_trial_again()
 
     def reporter(self) -> NoReturn:
         """Raise SlaqError: the tasks of a search call `report` themselves."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
+from dask_slaq.client.job_block import begin_again, report
 from dask_slaq.core.errors import StopTraining, TrialPruned
 
 __all__ = ["Pruned", "trial"]
@@ -32,6 +33,18 @@ class Pruned:
     loss: float
     step: int
     why: str = "pruned"
+
+
+@dataclass(frozen=True)
+class SearchInTask:
+    """Search as a task has it that closes over it: it has what models call."""
+
+    name: str
+    report = staticmethod(report)
+    begin_again = staticmethod(begin_again)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"in a task a search only has report and begin_again, not {name!r}")
 
 
 def trial(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | Pruned]:

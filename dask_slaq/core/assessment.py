@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, diverging, ending, quality, unreported
+from dask_slaq.core.forecast import Forecast, diverging, ending, in_logs, quality, unreported
 from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs import Jobs
@@ -110,6 +110,7 @@ def build_snapshot(
     normalized = np.ones(n)
     done = np.divide(attained, speeds.work, out=np.zeros(n), where=speeds.work > 0)
     most = jobs.ahead(rows[at])
+    forecast, target = in_logs(forecast, column["target"][rows][at])
     forecast = ending(unreported(forecast, done[at]), most)
     forecast = diverging(forecast, jobs.diverge(rows[at]))
     normalized[at] = quality.normalized(forecast, normalizer)
@@ -131,7 +132,6 @@ def build_snapshot(
     if strict:
         floor = np.where(column["demand"][rows] > 0, np.maximum(floor, LEAST), floor)
     work = speeds.core_seconds(held)
-    target = column["target"][rows][at]
     left = {}
     for name in needs:
         ahead, total = np.full((2, n), np.inf)

@@ -80,7 +80,7 @@ class Engine:
     >>> engine.add_job("steep", now=0.0)
     >>> engine.add_job("flat", now=0.0)
     >>> for i in range(8):
-    ...     for job, loss in (("steep", 0.7**i), ("flat", 0.1**i)):
+    ...     for job, loss in (("steep", 0.7**i), ("flat", 1 + 0.1**i)):
     ...         engine.observe_task(job, seconds=1.0, at_once=8)
     ...         engine.report(job, loss, now=float(i))
     >>> grants = engine.reallocate({"tcp://a": 4, "tcp://b": 4}, now=8.0)
@@ -386,6 +386,10 @@ class Engine:
         if self.owners is not None:
             weight = self.owners.weights(jobs, order)
             self.owners.weigh(jobs, order, self.latest)
+        for some in order.searches:
+            unbound = getattr(self._predictor, "unbound", None)
+            if unbound is not None and (seen["loss"][rows[some]] < 0).any():
+                unbound([order.names[i] for i in some.tolist()])
         self._predictor.fit()
         if not order.names:
             self._sets, self._gain, self._ends = None, None, None

@@ -105,8 +105,10 @@ class Decision:
             reason = "has reported no loss: " + ("fair share" if self.blind else "its tasks count")
         elif self.blind:
             reason = "equal shares by weight"
-        elif math.isnan(predicted):
+        elif math.isnan(predicted) and math.isnan(self.loss.item(i)):
             reason = "too few reports to predict: explored"
+        elif math.isnan(predicted):  # as of actors
+            reason = "no task of it has ended between its reports: what they cost is unknown"
         else:
             reason = (
                 f"predicted to lower its normalized loss by {predicted:.2g} in {self.epoch:g} s"

@@ -115,15 +115,15 @@ def _soonest_first(seconds: float | None) -> float:
 
 
 JOB_COLUMNS = (
-    Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=420),
-    Column("owner", "whose it is", left=True, terminal=True, notebook=True, board=190),
+    Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=340),
+    Column("owner", "whose it is", left=True, terminal=True, notebook=True, board=140),
     Column(
         "state",
         "running, waiting for a thread or another job's end, idle, paused or stopping",
         left=True,
         terminal=True,
         notebook=True,
-        board=170,
+        board=120,
     ),
     Column(
         "age",
@@ -139,7 +139,7 @@ JOB_COLUMNS = (
         shown=_iteration,
         terminal=True,
         notebook=True,
-        board=70,
+        board=130,
         kept="<u4",
         metric=True,
     ),
@@ -150,7 +150,7 @@ JOB_COLUMNS = (
         "units of the job's loss",
         terminal=True,
         notebook=True,
-        board=100,
+        board=130,
         kept="<f8",
     ),
     Column(
@@ -207,7 +207,7 @@ JOB_COLUMNS = (
         heading="to target",
         title="time to target",
         terminal=True,
-        board=160,
+        board=190,
     ),
     Column(
         "ends",
@@ -218,7 +218,7 @@ JOB_COLUMNS = (
         heading="ends in",
         title="end",
         terminal=True,
-        board=540,
+        board=480,
     ),
     Column(
         "stage",
@@ -227,7 +227,7 @@ JOB_COLUMNS = (
         shown=_stage,
         terminal=True,
         notebook=True,
-        board=180,
+        board=140,
     ),
     Column(
         "reason",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting, SlaqError
@@ -25,6 +26,8 @@ CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
 #: Reports that every trial makes before it is compared with others: with fewer, a forecast is worse
 #: than none.
 EXPLORE = 4
+#: Reports after which a trial may be without hope, and part of the steps, whichever are more.
+PATIENCE, PATIENCE_PART = 5, 1 / 8
 
 
 @dataclass(frozen=True)
@@ -32,30 +35,40 @@ class Pruning:
     """When a trial is without hope: after `patience` reports, if better models are ready.
 
     That is, if the lowest final loss in its reach is above theirs by more than the part `slack` of
-    the distance from its start to these. Raises `InvalidSetting`.
+    the distance from its start to these, and by a quarter of `noise`. Within so many standard
+    deviations of its losses it has not changed. Raises `InvalidSetting`.
     """
 
     slack: float = 0.0
-    patience: int = 5
+    patience: int | None = None  # an eighth of the steps, at least 5
+    noise: float = 4.0
 
     def __post_init__(self) -> None:
-        if not (is_number(self.slack) and 0 <= self.slack < math.inf):
-            raise InvalidSetting(f"slack of prune must be a number >= 0, not {shown(self.slack)}")
-        if not is_whole(self.patience, 1):
+        for name in ("slack", "noise"):
+            if not (is_number(value := getattr(self, name)) and 0 <= value < math.inf):
+                raise InvalidSetting(f"{name} of prune must be a number >= 0, not {shown(value)}")
+        if self.patience is not None and not is_whole(self.patience, 1):
             raise InvalidSetting(
                 f"patience of prune must be a number of reports >= 1, not {shown(self.patience)}"
             )
 
     @staticmethod
     def of(given: object) -> Pruning:
-        """Return the pruning that the setting `prune` describes: True, False or a mapping."""
+        """Return the pruning that the setting `prune` describes."""
         if isinstance(given, bool):
             return Pruning()
-        if isinstance(given, Mapping) and given.keys() <= {"slack", "patience"}:
+        if given == "bold":
+            return Pruning(patience=PATIENCE, noise=0.0)
+        if isinstance(given, Mapping) and given.keys() <= {one.name for one in fields(Pruning)}:
             return Pruning(**given)
         raise InvalidSetting(
-            f"prune must be True, False, or a dict of slack and patience, not {shown(given)}"
+            'prune must be True, False, "bold", or a dict of slack, patience and noise, not '
+            f"{shown(given)}"
         )
+
+    def reports(self, steps: int | None) -> int:
+        """Return the patience in a search of so many steps."""
+        return self.patience or max(PATIENCE, math.ceil(PATIENCE_PART * (steps or 0)))
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ class SearchSettings:
     goal: str = "best"
     steps: int | None = None
     maximize: bool = False
-    prune: bool | Mapping[str, float] = False  # or the settings of `Pruning`
+    prune: bool | str | Mapping[str, float] = False  # "bold", or the settings of `Pruning`
     max_waiting: int = 500
     trial_timeout: float | None = None  # seconds that a model may compute
     silent: float | None = 120.0  # seconds without a report after which a model counts as silent
@@ -103,7 +116,7 @@ class SearchSettings:
         """Whether trials without hope end."""
         return self.prune is not False
 
-    @property
+    @cached_property
     def pruning(self) -> Pruning:
         """When a trial is without hope."""
         return Pruning.of(self.prune)

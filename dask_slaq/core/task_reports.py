@@ -89,11 +89,13 @@ class Iterations:
     """Numbers of the iterations of one training, by the steps that its reports name.
 
     Steps that begin at 0 are counted from 1. A step that is not above the last one counts as the
-    next iteration.
+    next iteration, but the first one begins a new training.
 
     >>> done = Iterations()
     >>> [done.count(step) for step in (0, 5, 10, 10, None)]
     [1, 6, 11, 12, 13]
+    >>> done.goes_back(10), done.goes_back(0)
+    (False, True)
     """
 
     last: int = 0
@@ -101,13 +103,20 @@ class Iterations:
     named: bool = False  # whether any report named its step
     repeated: bool = False  # whether a step was not above the last one
     _base: int | None = None  # added to a step
+    _first: int | None = None  # step that was named first
+    _latest: int | None = None
+
+    def goes_back(self, step: int | None) -> bool:
+        """Return whether a step is the first one again, after others."""
+        return step is not None and step == self._first != self._latest
 
     def count(self, step: int | None = None) -> int:
         """Count a report. Returns the number of its iteration."""
         if step is not None:
             self.named = True
             if self._base is None:
-                self._base = int(step == 0)
+                self._base, self._first = int(step == 0), step
+            self._latest = step
             step += self._base
             self.repeated = self.repeated or step <= self.last
         before, self.last = self.last, next_iteration(self.last, step)

@@ -226,23 +226,28 @@ class Memory:
                 self._begin_anew(name, job.past)
             self._engine().set_kind(name, kind)
 
-    def report(self, name: str, loss: float) -> None:
-        """Record a `loss` of the job `name`, before the engine takes it in. O(1)."""
+    def report(self, name: str, loss: float, *, anew: bool = False) -> None:
+        """Record a `loss` of the job `name`, before the engine takes it in. O(1).
+
+        `anew` if its training begins again with it.
+        """
         job = self.following.get(name)
-        if job is None or not is_usable(loss):
+        if job is None or not (anew or is_usable(loss)):
             return
         try:  # not `safely`, which would take longer than all of this
-            if job.past is not None:
+            if job.past is not None or anew:
                 past, job.past = job.past, None
-                if _is_from_scratch(past.run, loss):
+                if past is None or _is_from_scratch(past.run, loss):
                     job = self._begin_anew(name, past)
-            job.add(float(loss))
+            if is_usable(loss):
+                job.add(float(loss))
         except Exception as error:
             self.fail(error)
 
-    def _begin_anew(self, name: str, past: Unfinished) -> Following:
-        """Make a job new. The run that it went on from has failed."""
-        self._lose(past)
+    def _begin_anew(self, name: str, past: Unfinished | None) -> Following:
+        """Make a job new. The run that it went on from, if any, has failed."""
+        if past is not None:
+            self._lose(past)
         job, engine, now = self.following[name], self._engine(), monotonic()
         was, owner, kind = engine.jobs[name], engine.jobs.owner[name], self._kind_of(name)
         most = None if was.max_iter is None else int(was.max_iter)

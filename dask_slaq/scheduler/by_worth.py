@@ -54,7 +54,7 @@ class ByWorth:
         self,
         terms: ScalingTerms,
         jobs: ScheduledJobs,
-        searches: Callable[[], Searches],
+        searches: Searches,
         usable: Callable[[Pool], int],
         changed: Callable[[], None],
         factor: Callable[[str], float],
@@ -106,7 +106,7 @@ class ByWorth:
                 left, wide = work.item(i), width.item(i)
                 if not jobs.reports.get(name):  # it goes by its tasks
                     wide = min(float(self._usable(pool)), engine.jobs[name].max_share or math.inf)
-                search = self._searches().running.get(name)
+                search = self._searches.running.get(name)
                 if search is not None:
                     # Each of its models uses a thread, whatever earlier searches had.
                     most = engine.jobs[name].max_share or math.inf
@@ -228,8 +228,8 @@ class ByWorth:
         if chosen != self.draining:
             self.draining = chosen
             self._pools.drain(chosen)
-            self._searches().draining = chosen
-            self._searches().look()
+            self._searches.draining = chosen
+            self._searches.look()
             self._changed()
 
     def check(self) -> None:
@@ -252,7 +252,7 @@ class ByWorth:
         return all(any(map(kind.allows, others)) for kind in kinds if kind.allows(ws))
 
     def _trials_at(self) -> Mapping[str, int]:
-        running = self._searches().running.values()
+        running = self._searches.running.values()
         alive = (t for search in running for t in search.trials.alive.values())
         return Counter(trial.worker for trial in alive if not trial.away)
 

@@ -73,9 +73,6 @@ class RunningPlugin(Protocol):
     def by_worth(self) -> ByWorth:
         """What the number of workers is worth."""
 
-    def open_searches(self) -> Searches:
-        """Return the searches of the scheduler; made when a first one begins."""
-
     def check_registered(self) -> None:
         """Raise `NoPlugin` if the plugin was unregistered."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast import NOISE_FLOOR, Status
+from dask_slaq.core.forecast import NOISE_FLOOR, Status, in_logs
 from dask_slaq.core.reports import LOST
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ __all__ = ["Goals"]
 
 #: Part of its predicted range below which the fall to come counts as nothing.
 NOTHING = 0.01
-#: Successive epochs with new reports in which a job must have converged or diverged.
-LASTING = 3
+#: Successive epochs with new reports in which a job must diverge, and reports in which one that is
+#: said to have converged has not fallen.
+LASTING, SEEN = 3, 32
 #: Cap in threads of a job that reached its target and has no floor.
 SHRUNK = 0.1
 #: What is said of a job that ended.
@@ -42,34 +43,37 @@ class Goal:
     stop: bool  # whether to stop the job at its target; otherwise it shrinks to its floor
     reached: bool = False
     seen: int = 0
-    lasting: dict[str, int] = field(default_factory=dict)
+    rising: int = 0  # successive epochs in which it diverged
+    flat: tuple[int, float] | None = None  # reports and fall, since when it falls no more
     alerted: set[str] = field(default_factory=set)
     began: float = field(default_factory=monotonic)
 
     @property
     def is_awaited(self) -> bool:
         """Whether the job must be looked at even if its curve shows nothing new."""
-        return self.reduction is not None or any(self.lasting.values())
+        return self.reduction is not None or self.rising > 0 or self.flat is not None
 
 
 class Curves(NamedTuple):
     """Forecasts of some jobs, in raw loss units (n_jobs,), or of one: numbers.
 
-    `target` is nan without one.
+    `target` is nan without one. What fell, remains and is noise is in logs where `in_logs`.
     """
 
     start: Any
     level: Any
+    fallen: Any
     remaining: Any
     status: Any
     noise: Any
     missed: Any  # last reports without a usable loss
     target: Any
+    in_logs: Any
 
     @property
     def span(self) -> Any:
         """Predicted range of the loss."""
-        return self.start - self.level + self.remaining
+        return self.fallen + self.remaining
 
     @property
     def is_flat(self) -> Any:
@@ -79,8 +83,9 @@ class Curves(NamedTuple):
 
     @property
     def diverges(self) -> Any:
-        """Whether the loss rises, or can no longer be used."""
-        return (self.status == Status.DIVERGING) | (self.missed >= LOST)
+        """Whether the loss rises above its first one, or can no longer be used."""
+        rises = (self.status == Status.DIVERGING) & (self.level > self.start)
+        return rises | (self.missed >= LOST)
 
     @property
     def is_eventful(self) -> Any:
@@ -186,14 +191,17 @@ class Goals:
         forecast = self._engine._predictor.forecast(names)
         jobs = self._engine.jobs
         missed = np.array([jobs[name].missed for name in names])
-        columns = forecast.start, forecast.level, forecast.remaining, forecast.status
-        return Curves(*columns, forecast.noise, missed, jobs.column("target", names))
+        target = jobs.column("target", names)
+        scaled, _ = in_logs(forecast, target)
+        losses = forecast.start, forecast.level, scaled.start - scaled.level, scaled.remaining
+        known = forecast.status, scaled.noise, missed, target, scaled.start != forecast.start
+        return Curves(*losses, *known)
 
     def _news(self, name: str, goal: Goal, curve: Curves) -> Iterator[tuple[str, str]]:
         """Yield the kind and text of what is true of a job now."""
-        level, span, target = curve.level, curve.span, curve.target
+        level, target = curve.level, curve.target
         if goal.reduction is not None and curve.status == Status.OK:
-            target = self._aim(name, curve.start - goal.reduction * span, target, span)
+            target = self._aim(name, goal.reduction, curve)
         has_target = target == target  # nan without one
         if has_target and not goal.reached and level <= target:
             goal.reached = True
@@ -202,25 +210,34 @@ class Goals:
         awaited = has_target and not goal.reached
         if awaited and goal.deadline is not None and self._is_late(name, goal.deadline):
             yield "late", f"is not expected to reach its target {target:.4g} in time"
-        if self._lasts(goal, "diverged", curve.diverges):
+        goal.rising = goal.rising + 1 if curve.diverges else 0
+        if goal.rising >= LASTING:
             yield "diverged", self._how_it_diverges(name, curve)
-        if self._lasts(goal, "converged", bool(curve.is_flat) and not curve.diverges):
+        if not curve.is_flat or curve.diverges:
+            goal.flat = None
+        elif goal.flat is None or curve.fallen - goal.flat[1] >= NOTHING * curve.span:
+            goal.flat = goal.seen, curve.fallen
+        elif (seen := goal.seen - goal.flat[0]) >= SEEN:
             what = "stalled" if awaited else "converged"
-            yield what, f"less than {NOTHING:.0%} of its loss reduction is to come"
+            yield what, f"its loss has fallen by less than 1 % of its range in {seen} reports"
 
     def _how_it_diverges(self, name: str, curve: Curves) -> str:
         if np.isnan(self._engine.jobs[name].loss):
             return "all its losses are nan or infinite"
         if curve.missed >= LOST:
             return f"its last {curve.missed} losses are nan or infinite"
-        return f"its loss rises, to {curve.level:.4g}"
+        return f"its loss has risen to {curve.level:.4g}, above its first one of {curve.start:.4g}"
 
-    def _aim(self, name: str, loss: float, now: float, span: float) -> float:
-        """Set the target of a job to a loss, unless it hardly differs. Returns the target."""
-        if not np.isfinite(loss) or abs(loss - now) <= NOTHING * span:
-            return now
-        self._engine.set_job(name, target=loss)
-        return loss
+    def _aim(self, name: str, part: float, curve: Curves) -> float:
+        """Set the target of a job to `part` of its range, unless it hardly differs; return it."""
+        ahead, unit = part * curve.span - curve.fallen, 1.0
+        loss: float = curve.level - ahead
+        if curve.in_logs:
+            loss = unit = curve.level * np.exp(-ahead)
+        if np.isfinite(loss) and not abs(loss - curve.target) <= NOTHING * curve.span * unit:
+            self._engine.set_job(name, target=loss)
+            return loss
+        return float(curve.target)
 
     def _is_late(self, name: str, deadline: float) -> bool:
         """Return whether even the low end of the expected time is after the deadline."""
@@ -228,11 +245,6 @@ class Goals:
         if found is None:
             return monotonic() > deadline
         return found[0] is None or monotonic() + found[0] > deadline
-
-    @staticmethod
-    def _lasts(goal: Goal, kind: str, holds: bool) -> bool:
-        goal.lasting[kind] = goal.lasting.get(kind, 0) + 1 if holds else 0
-        return goal.lasting[kind] >= LASTING
 
     def _finish(self, name: str, goal: Goal) -> None:
         if goal.stop:

@@ -47,7 +47,6 @@ from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
-from dask_slaq.scheduler.no_searches import no_searches
 from dask_slaq.scheduler.pools import Pools, TaskOwners
 from dask_slaq.scheduler.registration import (
     forget_failure,
@@ -58,6 +57,7 @@ from dask_slaq.scheduler.registration import (
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.shown import Shown
+from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_metrics, add_web_pages
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import LooseRuns
     from dask_slaq.scheduler.scaling import Scaling
     from dask_slaq.scheduler.spares import Spares
-    from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
 
@@ -243,7 +242,21 @@ class SlaqPlugin(SchedulerPlugin):
             self.alert,
         )
         self.spares: Spares = NO_SPARES
-        self.searches: Searches = no_searches()
+        self.searches = Searches(
+            scheduler,
+            self.engine,
+            self.pools.pools,
+            self.pools.tracker,
+            report=self.jobs.report,
+            stopping=self.jobs.stopping,
+            stop=self.jobs.stop,
+            end_job=self.end_job,
+            is_active=lambda: self.is_active,
+            let_move=self.pools.let_models_move,
+            tell_client=self.jobs.tell_client,
+            tell=self.jobs.goals.tell_once,
+            enter=self.enter,
+        )
         self._loose_runs: LooseRuns | None = None
         self._warned_of_loose_runs = False
         self._job_states: JobStates | None = None
@@ -252,7 +265,7 @@ class SlaqPlugin(SchedulerPlugin):
             running=self.jobs.reports,
             pool_of_unowned=self.jobs.pool_of_unowned,
             is_contended=lambda: self.jobs.contended,
-            claimed=lambda name, ts: self.searches.claim(name, ts),
+            claimed=self.searches.claim,
             outside=self._submits_outside,
             is_of=self.jobs.submits,
             until=lambda holds: self.messages.waiting.until(holds),
@@ -343,30 +356,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.scheduler.task_metadata["slaq"] = known
         self.scheduler.task_metadata[AUDIT_TOPIC] = True  # also when it is unregistered
 
-    def open_searches(self) -> Searches:
-        """Return the searches of the scheduler; made when a first one begins."""
-        from dask_slaq.scheduler.trials import Searches
-
-        if not self.searches:  # those of a scheduler that has had none
-            draining = self.searches.draining
-            self.searches = Searches(
-                self.scheduler,
-                self.engine,
-                self.pools.pools,
-                self.pools.tracker,
-                report=self.jobs.report,
-                stopping=self.jobs.stopping,
-                stop=self.jobs.stop,
-                end_job=self.end_job,
-                is_active=lambda: self.is_active,
-                let_move=self.pools.let_models_move,
-                tell_client=self.jobs.tell_client,
-                tell=self.jobs.goals.tell_once,
-                enter=self.enter,
-            )
-            self.searches.draining = draining
-        return self.searches
-
     def open_spares(self) -> Spares:
         """Return the copies of late tasks; made for the first task that may get one."""
         if not self.spares:
@@ -418,7 +407,7 @@ class SlaqPlugin(SchedulerPlugin):
             self._by_worth = ByWorth(
                 terms,
                 self.jobs,
-                lambda: self.searches,
+                self.searches,
                 self.scaling.usable,
                 self.changed,
                 self.speeds.factor,
@@ -780,7 +769,7 @@ class SlaqPlugin(SchedulerPlugin):
         ours, sender = our_topics(topic), sender_of_message()
         worker = "" if sender is None else sender.worker
         if worker and topic == ASTRAY_TOPIC and isinstance(msg, dict):
-            self.open_searches().warn_of_stray(msg.get("key"), worker)
+            self.searches.warn_of_stray(msg.get("key"), worker)
         losses = worker and all(name.startswith(f"{LOSS_TOPIC}-") for name in ours)
         return self._do_not_hear() if losses or not ours else False
 

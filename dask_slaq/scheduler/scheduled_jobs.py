@@ -441,17 +441,17 @@ class ScheduledJobs:
 
     # What they do
 
-    def report(self, job: str, loss: Any, step: Any = None) -> None:
+    def report(self, job: str, loss: Any, step: Any = None, *, anew: bool = False) -> None:
         """Record the `loss` of one iteration, the next one unless it is the iteration `step`.
 
-        Raises `NonFiniteLoss`.
+        `anew` if the training begins again with it. Raises `NonFiniteLoss`.
         """
         self.reports[job] += 1
         if (stages := self.pools.pools[job].stages) is not None:
             stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a number, not {shown(loss)}")
-        self.memory.report(job, loss)  # it may begin the job anew
+        self.memory.report(job, loss, anew=anew)  # it may begin the job anew
         now = monotonic()
         known = isinstance(step, int) and self.engine.jobs[job].iteration < step <= 10**12
         self.engine.report(job, loss, now, step if known else None)

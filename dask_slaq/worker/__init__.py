@@ -3,11 +3,13 @@
 from dask_slaq.worker.desk import KEEP, KEEPING
 from dask_slaq.worker.reports import (
     Reporter,
+    begin_trial_again,
     in_task,
     in_trial,
     job_of_task,
     report_trial,
     resume_trial,
+    waited,
 )
 from dask_slaq.worker.states import Kept, freeze
 from dask_slaq.worker.trainings import Training, begin_training, on_cpu, steps
@@ -19,6 +21,7 @@ __all__ = [
     "Reporter",
     "Training",
     "begin_training",
+    "begin_trial_again",
     "freeze",
     "in_task",
     "in_trial",
@@ -27,4 +30,5 @@ __all__ = [
     "report_trial",
     "resume_trial",
     "steps",
+    "waited",
 ]

@@ -68,6 +68,9 @@ METRIC = "slaq_metric"
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
 
+#: States of a worker whose results nobody gets.
+ENDS = (Status.closing, Status.closed, Status.failed)
+
 _desks: weakref.WeakKeyDictionary[Worker, Desk] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
 
@@ -91,6 +94,7 @@ class Seat:
     may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
     metric: str = ""  # name of the loss, once a report has named it
     reports: int = 0  # of its present trial
+    anew: bool = False  # whether its next report begins its trial again
     iterations: Iterations = field(default_factory=Iterations)  # of its present trial
     since: float = 0.0  # when its latest stretch of computing began
     sent: float = 0.0  # when its last message was sent
@@ -106,6 +110,7 @@ class Seat:
     seceded: bool = False  # whether a report has given up its thread before
     apart: bool = False  # whether it trains outside of its pool of threads
     waits: bool = False  # whether it waits in its report, or for a thread to go on
+    waited: float = 0.0  # seconds in all
     rests: bool = False  # whether it waits in its report, and has told so
     resumes: bool = False  # whether its task goes on from states
     begins: int = 0  # reports before those that this task has made here
@@ -171,10 +176,10 @@ class Desk:
                 seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
                 self._resume(seat)
             if seat.number != number:
-                if seat.losses:  # of the trial that ends here
-                    self._post_soon(self._message(seat, "reports"))
-                seat.number, seat.reports, seat.iterations = number, 0, Iterations()
-                seat.begins = seat.kept_after = 0
+                self._begin_again(seat)
+                seat.number, seat.anew = number, False
+            elif seat.iterations.goes_back(step):
+                self._begin_again(seat)
             seat.reports += 1
             seat.iterations.count(step)
             seat.losses.append(loss)
@@ -187,6 +192,18 @@ class Desk:
             if len(seat.losses) >= MOST_LOSSES:
                 self._post_soon(self._message(seat, "left" if seat.away else "reports"))
             return seat
+
+    def begin_again(self, key: Hashable) -> None:
+        """Let the next report of a task begin its trial again."""
+        with self._lock:
+            if (seat := self.seats.get(key)) is not None:
+                self._begin_again(seat)
+
+    def _begin_again(self, seat: Seat) -> None:
+        if seat.losses:  # of what ends here
+            self._post_soon(self._message(seat, "reports"))
+        seat.reports, seat.iterations, seat.anew = 0, Iterations(), True
+        seat.begins = seat.kept_after = 0
 
     def resume(self, key: Hashable, kept: Kept | None, took: float) -> None:
         """Record the state that a task goes on from, and took seconds to fetch; None without."""
@@ -465,7 +482,9 @@ class Desk:
         return ""
 
     def is_cancelled(self, seat: Seat) -> bool:
-        """Return whether nobody wants the result of the task any more."""
+        """Return whether nobody wants the result of the task any more, or can have it from here."""
+        if self.worker.status in ENDS:
+            return True
         ts = self.worker.state.tasks.get(seat.key)
         return ts is None or ts.state in ("cancelled", "released", "forgotten")
 
@@ -492,6 +511,10 @@ class Desk:
         if seat.params:
             named["params"], seat.params = seat.params, None
             named["drawn"] = seat.drawn
+        if seat.anew and losses:
+            named["anew"], seat.anew = True, False
+        if self.worker.lifetime:
+            named["life"] = self.worker.lifetime
         ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",

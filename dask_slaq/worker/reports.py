@@ -51,6 +51,7 @@ from dask_slaq.worker.states import (
 
 __all__ = [
     "Reporter",
+    "begin_trial_again",
     "find_state",
     "in_task",
     "in_trial",
@@ -58,6 +59,7 @@ __all__ = [
     "report_trial",
     "resume_trial",
     "this_run",
+    "waited",
 ]
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,12 @@ logger = logging.getLogger(__name__)
 #: Causes of which this process has warned.
 _warned: set[Hashable] = set()
 MOST_WARNED = 100
+#: Threads of a process above which a warning says how to have fewer.
+THREADS = 1000
+MANY_THREADS = (
+    "this worker has %d threads: each model that waits keeps those of its library, so let that use "
+    "one (num_threads=1, OMP_NUM_THREADS=1), or let fewer models wait (max_waiting=)"
+)
 OUTSIDE = (
     "a task reports a loss, but belongs to no search that the scheduler knows: submit it, "
     "as a function and not as a coroutine, in a 'with dask_slaq.search(name)' block, on a "
@@ -145,6 +153,8 @@ def report_trial(
         seat.metric = seat.metric or next(iter(metrics))
     if seat.reports <= len(rounds):
         seat.params, seat.drawn = _parameters(worker, key, params), params is not None
+        if (threads := worker.monitor.proc.num_threads()) > THREADS:
+            _warn_once("threads", MANY_THREADS % threads)
     if not is_usable(value):
         _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
     if seat.iterations.repeated:
@@ -169,6 +179,30 @@ def report_trial(
     seat.since, seat.state = monotonic(), None
     _raise_verdict(desk, seat, value)
     return True
+
+
+def begin_trial_again() -> bool:
+    """Let the next report of the running task's model begin a new curve; False outside of a task.
+
+    What it has reported no longer counts.
+    """
+    found = _task_here()
+    if found is not None and run_of(*found) is not None:
+        desk_of(found[0]).begin_again(found[1])
+    return found is not None
+
+
+def waited() -> float:
+    """Return the seconds that the running task has waited in its reports, on this worker.
+
+    A model with a clock of its own, such as a `max_time`, adds them to its limit. They are 0 in
+    tasks that never wait, and outside of tasks.
+    """
+    found = _task_here()
+    if found is None or run_of(*found) is None:
+        return 0.0
+    seat = desk_of(found[0]).seats.get(found[1])
+    return 0.0 if seat is None else seat.waited
 
 
 def this_run() -> Hashable:
@@ -302,6 +336,7 @@ def _wait(desk: Desk, seat: Seat) -> None:
         desk.send(seat, "goes", monotonic() - begin)
         seat.apart = not _rejoin(desk, seat)
     seat.waits = False
+    seat.waited += monotonic() - begin
 
 
 def _rejoin(desk: Desk, seat: Seat) -> bool:

@@ -12,6 +12,8 @@ import pytest
         ("xgboost", "xgboost", ["xgboost.callback"]),
         ("optuna", "optuna", ["optuna"]),
         ("skorch", "torch", ["skorch.callbacks"]),
+        ("keras", "keras", ["keras.callbacks"]),
+        ("transformers", "transformers", ["transformers"]),
         ("lightning", "torch", ["lightning", "lightning.pytorch", "pytorch_lightning"]),
     ],
 )

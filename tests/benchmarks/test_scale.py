@@ -7,7 +7,7 @@ from benchmarks import scale
 
 @pytest.mark.slow
 def test_both_sides_are_measured_at_every_occasion(monkeypatch):
-    monkeypatch.setattr(scale, "CROWDS", {0: 4, 2: 4})
+    monkeypatch.setattr(scale, "CROWDS", {0: 40, 2: 40})
     monkeypatch.setattr(scale, "SHAPES", {name: scale.SHAPES[name] for name in ("map", "chains")})
     found = scale.measure(tasks=300, jobs=4, workers=8, seconds=2.0, repetitions=1, quick=True)
     for key in ("longest_step_ms", "longest_step_plain_ms"):

@@ -30,7 +30,7 @@ def geometric(start: float = 1.0, rate: float = 0.8, floor: float = 0.0):
 
 CURVES = {
     "young": geometric(),
-    "old": geometric(rate=0.5),
+    "old": geometric(rate=0.5, floor=0.1),
     "slow": geometric(rate=0.95),
 }
 AGES = {"young": 5, "old": 40, "slow": 12}
@@ -90,6 +90,15 @@ def test_threads_go_to_the_job_whose_loss_falls_most():
     assert engine.grants["young"].index > engine.grants["old"].index
     assert engine.grants["young"].predicted > engine.grants["old"].predicted
     assert engine.grants["old"].normalized < 0.01 < engine.grants["young"].normalized < 1
+
+
+def test_a_job_of_actors_is_not_said_to_have_too_few_reports():
+    engine = Engine()
+    engine.add_job("actors", 0.0)
+    for k in range(15):
+        engine.report("actors", 0.9**k, float(k))
+    why = engine.reallocate(WORKERS, 15.0)["actors"].why
+    assert why.startswith("no task of it has ended between its reports")
 
 
 def test_strict_sets_leave_no_job_that_has_work_without_a_worker():

@@ -138,6 +138,54 @@ def test_a_model_with_a_huge_first_loss_is_ranked_by_what_followed():
     assert outcome(trials) == {0: "pruned", 1: "done"}
 
 
+# Powers of ten, and zero
+
+
+def test_a_loss_over_many_powers_of_ten_has_its_range_in_logs():
+    powers = np.concatenate([np.linspace(26, 8, 6, endpoint=False), np.linspace(8, -4, 124)])
+    usual = 0.3 + 2 / np.arange(1, 131)
+    for n in (6, 20, 40, 80):  # of 130: ten thousand times less than at first is not the end
+        engine = train_in_turns({"powers": 10 ** powers[:n], "usual": usual[:n]})
+        assert engine.grants["powers"].normalized > 0.02
+        assert engine.grants["powers"].share >= 0.5 * engine.grants["usual"].share
+    found = predicted(10 ** powers[:80])
+    assert np.log10(found["ahead"]) == pytest.approx(powers[129], abs=1.0)
+    assert 0 < found["low"] < found["ahead"] < found["high"] < 10 ** powers[80]
+    trials = Trials(SearchSettings(goal="all"))
+    for key, losses in enumerate([10 ** powers[:40], 1 + 0.5 ** np.arange(40)]):
+        trials.report(trials.at(key, "w"), losses, 1.0)
+    trials.forecast()
+    assert trials.alive[0].score < trials.alive[1].score
+
+
+def test_zero_bounds_no_model_once_another_is_below():
+    falling = [10800 - 1200.0 * k for k in range(8)]
+    trials = Trials(SearchSettings(steps=40))
+    for key in "ab":
+        trials.report(trials.at(key, "w"), falling, 1.0)
+        choose(trials, {"w": Room(2)}, 0)
+        assert (trials.alive[key].predicted < 0) == (key == "b")
+        trials.report(trials.at("below", "w"), [-1.0], 1.0)
+        choose(trials, {"w": Room(3)}, 0)
+        assert trials.alive[key].predicted < 0
+    engine = Engine()
+    for key in ("falls", "below"):
+        engine.add_job(key, 0.0, search="s")
+    for k, loss in enumerate(falling):
+        engine.report("falls", loss, float(k))
+        engine.reallocate(WORKERS, float(k))
+    engine.report("below", -1.0, 8.0)
+    engine.reallocate(WORKERS, 8.0)
+    assert engine._predictor.forecast(["falls"]).remaining > falling[-1]
+
+
+def test_the_band_of_a_loss_that_rises_is_as_wide_as_its_moves():
+    rising = 2.3 + 0.29 * np.arange(12)  # smooth, as of a learning rate that warms up
+    for n in range(4, 12):
+        found = predicted(rising[:n], horizon=1.0)
+        assert found["high"] - found["low"] > 0.29 and found["high"] > rising[n] - 0.01
+
+
 # Dead networks
 
 
@@ -208,6 +256,30 @@ def test_no_plateau_is_hopeless_before_half_of_the_steps(seed):
     never = search([[200.0] * 60, good], prune=True, steps=60)
     dead = next(trial for trial in never if trial.key == 0)
     assert dead.outcome == "pruned" and dead.step >= 30
+
+
+@pytest.mark.parametrize(("level", "stays", "steps"), [(2.303, 10, 50), (0.693, 28, 100)])
+@given(SEEDS)
+@settings(max_examples=FEW)
+def test_a_noisy_plateau_has_not_changed(level, stays, steps, seed):
+    # Networks at chance level: the noise is that of their batches.
+    rng = np.random.default_rng(seed)
+    ages = np.maximum(np.arange(steps) - stays, 0)
+    best = (level - 0.01) * 0.8**ages + 0.003 * rng.normal(size=steps) + 0.01
+    good = (0.3 * level + level * 0.7 ** np.arange(steps // 5)).tolist()  # ready before it begins
+    assert outcome(search([best, good], prune=True, steps=steps)) == {0: "done", 1: "done"}
+    assert outcome(search([best, good], prune="bold", steps=steps))[0] == "pruned"
+
+
+@given(SEEDS)
+@settings(max_examples=FEW)
+def test_noisy_rewards_are_not_hopeless_while_noise_hides_what_they_learn(seed):
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(2, 50)) * 20
+    late = 20 + 180 / (1 + np.exp(18 - np.arange(50)))  # it has learned after 20 of 50 reports
+    rewards = [late + noise[0], (150 + noise[1])[:8]]
+    found = search([r.tolist() for r in rewards], prune=True, steps=50, maximize=True)
+    assert outcome(found) == {0: "done", 1: "done"}
 
 
 # Lengths and rhythms

@@ -56,19 +56,26 @@ async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
         slaq.job("flat", client=c) as flat,
         slaq.job("up", client=c) as up,
         slaq.job("never", client=c, target=-5, by="1ms") as never,
+        slaq.job("reward", client=c) as reward,
     ):
-        for i in range(40):
+        for i in range(50):
             flat.report(1.0 + 0.4**i)
             up.report(1.0 + i**2)
+            # It stays for 20 reports, and loses more than half of its gain before it goes on.
+            reward.report(5.0 - min(i, 10) + min(max(i - 30, 0), 8) - 2 * max(i - 40, 0))
             await report_epochs(plugin, never, [1.0 + 0.4**i])
-    await until(lambda: sum(alert["event"] == "done" for alert in seen) == 3)
+    await until(lambda: sum(alert["event"] == "done" for alert in seen) == 4)
     kinds = {
         name: [alert["event"] for alert in seen if alert["job"] == name]
-        for name in ("flat", "up", "never")
+        for name in ("flat", "up", "never", "reward")
     }
     assert kinds["flat"] == ["converged", "done"]
     assert kinds["up"] == ["diverged", "done"]
     assert sorted(kinds["never"]) == ["done", "late", "stalled"]
+    assert kinds["reward"] == ["done"]
+    said = {(alert["job"], alert["event"]): alert["message"] for alert in seen}
+    assert "has fallen by less than 1 % of its range in 32 reports" in said["flat", "converged"]
+    assert said["up", "diverged"].endswith("above its first one of 1")
 
 
 @with_plugin(TWO, epoch="1h")

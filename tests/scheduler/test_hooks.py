@@ -235,7 +235,6 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
     plugin = await start_plugin(c, s, epoch="10ms", owners={"ann": {"max-jobs": 3}})
     *way, name = part.split(".")
     owner, alive = plugin, set(s.stream_comms)
-    plugin.open_searches()
     for step in way:
         owner = getattr(plugin.jobs if step in ("goals", "epochs") else owner, step)
     with captured_logger("dask_slaq", propagate=False) as log:

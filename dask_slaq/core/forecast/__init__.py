@@ -8,6 +8,7 @@ from dask_slaq.core.forecast.corrections import (
     diverging,
     ending,
     first_at,
+    in_logs,
     unreported,
 )
 from dask_slaq.core.forecast.hull import concave_hull
@@ -32,6 +33,7 @@ __all__ = [
     "diverging",
     "ending",
     "first_at",
+    "in_logs",
     "iterations_to_losses",
     "predicted_range",
     "unreported",

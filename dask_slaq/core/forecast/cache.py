@@ -33,6 +33,8 @@ MATURITY, MOST_UNFITTED = 16, 6
 #: A report is a surprise if its error exceeds the sum of this many standard deviations of the
 #: noise, this fraction of the fall forecast by then, and this fraction of the whole fall so far.
 NEWS_NOISE, NEWS_FALL, NEWS_RANGE = 2.0, 0.2, 1e-4
+#: Least level of a loss that falls by powers of ten, as a part of its newest report.
+LEAST_LEVEL = 0.05
 #: Maximum refit priority due to a surprise; a fit is due at 1.
 MOST_SURPRISING = 16.0
 #: (MOST_UNFITTED, n_horizons, n_horizons): matrix n - 1 interpolates the falls at each horizon plus
@@ -84,7 +86,8 @@ class ForecastCache(JobArrays):
         now = column["reduction"][rows, since]  # horizon n is in column n for n <= 6
         with np.errstate(invalid="ignore"):  # the level is nan before the first fit
             error = np.abs(history.newest(rows) - (column["level"][rows] - now))
-        fallen = history.column["first"][rows] - history.column["lowest"][rows]
+        lowest = history.column["lowest"][rows]
+        fallen = np.where(history.bounds(rows)[1], lowest, history.column["first"][rows] - lowest)
         expected = NEWS_NOISE * column["noise"][rows] + NEWS_FALL * now + NEWS_RANGE * fallen
         surprise = np.where(error > 0, MOST_SURPRISING, 0.0)
         some = np.minimum(error, MOST_SURPRISING * expected)
@@ -126,9 +129,16 @@ class ForecastCache(JobArrays):
     def _settle(self, rows: IntArray, history: Histories) -> None:
         """Correct levels by the part of the newest report's error that noise does not explain."""
         column = self.column
-        error = history.newest(rows) - column["level"][rows]
+        level, newest = column["level"][rows], history.newest(rows)
         most = 3.0 * column["noise"][rows]
-        column["level"][rows] += error - np.clip(error, -most, most)
+        settled = newest - np.clip(newest - level, -most, most)
+        # What falls by powers of ten falls in proportion to its level, which stays above zero.
+        logs = history.bounds(rows)[1] & (level > 0)
+        np.maximum(settled, LEAST_LEVEL * newest, out=settled, where=logs)
+        part = np.divide(settled, level, out=np.ones(len(rows)), where=logs)
+        column["level"][rows] = settled
+        column["reduction"][rows] *= part[:, None]
+        column["remaining"][rows] *= part
 
     def store(
         self, rows: IntArray, view: NormalizedWindow, history: Histories, curves: FloatArray
@@ -140,25 +150,27 @@ class ForecastCache(JobArrays):
         towards their target instead, if they have one below their level.
         """
         column = self.column
-        level = view.newest + view.unit * curves[:, 0]
+        zero = view.newest + view.unit * view.zero
+        level = np.maximum(view.newest + view.unit * curves[:, 0], zero)
         reach = REACH + REACH_PER_REPORT * view.total.astype(np.float64)
         fall = view.unit[:, None] * hold_beyond(reach, curves[:, 1:])
         noise = view.unit * view.noise
-        diverging = self._diverging(rows, view, history, noise)
+        diverging = _diverging(view, history.column["first"][rows], noise)
         status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))
         status[view.total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
         fall[diverging] = 0.0
         span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
         fall += _exploration(view.total, noise, span, fall[:, -1])
         fall[_is_flat(view)] *= FLAT_KEPT
-        zero = view.newest + view.unit * view.zero
-        np.minimum(fall, np.maximum(level - zero, 0.0)[:, None], out=fall)
+        np.minimum(fall, (level - zero)[:, None], out=fall)
         few = status == Status.TOO_FEW_REPORTS
         if few.any():
             usual = as_usual(history.column["first"][rows[few]], level[few], view.total[few])
-            bounded = (view.zero > -MOST) & (level > zero)
-            left = np.where(bounded, level - zero, np.inf)
+            left = np.where((view.zero > -MOST) & (level > zero), level - zero, np.inf)
             fall[few] = np.minimum(usual, left[few, None])
+        np.exp(level, out=level, where=view.in_logs)
+        np.multiply(noise, level, out=noise, where=view.in_logs)
+        fall = np.where(view.in_logs[:, None], level[:, None] * -np.expm1(-fall), fall)
         remaining = fall[:, -1].copy()
         hint = level - column["target"][rows]
         hinted = (status != Status.OK) & (hint > 0)
@@ -173,18 +185,15 @@ class ForecastCache(JobArrays):
         column["status"][rows] = status
         column["total"][rows] = column["fitted"][rows] = view.total
 
-    def _diverging(
-        self, rows: IntArray, view: NormalizedWindow, history: Histories, noise: FloatArray
-    ) -> BoolArray:
-        """Return where the loss has risen by half of its fall, more than noise, and still rises."""
-        first, lowest = history.column["first"][rows], history.column["lowest"][rows]
-        latest = view.newest + view.unit * view.losses[:, :3].min(axis=1)
-        risen: BoolArray = latest - lowest > 0.5 * (first - lowest) + 3.0 * noise
-        # The lowest loss may be a glitch or a low start. A loss that falls now is not diverging.
-        known = np.arange(view.losses.shape[1]) < view.known[:, None]
-        mean = np.where(known, view.losses, 0.0).sum(axis=1) / view.known
-        rising: BoolArray = risen & (view.losses[:, :3].min(axis=1) > mean)
-        return rising
+
+def _diverging(view: NormalizedWindow, first: FloatArray, noise: FloatArray) -> BoolArray:
+    """Return where the loss is above its first one, by more than noise, and still rises."""
+    latest = view.losses[:, :3].min(axis=1)
+    first = np.log(first, out=first.copy(), where=view.in_logs)
+    above = view.newest + view.unit * latest - first > 3.0 * noise
+    known = np.arange(view.losses.shape[1]) < view.known[:, None]
+    rising: BoolArray = above & (latest > _mean(view.losses, known))
+    return rising
 
 
 def _exploration(

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.history import POWERS
+from dask_slaq.core.forecast.hull import concave_hull
 from dask_slaq.core.forecast.types import Forecast, Status
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
@@ -18,6 +20,7 @@ __all__ = [
     "ending",
     "first_at",
     "hold_beyond",
+    "in_logs",
     "unchanged",
     "unreported",
 ]
@@ -26,7 +29,9 @@ __all__ = [
 USUAL = 10.0
 
 
-def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:
+def as_usual(
+    first: FloatArray, level: FloatArray, total: IntArray, horizons: FloatArray = HORIZONS
+) -> FloatArray:
     """Return falls (n_jobs, n_horizons) of typical curves through the first and the present loss.
 
     Without a fall so far, the remaining fall is the absolute loss: an arbitrary choice, which
@@ -35,7 +40,7 @@ def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArra
     done = total[:, None].astype(np.float64) - 1.0
     fallen = np.maximum(first - level, 0.0)[:, None]
     rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), _size(level)[:, None])
-    return rest * _usual_part(done)
+    return rest * _usual_part(done, horizons)
 
 
 def _size(level: FloatArray) -> FloatArray:
@@ -90,6 +95,30 @@ def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
     reduction[some] = hold_beyond(ahead[some], reduction[some], forecast.horizons)
     remaining[some] = reduction[some, -1]
     return replace(forecast, reduction=reduction, remaining=remaining)
+
+
+def in_logs(forecast: Forecast, target: FloatArray) -> tuple[Forecast, FloatArray]:
+    """Return forecasts and targets (n_jobs,) in logs where a loss fell by powers of ten.
+
+    Of a range from 1e26 nothing would be left at 1e8, also of a loss that ends at 1e-4. It falls by
+    no more powers than on a typical curve: of a forecast of zero there are any number.
+    """
+    logs = (forecast.level > 0) & (forecast.start / POWERS > forecast.level)
+    if not logs.any():
+        return forecast, target
+    size = np.where(logs, forecast.level, 1.0)
+    start, level = (np.log(x, out=x.copy(), where=logs) for x in (forecast.start, forecast.level))
+    with np.errstate(divide="ignore"):  # infinite at zero
+        target = np.log(np.maximum(target, 0.0), out=target.copy(), where=logs)
+        fall = -np.log1p(-np.minimum(forecast.reduction[logs] / size[logs, None], 1.0))
+    usual = as_usual(start[logs], level[logs], forecast.n_reports[logs], forecast.horizons)
+    reduction, remaining = forecast.reduction.copy(), forecast.remaining.copy()
+    reduction[logs] = concave_hull(forecast.horizons, np.minimum(fall, usual))
+    remaining[logs] = reduction[logs, -1]
+    largest = np.where(logs, 0.0, forecast.largest_change)  # not known of logs
+    values = start, reduction, level, remaining, largest, forecast.noise / size
+    names = "start", "reduction", "level", "remaining", "largest_change", "noise"
+    return replace(forecast, **dict(zip(names, values, strict=True))), target
 
 
 def diverging(forecast: Forecast, where: BoolArray) -> Forecast:

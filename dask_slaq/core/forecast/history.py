@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-__all__ = ["Histories"]
+__all__ = ["POWERS", "Histories"]
 
 #: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
 #: one report in `_append_run`, which is cheaper for many reports of few rows.
@@ -17,6 +17,8 @@ START, FOLLOWING = 16, 4
 #: range of what followed, and this many times its size. What fell to less than this part of it, or
 #: no longer changes, has converged instead.
 HUGE_RANGE, HUGE_SIZE, GONE = 100.0, 10.0, 1e-3
+#: Factor by which losses above zero have fallen from which on they are compared by their logs.
+POWERS = 1e3
 
 
 class Histories(JobArrays):
@@ -40,6 +42,7 @@ class Histories(JobArrays):
                 "count": ((), np.int32, 0),
                 "first": ((), np.float64, np.nan),
                 "lowest": ((), np.float64, np.inf),
+                "bounded": ((), np.bool_, True),  # by zero, as far as is known of others like it
                 "largest": ((), np.float64, 0.0),
                 "means": ((self.n_means,), np.float64, 0.0),
                 "filled": ((), np.int32, 0),
@@ -161,6 +164,18 @@ class Histories(JobArrays):
             column["means"][full, :half] = 0.5 * means[:, 0::2] + 0.5 * means[:, 1::2]
             column["filled"][full] = half
             column["stride"][full] *= 2
+
+    def bounds(self, rows: IntArray) -> tuple[BoolArray, BoolArray]:
+        """Return which rows (n_rows,) zero bounds, and which of these are forecast by their logs.
+
+        Losses that were never negative are assumed to be bounded by zero.
+        """
+        column = self.column
+        first, lowest, known = column["first"][rows], column["lowest"][rows], column["count"][rows]
+        bounded: BoolArray = (lowest >= 0) & column["bounded"][rows]
+        # By then, a huge start was cut.
+        in_logs = bounded & (lowest > 0) & (first / POWERS > lowest) & (known >= START)
+        return bounded, in_logs
 
     def newest(self, rows: IntArray) -> FloatArray:
         """Return the newest report (n_rows,) of each row; every row must have one."""

@@ -12,6 +12,7 @@ import numpy as np
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
+from dask_slaq.core.forecast.smoothing import NormalizedWindow
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 __all__ = ["LEADS", "Bands"]
@@ -31,6 +32,8 @@ PACE = np.array([0.4, 0.7])
 NARROWEST, WIDEST = -3.0, 4.0
 #: Half width per standard deviation of the noise, per one of the experts, and per predicted fall.
 BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.3, 0.1
+#: Standard deviations of the noise beyond which a rise so far counts.
+BEYOND = 2.0
 #: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation from the leads to all
 #: horizons, over the log of the horizon.
 _LOG = np.log(np.maximum(HORIZONS, 1.0))
@@ -44,7 +47,9 @@ class Bands(JobArrays):
         n = len(LEARNING)
         super().__init__(
             {
-                "scale": ((len(LEADS),), np.float64, 0.0),  # half widths before learning, raw
+                # Half widths before learning, raw or, where `in_logs`, of the log of the loss.
+                "scale": ((len(LEADS),), np.float64, 0.0),
+                "in_logs": ((), np.bool_, False),
                 "log_factor": ((2, n), np.float32, 0.0),  # below and above
                 "bounds": ((2, n), np.float64, 0.0),  # lower and upper bound under test
                 "due": ((n,), np.int32, 0),  # number of the report that tests them; 0: none
@@ -52,16 +57,20 @@ class Bands(JobArrays):
         )
 
     def store(
-        self, rows: IntArray, noise: FloatArray, spread: FloatArray, fall: FloatArray
+        self, rows: IntArray, view: NormalizedWindow, spread: FloatArray, fall: FloatArray
     ) -> None:
-        """Set the initial widths for new forecasts, in raw loss units. The learned factors stay.
+        """Set the initial widths for new forecasts. The learned factors stay.
 
-        `noise` (n_jobs,) is the standard deviation of the noise of one report, `spread` (n_jobs,
-        n_leads) that of the losses that the experts predict, and `fall` the predicted fall, at
-        `LEADS`.
+        `spread` (n_jobs, n_leads) is the standard deviation of the losses that the experts predict,
+        and `fall` the predicted fall, at `LEADS`, in the units of `view`. A loss that has only
+        risen so far may rise on, or fall again, which no expert predicts.
         """
-        model = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0)
-        self.column["scale"][rows] = np.hypot(BY_NOISE * noise[:, None], model)
+        model, noise = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0), view.noise[:, None]
+        ago = np.minimum(LEADS, view.losses.shape[1] - 1)
+        rise = np.maximum.accumulate(-view.losses[:, ago], axis=1) - BEYOND * noise
+        rise *= view.losses.max(axis=1, keepdims=True) <= BEYOND * noise
+        scale = view.unit[:, None] * np.maximum(np.hypot(BY_NOISE * noise, model), rise)
+        self.column["scale"][rows], self.column["in_logs"][rows] = scale, view.in_logs
 
     def bounds(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, at: IntArray = EVERY
@@ -72,11 +81,14 @@ class Bands(JobArrays):
         """
         middle = level[:, None] - reduction
         scale = product(self.column["scale"][rows], OVER_LEADS[:, at])
-        below, above = (
-            np.exp(product(self.column["log_factor"][rows, side], OVER_LEARNING[:, at]))
-            for side in (0, 1)
-        )
-        return middle - scale * below, middle + scale * above
+        logs, found = self.column["in_logs"][rows], []
+        for side, sign in enumerate((-1.0, 1.0)):
+            log_factor = self.column["log_factor"][rows, side]
+            by = sign * scale * np.exp(product(log_factor, OVER_LEARNING[:, at]))
+            # Bounded, so that nothing overflows.
+            by[logs] = np.clip(middle[logs], 0.0, 1e200) * np.expm1(np.clip(by[logs], -99.0, 99.0))
+            found.append(middle + by)
+        return found[0], found[1]
 
     def learn(self, rows: IntArray, history: Histories) -> None:
         """Adapt widths by the new reports in `history` for which bounds were stored."""

@@ -166,8 +166,7 @@ class LossPredictor:
             self._memory.mix(rows, self._cache)
         ahead = (curves[:, :, 1 + AT] - curves[:, :, :1]) - (mixed[:, 1 + AT] - mixed[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
-        raw = view.unit[:, None]
-        self._bands.store(rows, view.unit * view.noise, raw * spread, raw * mixed[:, 1 + AT])
+        self._bands.store(rows, view, spread, mixed[:, 1 + AT])
 
     def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, FloatArray]:
         """Return the normalized windows and the experts' forecasts, and update expert scores.
@@ -245,6 +244,14 @@ class LossPredictor:
             self._memory.append(np.full(count, row), history["ring"][row, :count])
         else:
             self._cache.expect(row, fall)
+
+    def unbound(self, jobs: Sequence[str]) -> None:
+        """Let losses of `jobs` fall below zero, as those of others like them do."""
+        rows = self._rows_of(jobs)
+        rows = rows[self._history.column["bounded"][rows]]
+        self._history.column["bounded"][rows] = False
+        self._cache.column["fitted"][rows] = 0  # so they are fitted anew
+        self._cache.column["reported"][rows] |= self._history.column["count"][rows] > 0
 
     def likeness(self, job: str) -> int:
         """Return the number of past runs on which the forecast of `job` rests."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
 __all__ = ["MOST", "NormalizedWindow", "normalize_window", "report_noise", "without_spikes"]
 
@@ -37,9 +37,10 @@ class NormalizedWindow(NamedTuple):
     noise: FloatArray  # (n_jobs,) standard deviation of the noise of one report
     newest: FloatArray  # (n_jobs,) raw loss that is normalized to 0
     unit: FloatArray  # (n_jobs,) raw difference that is normalized to 1
-    zero: FloatArray  # (n_jobs,) the raw loss 0; -MOST if a loss was ever negative
-    logs: FloatArray  # (n_jobs, window) of loss / newest; 0 if a loss was ever negative
+    zero: FloatArray  # (n_jobs,) the raw loss 0; -MOST if that is no bound
+    logs: FloatArray  # (n_jobs, window) of loss / newest; 0 if zero is no bound
     log_noise: FloatArray  # (n_jobs,) standard deviation of the noise of `logs`
+    in_logs: BoolArray  # (n_jobs,) rows in which losses stand for their logs
 
     def of(self, which: IntArray | slice) -> NormalizedWindow:
         """Return the windows of some of the jobs."""
@@ -52,8 +53,11 @@ def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> Norm
     Each job has at least one report, and `back` is less than its reports and than the window.
     """
     losses, known = history.recent(rows, back)
-    losses = without_spikes(losses, known)
     means, means_known, stride, age = history.whole(rows, back)
+    bounded, in_logs = history.bounds(rows)
+    for values in (losses, means):
+        np.log(values, out=values, where=in_logs[:, None])
+    losses = without_spikes(losses, known)
     means = without_spikes(means, means_known)
     newest = losses[:, 0].copy()
     span = losses.max(axis=1) - losses.min(axis=1)
@@ -63,13 +67,12 @@ def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> Norm
         means = np.clip((means - newest[:, None]) / unit[:, None], -MOST, MOST)
     total = history.column["count"][rows] - back
     noise = report_noise(losses, known)
-    # Losses that were never negative are assumed to be bounded by zero.
-    zero = np.where(history.column["lowest"][rows] >= 0, np.maximum(-newest / unit, -MOST), -MOST)
+    zero = np.where(bounded & ~in_logs, np.maximum(-newest / unit, -MOST), -MOST)
     logs = _logs(losses, zero)
     log_noise = report_noise(logs, known)
     return NormalizedWindow(
         losses, known, total, means, means_known, stride, age, noise, newest, unit, zero, logs,
-        log_noise,
+        log_noise, in_logs,
     )  # fmt: skip
 
 

@@ -187,7 +187,6 @@ class FirstToTarget(MaxTotal):
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
         """Return threads given where each shortens the time most. See `GreedyPolicy.first`."""
-        upper = np.where(has_forecast & np.isfinite(_work_left(snapshot)), upper, lower)
         worth = MarginalValues(_shortening, snapshot)
         return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 

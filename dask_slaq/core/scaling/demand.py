@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, ending, unreported
+from dask_slaq.core.forecast import Forecast, ending, in_logs, unreported
 from dask_slaq.core.gains import END, iterations_to_target
 from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.jobs import Jobs
@@ -27,8 +27,9 @@ def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatA
     left = jobs.total(rows, speeds.work) - attained
     done = np.divide(attained, speeds.work, out=np.zeros(len(rows)), where=speeds.work > 0)
     most = jobs.ahead(rows[at])
-    curve = ending(unreported(forecast, done[at]), most)
-    ahead = iterations_to_target(curve, column["target"][rows][at], done[at], END, most)
+    curve, target = in_logs(forecast, column["target"][rows][at])
+    curve = ending(unreported(curve, done[at]), most)
+    ahead = iterations_to_target(curve, target, done[at], END, most)
     by_curve = np.full(len(rows), np.inf)
     known = speeds.work[at] > 0
     by_curve[at[known]] = (ahead * speeds.work[at])[known]

@@ -8,6 +8,7 @@ STATE_COLORS = {
     "pruned": "#d9b3b3",
     "stopped": "#999999",
     "failed": "#d62728",
+    "retried": "#e377c2",
     "waiting": "#ffb347",
     "away": "#b39ddb",
     "done": "#2ca02c",

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.forecast import LossPredictor, at_horizon
+from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
 from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
 from dask_slaq.core.search_goals import Goal, Model, goal_of
-from dask_slaq.core.search_settings import EXPLORE, SearchSettings
+from dask_slaq.core.search_settings import EXPLORE, PATIENCE, SearchSettings
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.events import Events
@@ -34,8 +34,12 @@ SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds;
 #: and times as long as the slowest first report so far, until its own first one.
 HELD_UP, TIMES = 5.0, 4.0
-#: Part of its steps before which a trial whose loss has not changed lately is not hopeless.
-UNCHANGED = 0.5
+#: Part of its steps before which a trial whose loss has not changed is not hopeless, and losses
+#: that tell its level.
+UNCHANGED, FEW = 0.5, 3
+#: Standard deviation of a noise over the median of its second differences; of the latest losses,
+#: so many at least.
+PER_DIFFERENCE, LATEST = 1.4826 / math.sqrt(6), 10
 #: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
 #: less. The lowest loss reported is no measure: where models overfit, none ends there.
 BETTER, BETTER_PART = 3, 0.15
@@ -44,7 +48,7 @@ BETTER, BETTER_PART = 3, 0.15
 FALLS_ON = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
-LOWEST, LOWEST_PART = 8, 0.07
+LOWEST, LOWEST_PART = 8, 0.08
 #: Trials of one task that are kept of those that have ended, the last ones.
 MOST_NUMBERS = 10_000
 #: Steps of which the lowest losses are kept: trials may name any.
@@ -71,11 +75,13 @@ class Trial:
     lowest: float = math.nan  # lowest usable loss, and its step
     lowest_step: int = 0
     usable: int = 0  # reports with a usable loss
-    same: int = 0  # of these, until one differed
-    still: int = 0  # latest of these that are equal
+    noise: float = 0.0  # standard deviation of the latest of these
+    left: bool = False  # whether the mean of the last ones is farther from its first level
+    leaves: bool = False  # whether the latest one is
     last: int = 0  # step of the latest of them
     stride: float = 1.0  # mean steps between two of them
     computed: float = 0.0  # seconds
+    before: float = 0.0  # of these, for curves that no longer count
     waited: float = 0.0  # seconds
     waits: bool = False  # in its report, or has given up its thread by itself
     yields: bool = False  # it was told to wait, and does at its next report
@@ -149,6 +155,13 @@ class Trial:
         return not self.waits and self.reports - self.turn < (self.span if self.turn else EXPLORE)
 
 
+#: Attributes of a trial that are not of its curve.
+_OF_MODEL = (
+    *("computed", "waited", "waits", "verdict", "moves", "kept", "nbytes", "span", "heard"),
+    *("held_up", "shared", "params", "began", "told"),
+)
+
+
 class Trials:
     """Trials of one search."""
 
@@ -174,6 +187,8 @@ class Trials:
         # Lowest losses at each of the steps that were reported last, sorted.
         self._lowest: OrderedDict[int, list[float]] = OrderedDict()
         self._events: Events | None = None  # for those who follow the search
+        # Trials that these know, and that were cut off and may begin again, by task.
+        self._cut_off: dict[Hashable, list[Trial]] = {}
 
     def __len__(self) -> int:
         """Return the number of trials that have not ended."""
@@ -248,14 +263,16 @@ class Trials:
         """Number of trials that wait on a worker."""
         return sum(trial.waits and not trial.away for trial in self.alive.values())
 
-    def at(self, key: Hashable, worker: str, number: Hashable = None) -> Trial:
+    def at(
+        self, key: Hashable, worker: str, number: Hashable = None, *, anew: bool = False
+    ) -> Trial:
         """Return the trial of the task `key`, which begins if it is new, or runs again elsewhere.
 
-        Another `number` than before begins another trial of the same task.
+        Another `number` than before begins another trial of the same task; `anew`, the same one.
         """
         trial = self.alive.get(key)
         if trial is not None and trial.worker == worker and trial.number == number:
-            return trial
+            return self._begin_again(trial) if anew and trial.reports else trial
         if trial is not None and trial.away and trial.number == number:
             trial.worker = worker
             return trial
@@ -269,8 +286,34 @@ class Trials:
         known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
-        self._predictor.add(trial.name)
+        self._follow(trial.name)
+        for other in self._cut_off.pop(key, ()):
+            if other.number == number:  # for those who follow it, it goes on
+                trial.told = True
+                self._tell("moved", trial)
+            else:
+                self._tell_end(other)
         return trial
+
+    def _follow(self, name: str) -> None:
+        self._predictor.add(name)
+        if self._best < 0:  # zero bounds none of the models
+            self._predictor.unbound([name])
+
+    def _begin_again(self, trial: Trial) -> Trial:
+        """Return a trial without what it has reported, which no longer counts."""
+        new = Trial(trial.key, trial.worker, trial.name, trial.number, before=trial.computed)
+        for name in _OF_MODEL:
+            setattr(new, name, getattr(trial, name))
+        for step, loss in zip(trial.curve.steps, trial.curve.losses, strict=True):
+            if loss in self._lowest.get(step, ()):
+                self._lowest[step].remove(loss)
+        self._predictor.remove(trial.name)
+        self._follow(trial.name)
+        self._reported.pop(trial.name, None)
+        self._dropped = True
+        self.alive[trial.key] = new
+        return new
 
     def _forget_ended(self, key: Hashable, number: Hashable) -> None:
         """Forget how a model ended that is trained again: its task was submitted anew."""
@@ -294,7 +337,7 @@ class Trials:
         each report adds.
         """
         sign = -1.0 if self.settings.maximize else 1.0
-        if not trial.reports:
+        if not trial.computed:
             trial.began -= seconds
         trial.computed += seconds
         first, added = not trial.reports, []
@@ -319,7 +362,7 @@ class Trials:
             self._tell("report", trial, loss=loss, metrics=metrics)
         if first and trial.reports:
             trial.begin = trial.computed, trial.step
-            if not trial.held_up:
+            if not trial.held_up and trial.computed == seconds:
                 self._slowest = max(self._slowest, trial.computed)
         self._reported[trial.name] = trial
         return added
@@ -331,14 +374,14 @@ class Trials:
         else:
             trial.stride = next_stride(trial.stride, trial.usable, trial.step - trial.last)
         trial.usable, trial.last, trial.missed = trial.usable + 1, trial.step, 0
-        if trial.same == trial.usable - 1 and loss == trial.first:
-            trial.same = trial.usable
-        trial.still = trial.still + 1 if loss == trial.loss else 1
         trial.loss = loss
         if not trial.lowest <= loss:
             trial.lowest, trial.lowest_step = loss, trial.step
         trial.curve.add(trial.step, loss, self._most_points)
         self._predictor.report(trial.name, loss)
+        if loss < 0 <= self._best:  # zero bounds none of the models
+            self._predictor.unbound([each.name for each in self.alive.values()])
+            self._judge_anew()
         self._best = min(self._best, loss)
         if self.settings.prunes:
             lowest = self._lowest.setdefault(trial.step, [])
@@ -356,7 +399,7 @@ class Trials:
     def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
         """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
         trial.moves, trial.nbytes = True, nbytes
-        step = max(trial.computed / max(trial.step, 1), 1e-6)
+        step = max((trial.computed - trial.before) / max(trial.step, 1), 1e-6)
         seconds = self._seconds_to_move(trial, bandwidth)
         trial.span = max(TURN, math.ceil(seconds / (DEAR_TURN * step)))
 
@@ -466,7 +509,10 @@ class Trials:
             self._add_ended(trial)
         elif trial.lost is not None:
             self._lost.setdefault(key, {})[trial.number] = trial.lost
-        self._tell_end(trial)
+        if outcome:
+            self._tell_end(trial)
+        elif trial.told:
+            self._cut_off.setdefault(key, []).append(trial)
 
     def _add_ended(self, trial: Trial) -> None:
         some = self._ended.setdefault(trial.key, {})
@@ -492,6 +538,8 @@ class Trials:
         Each trial has a begin before all else, and an end unless the reader's search goes on.
         """
         if self._events is not None:
+            for key in list(self._cut_off):
+                self.forget(key)
             for trial in self.alive.values():
                 self._tell_end(trial)
             self._events.over = True
@@ -555,10 +603,16 @@ class Trials:
         """Return whether a trial of a task is known that has ended."""
         return key in self._ended
 
+    def forget(self, key: Hashable) -> None:
+        """Record that a task that was cut off does not run again."""
+        for trial in self._cut_off.pop(key, ()):
+            self._tell_end(trial)
+
     def drop(self, key: Hashable) -> None:
         """Forget the trials of a task, and what others are compared with because of them."""
         trial = self.alive.get(key)
         self.end(key, "")
+        self.forget(key)
         self._lost.pop(key, None)
         if self._ended.pop(key, None) or trial is not None:
             self._dropped = True
@@ -571,6 +625,9 @@ class Trials:
     def change(self, **settings: Any) -> None:
         """Change some of the `SearchSettings`; all trials are judged by them from now on."""
         self.settings = replace(self.settings, **settings)
+        self._judge_anew()
+
+    def _judge_anew(self) -> None:
         self._reported.update({trial.name: trial for trial in self.alive.values() if trial.usable})
 
     def forecast(self) -> None:
@@ -592,11 +649,13 @@ class Trials:
         low, high, least = (
             at_horizon(at, losses) for at, losses in ((left, lower), (left, upper), (most, lower))
         )
-        soon = at_horizon(np.full(len(trials), float(EXPLORE)), forecast.reduction)
-        columns = [ahead, low, high, least, soon, forecast.start, forecast.remaining]
+        scaled, _ = in_logs(forecast, forecast.level)
+        soon = at_horizon(np.full(len(trials), float(EXPLORE)), scaled.reduction)
+        soon /= np.maximum(predicted_range(scaled), 1e-300)
+        columns = [ahead, low, high, least, soon, forecast.start]
         rows = np.stack(columns, axis=1).tolist()
         for trial, row in zip(trials, rows, strict=True):
-            predicted, low, high, least, fall, trial.first, remaining = row
+            predicted, low, high, least, fall, trial.first = row
             if trial.diverges:
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
                 continue
@@ -606,9 +665,10 @@ class Trials:
             if self.settings.goal != "all":
                 trial.score = predicted
             else:
-                span = max(trial.first - trial.loss + remaining, 1e-300)
-                trial.score = -fall / span * trial.reports / max(trial.computed, 1e-9)
+                trial.score = -fall * trial.reports / max(trial.computed, 1e-9)
             trial.least = min(least, self._if_it_falls_on(trial))
+            if self.settings.prunes:
+                self._find_noise(trial)
         if self._goal is not None:
             self._judge(self._goal)
 
@@ -646,7 +706,7 @@ class Trials:
 
     def seconds_left(self, trial: Trial) -> float:
         """Return the expected seconds that a trial still computes."""
-        return self.steps_left(trial) * trial.computed / max(trial.step, 1)
+        return self.steps_left(trial) * (trial.computed - trial.before) / max(trial.step, 1)
 
     def seconds_of_one(self) -> float:
         """Return the mean seconds that a trial that has not ended computes from start to end."""
@@ -679,7 +739,7 @@ class Trials:
 
         Its loss may come back, as after a few steps of nan.
         """
-        patience = self.settings.pruning.patience
+        patience = self.settings.pruning.reports(self.settings.steps)
         if trial.missed < patience or not trial.usable:
             return trial.missed >= patience
         return any(t.usable and t.loss <= trial.loss for t in self if t is not trial)
@@ -687,27 +747,47 @@ class Trials:
     def _is_hopeless(self, trial: Trial) -> bool:
         """Return whether enough models are ready that end better than a trial can."""
         pruning, enough = self.settings.pruning, min(BETTER, math.ceil(BETTER_PART * self._count))
-        # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
-        moving = trial.usable - (trial.same - 1 if trial.same < trial.usable else 0)
+        patience = pruning.reports(self.settings.steps)
         self._compare_anew()
-        if moving < pruning.patience or len(self._finals) < enough:
+        if trial.usable < patience or len(self._finals) < enough:
             return False
-        half = UNCHANGED * (self.settings.steps or math.inf)
-        if trial.still >= pruning.patience and trial.step < half:
+        # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
+        half = UNCHANGED * (self.settings.steps or 2 * self._longest)
+        if not trial.left and (trial.leaves or trial.step < half):
             return False
         # Where all losses are alike, they tell more than forecasts.
-        lowest = self._lowest.get(trial.step, [])
+        lowest, margin = self._lowest.get(trial.step, []), pruning.noise / 4 * trial.noise
         most = min(LOWEST, math.ceil(LOWEST_PART * self._count), len(lowest) - 1)
-        if most > 0 and trial.loss <= lowest[most - 1]:
+        if most > 0 and trial.loss - margin <= lowest[most - 1]:
             return False
         bar = self._finals[enough - 1]
-        return trial.least > bar + pruning.slack * max(trial.first - bar, 0.0)
+        return trial.least - margin > bar + pruning.slack * max(trial.first - bar, 0.0)
+
+    def _find_noise(self, trial: Trial) -> None:
+        """Find how noisy the latest losses of a trial are, and whether they left its first level.
+
+        Its first loss is left out: many fall in their first step, and stay there.
+        """
+        losses = np.array(trial.curve.losses)[1:]
+        latest = losses[-max(len(losses) // 2 + 1, LATEST) :]
+        if len(latest) > 2:
+            trial.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
+            far = self.settings.pruning.noise * trial.noise
+            level = np.median(losses[:FEW])
+            trial.left = bool(abs(losses[-FEW:].mean() - level) > far)
+            trial.leaves = bool(abs(losses[-1] - level) > far)
+            if not np.ptp(losses[-PATIENCE:]):  # it may have fallen back to a level
+                trial.left = trial.leaves = False
 
     def _if_it_falls_on(self, trial: Trial) -> float:
-        """Return the final loss of a trial that keeps much of its pace since half of its steps."""
-        curve = trial.curve
-        since = max(bisect(curve.steps, trial.last / 2) - 1, 0)
-        fall = max(curve.losses[since] - trial.loss, 0.0) / max(trial.last - curve.steps[since], 1)
+        """Return the final loss of a trial that keeps much of its pace since half of its steps.
+
+        Or of that of its latest reports, if it has just begun to fall.
+        """
+        curve, fall = trial.curve, 0.0
+        for since in (max(bisect(curve.steps, trial.last / 2) - 1, 0), max(len(curve) - FEW, 0)):
+            steps = max(trial.last - curve.steps[since], 1)
+            fall = max(fall, (curve.losses[since] - trial.loss) / steps)
         return trial.loss - FALLS_ON * fall * self._most_left(trial)
 
     def as_dicts(

@@ -221,6 +221,8 @@ class Jobs(_Plot):
 
     def _show(self, data: BoardData) -> None:
         super()._show(data)
+        for each in self.root.columns[1:]:  # a small window has no room for empty columns
+            each.visible = not data.jobs["job"] or any(data.jobs[each.field])
         draw_again(self.root)
 
 

@@ -206,7 +206,7 @@ class Messages:
         followed, params = checked.pop("events"), checked.pop("params")
         kept = None
         if search is not None:
-            searches = self.plugin.open_searches()
+            searches = self.plugin.searches
             left = searches.kept.find(name, checked["owner"])
             if left is not None and searches.is_left(left):
                 if not reattach:
@@ -237,7 +237,7 @@ class Messages:
                 about = {"owner": checked["owner"], "kept": kept, "followed": followed}
                 searches.begin(name, checked["run"], search, **about)
             if around is not None:
-                self.plugin.open_searches().begin_job(name, around, params)
+                self.plugin.searches.begin_job(name, around, params)
             memory.begin(name, checked["owner"], checked["kind"])
             self.plugin.began(name)
         except Exception as error:
@@ -349,12 +349,15 @@ class Messages:
         loss: Any = None,
         run: Any = None,
         step: Any = None,
+        anew: Any = False,
         **_: Any,
     ) -> None:
         """Record the loss of one iteration, which a worker may report as well."""
+        anew = anew is True
         self.plugin.jobs.owned(job, None if sender.worker else sender.comm, run)
-        self.plugin.jobs.report(job, loss, step)
-        self.plugin.searches.job_reported(job, loss, self.plugin.engine.jobs[job].iteration)
+        self.plugin.jobs.report(job, loss, step, anew=anew)
+        iteration = self.plugin.engine.jobs[job].iteration
+        self.plugin.searches.job_reported(job, loss, iteration, anew=anew)
 
     def expect(
         self, sender: Sender, /, job: Any = None, iterations: Any = None, run: Any = None, **_: Any

@@ -17,7 +17,7 @@ __all__ = ["check_trial", "read_params"]
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
     *("steps", "grown", "memory", "begins", "moves", "state", "took", "params"),
-    *("others", "drawn"),  # than losses; as the line before, not of older releases
+    *("others", "drawn", "life", "anew"),  # than losses; as the line before, not of older releases
 )
 TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 
@@ -39,8 +39,8 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
         ) from error
     if found["what"] not in TRIAL_DOES or isinstance(losses, str | bytes):
         raise InvalidSetting(f"a trial does one of {TRIAL_DOES}, not {shown(found['what'])}")
-    found["took"] = found["took"] or 0.0
-    for name in ("computed", "waited", "at", "took"):
+    found["took"], found["life"] = found["took"] or 0.0, found["life"] or 0.0
+    for name in ("computed", "waited", "at", "took", "life"):
         seconds: Any = found[name]
         if not (is_number(seconds) and 0 <= seconds < math.inf):
             raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
@@ -52,7 +52,7 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
     found["moves"] = as_step(found["moves"])
     found["state"] = None if found["state"] is None else _read_state(found["state"])
     found["params"] = read_params(found["params"])
-    found["drawn"] = found["drawn"] is True
+    found["drawn"], found["anew"] = found["drawn"] is True, found["anew"] is True
     found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
     return found
 

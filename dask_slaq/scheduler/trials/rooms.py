@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from time import monotonic
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distributed.core import Status
 
-from dask_slaq.core.trials import MANY, MOVING, TARGET, Room, admitted
+from dask_slaq.core.trials import EXPLORE, MANY, MOVING, TARGET, Room, admitted
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.trials.running import Claims, RunningSearch
 
@@ -28,6 +28,13 @@ __all__ = ["Rooms"]
 LEAST = 2
 #: Part of a worker's memory above which the state of a model is large.
 LARGE = 0.02
+#: Workers lost with models on them from which on it is known how long workers live.
+LOST = 2
+#: Part of the life of a worker, if it tells it and if it is known by those that were lost, which
+#: models that wait may have computed: without a state they begin anew if their worker leaves.
+AT_RISK, AT_RISK_THEN = 0.1, 0.015
+#: Most seconds that count between two choices: there is none while no search runs.
+PAUSE = 2.0
 
 
 class Rooms:
@@ -55,6 +62,9 @@ class Rooms:
         # Memory of each worker before models began, and the least that was seen beside models with
         # large states: its process takes that without them, with the libraries that they need.
         self._bare: dict[str, tuple[float, float]] = {}
+        # Seconds that workers live: those that tell so; and worker-seconds by workers lost so far.
+        self.lives: dict[str, float] = {}
+        self._seconds, self._lost = 0.0, 0
 
     # What is known of the memory of workers
 
@@ -95,11 +105,15 @@ class Rooms:
                 search.model.guess(memory - ws.memory.optimistic)
             first = False
 
-    def dies(self, worker: str) -> None:
-        """Note that a worker died: of its memory, if models there took more than the target.
+    def leaves(self, worker: str, *, dies: bool) -> None:
+        """Note that a worker leaves, or died: of its memory, if models took more than the target.
 
-        Its nanny tells so by an event, but so may anybody.
+        Models without states that are there are lost.
         """
+        trials = (t for search in self._running.values() for t in search.trials.alive.values())
+        self._lost += any(t.worker == worker and not (t.away or t.kept) for t in trials)
+        if not dies:
+            return
         memory, _, limit = self._memory.get(worker, (0.0, 0.0, 0))
         if limit and memory > TARGET * limit:
             self._dead.add(worker)
@@ -110,6 +124,7 @@ class Rooms:
         Returns whether it was.
         """
         self._bare.pop(worker, None)
+        self.lives.pop(worker, None)
         *_, limit = self._memory.get(worker, (0,))
         if worker not in self._dead:
             return False
@@ -164,6 +179,21 @@ class Rooms:
                 left -= running * (other.model.bytes(other.steps) or 0.0)
         return left < 0, admitted(search.model, search.steps, unseen, left)
 
+    def _life_left(self, search: RunningSearch, ws: WorkerState, waits: int, risk: float) -> int:
+        """Return how many more models may wait on a worker that may live shortly.
+
+        There `waits` models do that have computed for `risk` seconds.
+        """
+        life, part = self.lives.get(ws.address), AT_RISK
+        if life is None and self._lost >= LOST:
+            life, part = self._seconds / self._lost, AT_RISK_THEN
+        one = search.trials.seconds_of_one() if life else 0.0
+        if not (life and one):
+            return MANY
+        life *= ws.nthreads
+        left = (part * life - risk) / (EXPLORE * one / search.steps)
+        return int(min(left, life / one - waits, MANY))
+
     # A choice
 
     def claim(self) -> None:
@@ -183,6 +213,7 @@ class Rooms:
         are to be closed. The accounts are charged for the `seconds` since the last choice.
         """
         rooms_of: dict[str, dict[str, Room]] = {}
+        self._seconds += len(self._scheduler.workers) * min(seconds, PAUSE)
         for name, search in self._running.items():
             rooms = self._of(search, bool(set(wanting) - {name}), draining, seconds)
             rooms_of[name] = rooms
@@ -211,6 +242,9 @@ class Rooms:
         places = {*trains, *waits, *begun, *guests, *held_up}
         if self._tracker.models_move and may_move:
             places |= {ws.address for ws in self._scheduler.running}
+        risks: defaultdict[str, float] = defaultdict(float)
+        for t in alive:
+            risks[t.worker] += t.computed * (t.waits and not t.away)
         rooms = {}
         for address in places:
             ws = self._scheduler.workers.get(address)
@@ -230,6 +264,9 @@ class Rooms:
             if lost:  # what is there besides begins in no thread of theirs
                 may_begin = min(may_begin, max(running - len(waiting), 0))
             crowded, admits = self._memory_room(search, ws)
+            if not may_move:
+                left = self._life_left(search, ws, idle, risks[address])
+                crowded, admits = crowded or left < 0, min(admits, max(left, 0))
             closing = may_move and (ws.status != Status.running or address in draining)
             leaves = closing or (cheap and self._fits(search, ws) and admits < LEAST * ws.nthreads)
             if leaves:

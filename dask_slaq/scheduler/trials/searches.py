@@ -185,12 +185,13 @@ class Searches:
         search.jobs[name] = trial = search.trials.at(name, "")
         trial.params = params
 
-    def job_reported(self, name: str, loss: float, step: int) -> None:
-        """Follow the report of a job, which was for the iteration `step`."""
+    def job_reported(self, name: str, loss: float, step: int, *, anew: bool = False) -> None:
+        """Follow the report of a job, which was for the iteration `step`, or begins it `anew`."""
         search = self._with_job.get(name)
         if search is None or self.running.get(search.pool.name) is not search:
             return
-        trials, trial = search.trials, search.jobs[name]
+        trials = search.trials
+        trial = search.jobs[name] = trials.at(name, "", anew=anew)
         sign = -1.0 if trials.settings.maximize else 1.0
         seconds = self._engine.jobs[name].runtime.attained - trial.computed
         (more,) = trials.report(trial, [sign * loss], max(seconds, 0.0), [step])
@@ -492,6 +493,10 @@ class Searches:
                 known = known if curves else _without_curves(known)
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
         found = self.ended.get(run)
+        for row in found:
+            ts = self._scheduler.tasks.get(row["key"]) if row["state"] == "failed" else None
+            if ts is not None and ts.state != "erred":
+                row["state"] = "retried"  # since then, and nothing more is known of it
         return found if curves else _without_curves(found)
 
     def train_on(self, run: str, keys: Any, best: int | None, steps: int) -> list[dict[str, Any]]:
@@ -592,6 +597,8 @@ class Searches:
         params: Mapping[str, Any] | None = None,
         others: Sequence[Mapping[str, float]] = (),
         drawn: bool = False,
+        life: float = 0.0,
+        anew: bool = False,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
@@ -601,7 +608,8 @@ class Searches:
         the iterations of the losses, if the trial names them. It went on after `begins` reports,
         may leave its worker if it `moves` a number of bytes, which `took` seconds at last, and has
         kept a `state`, see `States.keep`. The `params` of its model come once, `drawn` if the task
-        made them itself, and with each loss `others`.
+        made them itself, and with each loss `others`. Its worker lives for `life` seconds. If
+        `anew`, its model begins again with these.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -617,16 +625,18 @@ class Searches:
         if ts.run_id != run_id:
             return  # it was cancelled, and is wanted again: this is of the run before
         self.desks.hear(worker)
+        if life:
+            self.rooms.lives[worker] = life
         if search is None:
             for other in self.running.values():
                 if other.elsewhere.get(key) in other.runs:  # computed for somebody else
-                    trial = other.trials.at(key, worker, number)
+                    trial = other.trials.at(key, worker, number, anew=anew)
                     trial.heard, trial.params = monotonic(), params or trial.params
                     other.trials.report(trial, losses, computed, steps, others)
                     self._soon.ask()
             return
         first = search.begun.pop(key, None) is not None
-        trial = search.trials.at(key, worker, number)
+        trial = search.trials.at(key, worker, number, anew=anew)
         trial.heard, trial.silent = monotonic(), False
         trial.held_up = first and key in search.locked
         if trial.away or (first and begins):
@@ -699,8 +709,8 @@ class Searches:
         what = event.get("action") if isinstance(event, dict) else None
         if what == LEAVES:
             self.kept.client_leaves(event["client"])
-        elif what == DIES and not event.get("expected"):
-            self.rooms.dies(event["worker"])
+        elif what == DIES:
+            self.rooms.leaves(event["worker"], dies=not event.get("expected"))
 
     def warn_of_stray(self, key: Any, worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search."""
@@ -778,6 +788,8 @@ class Searches:
             elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
                 search.unreported.ended(_name_of(key), key)
                 self._warn_of_silence(pool.name, search, least=FEW)
+        if finish == "forgotten":
+            search.trials.forget(key)
         search.promise()
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             self._later(self._end_if_over, search)

@@ -145,7 +145,7 @@ def test_each_model_begins_once_and_ends_once(some, followed_from):
         assert LAW.fullmatch(letters.replace("bp", "b")), letters
         steps = 0
         for event in mine:
-            steps = 0 if event["event"] == "begin" else steps
+            steps = event["step"] if event["event"] in ("begin", "moved") else steps
             if event["event"] == "report":
                 assert event["step"] > steps
                 steps = event["step"]

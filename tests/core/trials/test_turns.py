@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.reports import LOST
-from dask_slaq.core.search_settings import EXPLORE, Pruning
+from dask_slaq.core.search_settings import EXPLORE, PATIENCE
 from dask_slaq.core.trials import Account, Places, Room, SearchSettings, Trials, choose, decide
 from dask_slaq.core.trials.trials import HELD_UP, TURN
 
-PATIENCE = Pruning().patience
 #: Reports of models that are long compared with others.
 MANY = 10
 
@@ -206,7 +205,15 @@ def test_a_loss_that_no_longer_changes_is_given_half_of_the_steps(steps, pruned)
     assert pruned_by(trials) == pruned
 
 
-@pytest.mark.parametrize("given", [{"slack": 5.0}, {"patience": MANY + 1}])
+@pytest.mark.parametrize(
+    ("prune", "steps", "patience"),
+    [(True, None, 5), (True, 40, 5), (True, 100, 13), ("bold", 100, 5), ({"patience": 9}, 100, 9)],
+)
+def test_patience_grows_with_the_steps(prune, steps, patience):
+    assert SearchSettings(prune=prune, steps=steps).pruning.reports(steps) == patience
+
+
+@pytest.mark.parametrize("given", [{"slack": 5.0}, {"patience": MANY + 1}, {"noise": 1e3}])
 def test_pruning_has_slack_and_patience(given):
     trials = trials_at(*"aaa", reports=MANY, prune=given)
     make_ready(trials, 0.9)
@@ -214,7 +221,8 @@ def test_pruning_has_slack_and_patience(given):
 
 
 @pytest.mark.parametrize(
-    "wrong", [1, "yes", {"slack": -1}, {"patience": 0}, {"slack": True}, {"reach": 1}, [0.1]]
+    "wrong",
+    [1, "yes", {"slack": -1}, {"patience": 0}, {"slack": True}, {"noise": -1}, {"reach": 1}, [0.1]],
 )
 def test_wrong_pruning_is_refused(wrong):
     with pytest.raises(InvalidSetting):

@@ -5,7 +5,7 @@ import time
 
 import dask
 import pytest
-from distributed import Event, Nanny
+from distributed import Event, Nanny, Status, Worker, as_completed, get_worker
 from distributed.scheduler import KilledWorker
 from driving import HELD, ONE, TWO, jobs, tasks_of, until, wait_for, with_plugin
 
@@ -190,3 +190,65 @@ async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a):
         await c.retry(futures)
         assert await c.gather(futures) == [0, 1]
         assert [row["state"] for row in await search.trials()] == ["done"] * 2
+
+
+@with_plugin(ONE)
+async def test_a_model_that_is_retried_after_the_end_is_not_told_as_failed(c, s, plugin, a):
+    def fail_first():
+        slaq.report(1.0)
+        assert Event("well").is_set()
+
+    async with slaq.search("grid", client=c) as search:
+        future = c.submit(fail_first)
+        assert await results([future]) == [AssertionError]
+    assert [row["state"] for row in await search.trials()] == ["failed"]
+    await Event("well").set()
+    await c.retry([future])
+    await future
+    assert [row["state"] for row in await search.trials()] == ["retried"]
+    assert (await search.results()).state.tolist() == ["retried"]
+
+
+#: Steps that the models of `count` have made until they ended once, and these.
+made: list[int] = []
+ended: set[int] = set()
+
+
+def count(number: int) -> int:
+    for k in range(12):
+        time.sleep(0.01)
+        if number not in ended:  # whose result was lost
+            made.append(number)
+        slaq.report(number * 37 % 80 / 80 + 1 / (k + 1))
+    if get_worker().status == Status.running:
+        ended.add(number)
+    return number
+
+
+@pytest.mark.parametrize("told", [True, False])
+@with_plugin([], config=no_failures(30))
+async def test_models_wait_no_longer_than_workers_live(c, s, plugin, told):
+    """Of 40 models of 12 steps few are lost with two workers, once it is known how long they live.
+
+    These live for 240 steps. What was made before two were lost does not count.
+    """
+    made.clear(), ended.clear()
+    over, known = asyncio.Event(), [0, 0]
+
+    async def live(lives: int) -> None:
+        worker = await Worker(s.address, nthreads=1, dashboard_address=":0")
+        worker.lifetime = 1.2 if told else None
+        await until(lambda: len(made) >= 240 * lives or over.is_set())
+        await worker.close(executor_wait=False, nanny=False)
+        if not (told or known[0]):
+            known[:] = len(made), len(ended)
+        if not over.is_set():
+            await live(lives + 1)
+
+    async with slaq.search("grid", client=c, steps=12):
+        lives = [asyncio.ensure_future(live(1)) for _ in range(2)]
+        async for future in as_completed(c.map(count, range(40), pure=False)):
+            await future.result()
+    over.set()
+    await asyncio.gather(*lives)
+    assert len(made) - known[0] <= 1.3 * 12 * (40 - known[1])

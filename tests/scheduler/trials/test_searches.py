@@ -22,6 +22,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, SlaqError
+from dask_slaq.worker import reports
 
 STEPS = 30
 
@@ -302,3 +303,74 @@ async def test_what_a_model_computes_after_its_last_report_is_charged(c, s, plug
         await c.gather(c.map(train_and_finish, [0.0], pure=False))
     (seconds,) = (usage.core_seconds for usage in plugin.jobs.usage.values())
     assert 0.3 <= seconds < 0.9
+
+
+def begin_again(how: str, report=slaq.report, again=slaq.begin_again) -> None:
+    """Reports of a learning-rate finder, or of a training that ran out of memory; then others."""
+    step = dict if how == "call" else lambda k: {"step": k}
+    for k in range(5):
+        report(-(10.0**k), **step(k) if how == "step" else {})
+    if how == "call":
+        again()
+    for k in range(8):
+        report(1 / (k + 1), **step(k) if how == "step" else {})
+
+
+@pytest.mark.parametrize("how", ["step", "call"])
+@with_plugin(ONE)
+async def test_a_model_that_begins_again_has_one_new_curve(c, s, plugin, a, how):
+    events = []
+    async with slaq.search("grid", client=c, steps=8, callbacks=events.append) as search:
+        await c.submit(begin_again, how)
+    (row,) = await search.trials()
+    assert (row["iteration"], row["loss"], row["lowest"], row["state"]) == (8, 1 / 8, 1 / 8, "done")
+    assert (await search.curves()).values.tolist() == [[1 / (k + 1) for k in range(8)]]
+    assert [event["step"] for event in events] == [*range(6), *range(1, 9), 8]  # one run
+
+    async with slaq.job("alone", client=c) as job:
+        begin_again(how, job.report, job.begin_again)
+        await until(lambda: plugin.engine.jobs["alone"].iteration == 8)
+        assert plugin.engine.jobs["alone"].loss == 1 / 8
+        assert job.iteration == 8
+        assert plugin.memory.following["alone"].count == 8
+
+
+def train_for(seconds: float) -> int:
+    begin, steps = time.monotonic(), 0
+    while time.monotonic() < begin + seconds + slaq.waited():
+        time.sleep(0.02)
+        steps += 1
+        slaq.report(1 / steps)
+    return steps
+
+
+@with_plugin(ONE)
+async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plugin, a):
+    async with slaq.search("grid", client=c) as search:
+        await c.gather(c.map(train_for, [0.4] * 6, pure=False))
+    for row in await search.trials():
+        assert row["computed"] >= 0.35  # also of those that have waited for longer than that
+    assert max(row["waited"] for row in await search.trials()) > 0.4
+    assert slaq.waited() == 0.0
+
+
+@with_plugin(ONE)
+async def test_a_process_of_very_many_threads_is_told_of_once(c, s, plugin, a, monkeypatch):
+    monkeypatch.setattr(reports, "THREADS", 1)
+    monkeypatch.setattr(reports, "_warned", set())
+    with captured_logger("dask_slaq.worker.reports") as log:
+        async with slaq.search("grid", client=c):
+            await c.gather(c.map(report_once, [1.0, 2.0]))
+    assert log.getvalue().count("num_threads=1") == 1
+
+
+@with_plugin(ONE)
+async def test_tasks_may_close_over_their_search(c, s, plugin, a):
+    async with slaq.search("grid", client=c) as search:
+        futures = search.map(lambda loss: search.report(loss), [1.0, 2.0])
+        await c.gather(futures)
+        with pytest.raises(AttributeError, match="only has report"):
+            await c.submit(lambda: search.trials())
+        with pytest.raises(SlaqError, match=r"use slaq\.report in tasks"):
+            search.map(lambda loss: c.submit(abs, loss), [1.0])
+    assert [row["loss"] for row in await search.trials() if row["iteration"]] == [1.0, 2.0]

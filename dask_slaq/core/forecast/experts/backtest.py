@@ -45,6 +45,7 @@ class Backtest(JobArrays):
                 "losses": ((n, N_KEPT), np.float32, 0.0),  # predicted, normalized
                 "newest": ((), np.float64, 0.0),  # of the window that normalizes them
                 "unit": ((), np.float64, 1.0),
+                "in_logs": ((), np.bool_, False),  # whether that is of logs of losses
                 "forecast_at": ((), np.int32, 0),  # reports at the forecast; 0: none
                 "scored_at": ((), np.int32, 0),  # reports already scored
                 "score": ((n,), np.float32, 1.0),  # error relative to the mean expert's
@@ -66,7 +67,8 @@ class Backtest(JobArrays):
         since = view.total - forecast_at
         lead = np.arange(1, min(FARTHEST, max(1, int(since.max()))) + 1)
         age = since[:, None] - lead
-        held = (age >= 0) & (age < view.known[:, None]) & (forecast_at > 0)[:, None]
+        usable = (forecast_at > 0) & (column["in_logs"][rows] == view.in_logs)
+        held = (age >= 0) & (age < view.known[:, None]) & usable[:, None]
         came = np.take_along_axis(view.losses, np.where(held, age, 0), axis=1)
         with np.errstate(over="ignore"):  # if the loss is far below its old range
             scale = np.minimum(column["unit"][rows] / view.unit, FAR)
@@ -98,6 +100,7 @@ class Backtest(JobArrays):
         column["losses"][rows[due]] = np.clip(losses, -MOST, MOST)
         column["newest"][rows[due]] = view.newest[due]
         column["unit"][rows[due]] = view.unit[due]
+        column["in_logs"][rows[due]] = view.in_logs[due]
         column["forecast_at"][rows[due]] = view.total[due]
         column["scored_at"][rows[due]] = view.total[due]
 
