@@ -447,7 +447,9 @@ class TaskTracker:
         if not entry.homes:
             for pool in self._index.sent_by_dask:  # it may overtake what Dask has sent there
                 filling.look_at.update(pool.sent_by_dask)
-        elif not (filling.look_at or filling.filler.free or any(map(filling.opens, entry.homes))):
+        elif filling.due or filling.filler.free:
+            filling.look_at.update(entry.homes)
+        elif not any(map(filling.opens, entry.homes)):
             return
         filling.soon()
 
