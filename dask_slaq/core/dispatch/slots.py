@@ -59,7 +59,7 @@ class Slots:
 
     `load` is the number of tasks, of jobs or not, that hold or wait for one of its `nthreads`, and
     `blocked` that of tasks that wait for a resource, both as of the last look. `ours` are those of
-    our tasks that wait for a thread, which take `seconds`.
+    our tasks that wait for a thread.
     """
 
     address: str
@@ -71,7 +71,6 @@ class Slots:
     tasks: dict[Any, Sent] = field(default_factory=dict)
     queue: list[tuple[Any, ...]] = field(default_factory=list)  # those that wait, in their order
     ours: int = 0
-    seconds: float = 0.0
 
     @property
     def has_thread(self) -> bool:
@@ -98,7 +97,6 @@ class Slots:
             heapq.heappush(self.queue, (sent.order, count, sent))
             if sent.ours:
                 self.ours += 1
-                self.seconds += sent.counts
 
     def remove(self, ts: Any, now: float) -> Sent:
         """Remove a task that left its worker or gave up its thread."""
@@ -107,7 +105,6 @@ class Slots:
             sent.start = now
             if sent.ours:
                 self.ours -= 1
-                self.seconds = self.seconds - sent.counts if self.ours else 0.0
         if len(self.queue) > 2 * len(self.tasks) + FEW:  # most were stolen, or cancelled
             self.queue = [each for each in self.queue if each[2].start is None]
             heapq.heapify(self.queue)
@@ -121,7 +118,6 @@ class Slots:
                 sent.start = now
                 if sent.ours:
                     self.ours -= 1
-                    self.seconds = self.seconds - sent.counts if self.ours else 0.0
                 return sent
         return None
 
@@ -135,7 +131,21 @@ class Slots:
 
     def free_in(self, now: float) -> float:
         """Return the seconds until a task sent now would start; infinite if unknown."""
-        return 0.0 if self.has_thread else self.next_end(now) + self.seconds / self.nthreads
+        if self.has_thread:
+            return 0.0
+        ends = [sent.seconds_left(now) for sent in self.tasks.values() if sent.start is not None]
+        ends += [math.inf] * (self.nthreads - len(ends))  # others compute there as well
+        heapq.heapify(ends)
+        for sent in self.tasks.values() if self.ours else ():
+            if sent.start is None and sent.ours:
+                heapq.heapreplace(ends, ends[0] + sent.expected)
+        return ends[0]
+
+    def seconds(self) -> float:
+        """Return the seconds that those of our tasks take that wait for a thread."""
+        if not self.ours:
+            return 0.0
+        return sum(sent.counts for sent in self.tasks.values() if sent.start is None and sent.ours)
 
     def resource_free_in(self, now: float) -> float:
         """Return the seconds until a task that needs a resource ends; infinite if unknown."""
@@ -151,6 +161,6 @@ class Slots:
         over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
-        if self.ours >= threads and self.seconds >= BETWEEN_MESSAGES * threads:
+        if self.ours >= threads and self.seconds() >= BETWEEN_MESSAGES * threads:
             return math.inf  # no thread idles until the worker reports the next end
-        return max(self.free_in(now) - ahead, 0.0)
+        return max(self.next_end(now) + self.seconds() / threads - ahead, 0.0)
