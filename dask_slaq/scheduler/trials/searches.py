@@ -492,9 +492,9 @@ class Searches:
                 rest += [key for key in search.elsewhere if key not in seen]
                 known = known if curves else _without_curves(known)
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
-        found, there = self.ended.get(run), self._scheduler.tasks
+        found, now = self.ended.get(run), self._scheduler.tasks
         for row in found:
-            ts = there.get(row["key"]) if row["state"] == "failed" else None
+            ts = now.get(row["key"]) if row["state"] == "failed" else None
             if ts is not None and ts.state != "erred":
                 row["state"] = "retried"  # since then, and nothing more is known of it
         return found if curves else _without_curves(found)
