@@ -27,7 +27,7 @@ async def test_models_with_states_make_each_step_once(c, s, plugin, a, b):
         future.release()
     del futures, future
     await until(lambda: not s.tasks)
-    assert not plugin.searches.states and "slaq-states" not in s.clients
+    assert not plugin.searches.states.names and "slaq-states" not in s.clients
 
 
 @with_plugin(TWO)
@@ -266,7 +266,7 @@ async def test_a_state_that_cannot_be_pickled_is_said_and_its_model_waits(c, s, 
             assert await c.gather(futures) == [STEPS] * 6
     assert log.getvalue().count("cannot be pickled: it stays on its worker") == 6
     assert sum(t["waited"] for t in await search.trials()) > 0
-    assert not plugin.searches.states
+    assert not plugin.searches.states.names
 
 
 @with_plugin(TWO)
