@@ -35,7 +35,7 @@ async def test_models_of_a_worker_that_dies_go_on_from_their_state(c, s, plugin,
     _search, futures = await begin(c, plugin)
     await until(
         lambda: all(
-            s.tasks[n].who_has for some in plugin.searches.states._names.values() for n in some
+            s.tasks[n].who_has for some in plugin.searches.states.names.values() for n in some
         )
     )
     await a.close()
