@@ -98,7 +98,7 @@ class Job:
         self._more = dict(more)  # what else the scheduler is told, of a search
         self.owner = settings["owner"]
         self._given_client = client
-        self._metric = ""  # name of the loss, once it is known
+        self._named = self._metric = ""  # name of the loss: as given, and once it is known
         self._client: Client | None = None
         self._stack = contextlib.ExitStack()
         self._connection: object = None
@@ -151,6 +151,8 @@ class Job:
         StopTraining
             The job was stopped. The loss was reported.
         """
+        if self._iterations.goes_back(step):
+            self._metric = self._named
         metrics = as_metrics(loss, self._metric)
         if not metrics:
             self._warn_once(NO_LOSS % self._metric)
@@ -182,7 +184,7 @@ class Job:
 
     def begin_again(self) -> None:
         """Let the next report begin the training again; see `dask_slaq.begin_again`."""
-        self._anew = self._reports > 0
+        self._anew, self._metric = self._reports > 0, self._named
 
     def keep(self, state: Any) -> Any:
         """Keep the state of the training loop, from which the program goes on if it is run again.
@@ -722,7 +724,7 @@ def job(
     check_name(name)
     by = None if by is None else seconds_of(by)
     made = Job(name, check_job_settings(given_settings(locals())), client)
-    made._metric = as_metric(metric) or ""
+    made._named = made._metric = as_metric(metric) or ""
     return made
 
 

@@ -465,7 +465,7 @@ def search(
     steps: int | None = None,
     maximize: bool = False,
     metric: str | None = None,
-    prune: bool | Mapping[str, float] = False,
+    prune: bool | str | Mapping[str, float] = False,
     max_waiting: int = 500,
     trial_timeout: str | float | None = None,
     silent: str | float | None = "2min",
@@ -505,11 +505,13 @@ def search(
     metric : str, optional
         Name of the metric that is the loss, where models report mappings. By default it is the
         first one of a model's first report.
-    prune : bool or dict
-        Whether the report of a model without hope raises `TrialPruned`: after five reports, if
-        three models are ready that end better than it can. A dict has other numbers:
-        ``{"patience": 10, "slack": 0.1}`` spares those with fewer reports, and those that end worse
-        by a tenth of the distance from their own first loss.
+    prune : bool, "bold" or dict
+        Whether the report of a model without hope raises `TrialPruned`: after an eighth of `steps`
+        (at least five reports), if three models are ready that end better than it can. ``"bold"``
+        does not ask for the noise of losses. A dict has other numbers: ``{"patience": 10, "slack":
+        0.1, "noise": 4}`` spares those with fewer reports, those that end worse by a tenth of the
+        distance from their own first loss, and those that have not changed by four standard
+        deviations of their losses.
     max_waiting : int
         About how many models may have begun and wait: a few per worker may be on their way. Each
         keeps its memory and a thread. A worker above 60 % of its memory limit lets no further ones

@@ -31,8 +31,8 @@ def as_metrics(given: Any, loss: str = "") -> dict[str, float]:
     """Return metrics by name, of which the first one is the loss. A number is just the loss.
 
     It is the one with the name of the `loss`, if that is known; without it there are none. At most
-    `MOST_METRICS` further ones are kept. Raises as `as_loss` does, and `InvalidSetting` for an
-    empty mapping.
+    `MOST_METRICS` further ones are kept, if they are numbers. Raises as `as_loss` does, and
+    `InvalidSetting` for an empty mapping.
     """
     if not isinstance(given, Mapping):
         return {loss or "loss": as_loss(given)}
@@ -48,7 +48,8 @@ def as_metrics(given: Any, loss: str = "") -> dict[str, float]:
         try:
             found[name] = as_loss(value)
         except NonFiniteLoss:
-            raise NonFiniteLoss(f"metric {name!r} must be a number, not {value!r}") from None
+            if not found:
+                raise NonFiniteLoss(f"metric {name!r} must be a number, not {value!r}") from None
     return found
 
 

@@ -42,6 +42,7 @@ class Goal:
     deadline: float | None  # monotonic seconds by which the target should be reached
     stop: bool  # whether to stop the job at its target; otherwise it shrinks to its floor
     reached: bool = False
+    most: float | None = None  # cap in threads before it reached its target
     seen: int = 0
     rising: int = 0  # successive epochs in which it diverged
     flat: tuple[int, float] | None = None  # reports and fall, since when it falls no more
@@ -111,7 +112,7 @@ class Goals:
         *,
         eta: Callable[[str], Sequence[float | None] | None],
         stop: Callable[[str], None],
-        cap: Callable[[str, float], None],
+        cap: Callable[[str, float | None], None],
         tell: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._engine, self._reports, self._eta = engine, reports, eta
@@ -136,6 +137,15 @@ class Goals:
             None if by is None else monotonic() + by,
             stop,
         )
+
+    def begin_again(self, name: str) -> None:
+        """Forget what the loss of a job has been, since its training begins again."""
+        goal = self._goals.get(name)
+        if goal is not None:
+            if self.is_good_enough(name):
+                self._cap(name, goal.most)
+            goal.reached, goal.rising, goal.flat = False, 0, None
+            goal.alerted.clear()
 
     def end(self, name: str, outcome: str) -> dict[str, Any] | None:
         """Forget a job that ended, and return the alert; None if it was not followed.
@@ -205,7 +215,7 @@ class Goals:
         has_target = target == target  # nan without one
         if has_target and not goal.reached and level <= target:
             goal.reached = True
-            yield "reached", f"reached its target {target:.4g} with a loss of {level:.4g}"
+            yield "reached", f"reached its target {target:.4g} with a loss of about {level:.4g}"
             self._finish(name, goal)
         awaited = has_target and not goal.reached
         if awaited and goal.deadline is not None and self._is_late(name, goal.deadline):
@@ -250,6 +260,7 @@ class Goals:
         if goal.stop:
             self._stop(name)
         else:
+            goal.most = self._engine.jobs[name].max_share
             self._cap(name, self._shrunk(name))
 
     def _shrunk(self, name: str) -> float:

@@ -661,8 +661,9 @@ class SlaqPlugin(SchedulerPlugin):
                 jobs.accounts.task_ended(key, ran, followed=self.failed is None)
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
+        searches, most = self.searches, self.pools.limits.most
         if self.spares is NO_SPARES and not (
-            self.activity or self.pools.limits.most or self.searches.running or self.searches.states
+            self.activity or most or searches.running or searches.states.names
         ):
             ts = self.scheduler.tasks.get(key)
             if pool is None or ts is None:
@@ -675,7 +676,7 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
         """Charge a task, copy it if it is late, move it in its pool."""
-        if finish == "forgotten" and self.searches.states:
+        if finish == "forgotten" and self.searches.states.names:
             asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
         if finish == "processing" and self.spares is NO_SPARES:
             notes = self.scheduler.tasks[key].annotations

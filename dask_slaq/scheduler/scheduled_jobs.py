@@ -452,6 +452,8 @@ class ScheduledJobs:
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a number, not {shown(loss)}")
         self.memory.report(job, loss, anew=anew)  # it may begin the job anew
+        if anew:
+            self.goals.begin_again(job)
         now = monotonic()
         known = isinstance(step, int) and self.engine.jobs[job].iteration < step <= 10**12
         self.engine.report(job, loss, now, step if known else None)
@@ -487,9 +489,9 @@ class ScheduledJobs:
         if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
             stream.send({"op": what, "run": self._runs[name], **more})
 
-    def _cap(self, name: str, most: float) -> None:
+    def _cap(self, name: str, most: float | None) -> None:
         self.engine.set_job(name, max_share=most)
-        self.pools.pools[name].most = most
+        self.pools.pools[name].most = most or math.inf
         self.pools.pools[name].touch()
 
     def _tell(self, name: str, event: dict[str, Any]) -> None:

@@ -196,6 +196,7 @@ class Desk:
     def begin_again(self, key: Hashable) -> None:
         """Let the next report of a task begin its trial again."""
         with self._lock:
+            self.folds.pop(key, None)
             if (seat := self.seats.get(key)) is not None:
                 self._begin_again(seat)
 
@@ -203,7 +204,7 @@ class Desk:
         if seat.losses:  # of what ends here
             self._post_soon(self._message(seat, "reports"))
         seat.reports, seat.iterations, seat.anew = 0, Iterations(), True
-        seat.begins = seat.kept_after = 0
+        seat.begins, seat.kept_after, seat.metric = 0, 0, ""
 
     def resume(self, key: Hashable, kept: Kept | None, took: float) -> None:
         """Record the state that a task goes on from, and took seconds to fetch; None without."""

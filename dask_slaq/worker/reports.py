@@ -128,7 +128,7 @@ def report_trial(
     step = as_step(step)
     worker, key = found
     run = run_of(worker, key)
-    named = "" if run is None else _name_of_loss(worker, key)
+    named = "" if run is None else _name_of_loss(worker, key, step)
     metrics = as_metrics(loss, named)
     if not metrics:
         _warn_once((run, "metric"), NO_LOSS % named)
@@ -140,15 +140,15 @@ def report_trial(
             worker.log_event(ASTRAY_TOPIC, {"key": key})
         return True
     desk = desk_of(worker)
-    rounds = [metrics]
+    rounds = [(metrics, step)]
     if fold is not None:
-        rounds = desk.folds.setdefault(key, Folds()).add(fold, metrics)
+        rounds = desk.folds.setdefault(key, Folds()).add(fold, metrics, step)
         if not rounds:
             return True
-    for metrics in rounds:
+    for metrics, at in rounds:
         value, *_ = metrics.values()
         others = dict(list(metrics.items())[1:])
-        seat = desk.report(key, run, trial, value, step, others)
+        seat = desk.report(key, run, trial, value, at, others)
     if isinstance(loss, Mapping):
         seat.metric = seat.metric or next(iter(metrics))
     if seat.reports <= len(rounds):
@@ -213,13 +213,16 @@ def this_run() -> Hashable:
     return found[1], getattr(thread_state, "start_time", None)
 
 
-def _name_of_loss(worker: Worker, key: Any) -> str:
-    """Return the name of the metric that is the loss of a task; empty while it has none."""
+def _name_of_loss(worker: Worker, key: Any, step: int | None) -> str:
+    """Return the name of the metric that is the loss of a task; empty while it has none.
+
+    So it is again where a step begins a new curve.
+    """
     given = annotation_of(worker, key, METRIC)
     if isinstance(given, str):
         return given
     seat = desk_of(worker).seats.get(key)
-    return "" if seat is None else seat.metric
+    return "" if seat is None or seat.iterations.goes_back(step) else seat.metric
 
 
 def _parameters(

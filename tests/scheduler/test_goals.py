@@ -22,7 +22,7 @@ async def test_a_job_stops_at_its_target(c, s, plugin, a, b):
         assert 3 <= i <= 7
     await until(lambda: len(seen) == 2)
     assert [alert["event"] for alert in seen] == ["reached", "stopped"]
-    assert seen[0]["message"].startswith("a: reached its target 0.3 with a loss of 0.")
+    assert seen[0]["message"].startswith("a: reached its target 0.3 with a loss of about 0.")
 
 
 @with_plugin(TWO, epoch="1h")
@@ -47,6 +47,16 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
         assert "good enough" not in (await slaq.explain("a", client=c))["reason"]
         await Event("go").set()
         await c.gather(tasks)
+
+
+@with_plugin(TWO, epoch="1h")
+async def test_what_a_training_reached_before_it_began_again_does_not_count(c, s, plugin, a, b):
+    async with slaq.job("a", client=c, target=0.3, max_share=2) as job:
+        await report_epochs(plugin, job, [0.01, 0.02, 0.03])  # of a learning-rate finder
+        assert plugin.engine.jobs["a"].max_share == pytest.approx(0.1)
+        job.begin_again()
+        await report_epochs(plugin, job, [7.0, 6.0])
+        assert plugin.engine.jobs["a"].max_share == 2
 
 
 @with_plugin(TWO, epoch="1h")

@@ -41,15 +41,12 @@ class States:
 
     def __init__(self, scheduler: Scheduler, annotate: Callable[[TaskState, Any], None]) -> None:
         self._scheduler, self._annotate = scheduler, annotate
-        self._names: dict[Any, list[str]] = {}  # by key of the task
+        self.names: dict[Any, list[str]] = {}  # by key of the task
         self._pinned: set[Any] = set()  # keys of tasks from whose states others go on
-
-    def __len__(self) -> int:
-        return len(self._names)
 
     def keep(self, ts: TaskState, worker: str, name: str, nbytes: int, peer: str) -> None:
         """Record the state `name` of a task on its worker, and a replica that goes to a peer."""
-        before = self._names.pop(ts.key, [])
+        before = self.names.pop(ts.key, [])
         names, workers = [name], self._scheduler.workers
         self._learn(name, worker, nbytes)
         if peer in workers and peer != worker:
@@ -57,14 +54,14 @@ class States:
             self._learn(names[1], peer, nbytes)
         else:  # an earlier state there is better than none
             names += before[1:]
-        self._names[ts.key] = names
+        self.names[ts.key] = names
         self._annotate(ts, names)
         self._release(set(before) - set(names))
 
     def pin(self, key: Any) -> list[str]:
         """Return the names of the state of a task, which is not freed with it from now on."""
         self._pinned.add(key)
-        return self._names.get(key, [])
+        return self.names.get(key, [])
 
     def unpin(self, keys: Iterable[Any]) -> None:
         """Free the states of tasks that were pinned, and are forgotten."""
@@ -74,16 +71,16 @@ class States:
     def free(self, key: Any) -> None:
         """Free the state of a task, unless others go on from it."""
         if key not in self._pinned:
-            self._release(self._names.pop(key, ()))
+            self._release(self.names.pop(key, ()))
 
     def free_forgotten(self) -> None:
         """Free the states of tasks that the scheduler has forgotten."""
-        for key in [key for key in self._names if key not in self._scheduler.tasks]:
+        for key in [key for key in self.names if key not in self._scheduler.tasks]:
             self.free(key)
 
     def at(self, key: Any) -> set[str]:
         """Return the workers that have the state of a task."""
-        tasks = (self._scheduler.tasks.get(name) for name in self._names.get(key, ()))
+        tasks = (self._scheduler.tasks.get(name) for name in self.names.get(key, ()))
         return {ws.address for ts in tasks if ts is not None for ws in ts.who_has or ()}
 
     def _learn(self, name: str, worker: str, nbytes: int) -> None:

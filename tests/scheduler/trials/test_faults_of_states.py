@@ -31,7 +31,7 @@ async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b
         assert futures
     await until(lambda: not s.tasks)
     await until(lambda: not (desk_of(b).seats or plugin.searches.running))
-    assert not plugin.pools.tracker.away and not plugin.searches.states
+    assert not plugin.pools.tracker.away and not plugin.searches.states.names
 
 
 @with_plugin(TWO)
@@ -40,7 +40,7 @@ async def test_models_whose_states_are_all_lost_begin_anew(c, s, plugin, a, b):
     states = plugin.searches.states
     kept = [key for key, t in search.trials.alive.items() if t.kept]
     for key in kept:
-        states._release(states._names[key])
+        states._release(states.names[key])
     with captured_logger("dask_slaq.worker.reports") as log:
         await a.close()
         check(plugin, await c.gather(futures))
@@ -105,7 +105,7 @@ async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypa
     await Event("fetch", client=c).set()
     if what == "cancelled":
         await until(lambda: not s.tasks)
-        assert not plugin.pools.tracker.away and not plugin.searches.states
+        assert not plugin.pools.tracker.away and not plugin.searches.states.names
         return
     whole(await c.gather(futures))
     if what == "worker":

@@ -32,9 +32,9 @@ class Steps:
 
     @classmethod
     def check(cls, limit):
-        """Check that a limit held, and was reached. A late message may let one more make a step."""
+        """Check that a limit held, and was reached. Late messages may let two more make a step."""
         above = sum(now > limit for now in cls.begun)
-        assert limit <= max(cls.begun) <= limit + 1
+        assert limit <= max(cls.begun) <= limit + 2
         assert above <= 0.05 * len(cls.begun), (above, len(cls.begun))
 
 

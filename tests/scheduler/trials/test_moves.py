@@ -27,7 +27,7 @@ async def test_models_with_states_make_each_step_once(c, s, plugin, a, b):
         future.release()
     del futures, future
     await until(lambda: not s.tasks)
-    assert not plugin.searches.states and "slaq-states" not in s.clients
+    assert not plugin.searches.states.names and "slaq-states" not in s.clients
 
 
 @with_plugin(TWO)
@@ -35,7 +35,7 @@ async def test_models_of_a_worker_that_dies_go_on_from_their_state(c, s, plugin,
     _search, futures = await begin(c, plugin)
     await until(
         lambda: all(
-            s.tasks[n].who_has for some in plugin.searches.states._names.values() for n in some
+            s.tasks[n].who_has for some in plugin.searches.states.names.values() for n in some
         )
     )
     await a.close()
@@ -266,7 +266,7 @@ async def test_a_state_that_cannot_be_pickled_is_said_and_its_model_waits(c, s, 
             assert await c.gather(futures) == [STEPS] * 6
     assert log.getvalue().count("cannot be pickled: it stays on its worker") == 6
     assert sum(t["waited"] for t in await search.trials()) > 0
-    assert not plugin.searches.states
+    assert not plugin.searches.states.names
 
 
 @with_plugin(TWO)

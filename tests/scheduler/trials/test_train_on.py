@@ -60,7 +60,7 @@ async def test_the_best_train_on_from_their_last_state(c, s, plugin, a, b, where
         future.release()
     del futures, more, future, best
     await until(lambda: not s.tasks)
-    assert not plugin.searches.states and "slaq-states" not in s.clients
+    assert not plugin.searches.states.names and "slaq-states" not in s.clients
 
 
 @with_plugin(TWO)
