@@ -41,7 +41,7 @@ class LogReport:
             self._trial, self._metric = uuid.uuid4().hex[:8], self.monitor
 
     def report(self, logs: Mapping[str, Any], step: int | None = None) -> bool:
-        """Report the metric if it is logged. Returns False if the training should end."""
+        """Report the metric, of a `step`, if it is logged; False if the training should end."""
         try:
             loss = value_of(logs[self._metric])  # type: ignore[index]
             if self.maximize:

@@ -124,7 +124,9 @@ class Search(Job):
             return []
         try:
             futures: list[Future] = client.map(function, *columns, **kwargs)
-        except TokenizationError as error:
+        except (TokenizationError, TypeError) as error:  # the latter in older releases of Dask
+            if isinstance(error, TypeError) and "Could not serialize" not in str(error):
+                raise
             raise SlaqError(
                 f"{shown(function)} cannot be sent to workers, as nothing can that closes over a "
                 "client or a job: use slaq.report in tasks, and distributed.worker_client() there"

@@ -90,13 +90,15 @@ class Iterations:
     """Numbers of the iterations of one training, by the steps that its reports name.
 
     Steps that begin at 0 are counted from 1. A step that is not above the last one counts as the
-    next iteration, but the first one begins a new training.
+    next iteration, but the first one begins a new training, and so does 0 after some without one.
 
     >>> done = Iterations()
     >>> [done.count(step) for step in (0, 5, 10, 10, None)]
     [1, 6, 11, 12, 13]
     >>> done.goes_back(10), done.goes_back(0)
     (False, True)
+    >>> Iterations(last=2).goes_back(0)
+    True
     """
 
     last: int = 0
@@ -109,6 +111,8 @@ class Iterations:
 
     def goes_back(self, step: int | None) -> bool:
         """Return whether a step is the first one again, after others."""
+        if self._base is None:
+            return step == 0 and self.last > 1
         return step is not None and step == self._first != self._latest
 
     def count(self, step: int | None = None) -> int:

@@ -23,7 +23,7 @@ def test_a_scheduler_loads_neither_programs_of_users_nor_the_simulator():
 ON_DEMAND = (
     *("core/owners.py", "core/owner_settings.py", "core/budgets.py", "core/reservations.py"),
     *("core/notice_terms.py", "core/usage_sums.py", "core/history_views.py", "core/rivals.py"),
-    *("core/search_settings.py", "core/search_goals.py", "core/scaling_terms.py"),
+    "core/scaling_terms.py",
     *("core/policies/baselines.py", "core/policies/themis.py", "core/policies/guarded.py"),
     "core/memory/stages.py",
     *("core/forecast/guarded.py", "core/forecast/hypotheses.py", "memory/filed.py"),

@@ -10,7 +10,7 @@ import dask_slaq as slaq
 from benchmarks import virtual
 
 
-async def train(client, name, fall, *, iterations, tasks=8, seconds=0.1, **settings):
+async def train(client, name, fall, *, end=0.0, iterations, tasks=8, seconds=0.1, **settings):
     """Train on some tasks at a time, and return the seconds that it took."""
     begin = virtual.now()
     async with slaq.job(name, client=client, max_iter=iterations, **settings) as job:
@@ -18,7 +18,7 @@ async def train(client, name, fall, *, iterations, tasks=8, seconds=0.1, **setti
             with tasks_of(name):
                 futures = client.map(work, [seconds] * tasks, pure=False)
             await client.gather(futures)
-            job.report(fall**k)
+            job.report(end + fall**k)
     return virtual.now() - begin
 
 
@@ -38,7 +38,7 @@ def converged_beside_improving(latest, policy="max-total", of_owner=None):
     async def scenario(client, cluster, plugin):
         async with cluster.client() as one, cluster.client() as two:
             work = {"iterations": 40, "seconds": 0.2}
-            flat = train(one, "flat", 0.1, tasks=4, owner="ann", latest=latest, **work)
+            flat = train(one, "flat", 0.1, end=1.0, tasks=4, owner="ann", latest=latest, **work)
             steep = train(two, "steep", 0.97, tasks=20, owner="bob", latest=float("inf"), **work)
             return (await asyncio.gather(flat, steep))[0]
 
