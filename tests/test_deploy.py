@@ -48,6 +48,7 @@ def runs_with_plugin(address: str) -> dict:
         return slaq.status(client)
 
 
+@pytest.mark.slow
 def test_compose_starts_a_cluster(tmp_path):
     services = read(DEPLOY / "docker" / "compose.yaml")["services"]
     port, dashboard = free_port(), free_port()

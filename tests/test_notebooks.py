@@ -21,6 +21,7 @@ ALERTS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)

@@ -133,6 +133,7 @@ def nobody(connection):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_the_check_lists_pass_what_keeps_the_rules_and_no_other():
     import broken_plug_in
@@ -230,6 +231,7 @@ async def test_names_that_packages_add_may_be_set_by_clients(c, s, a, b):
     assert plugin.failed is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("text", "why"),
@@ -333,6 +335,7 @@ def test_a_goal_of_somebody_else_orders_and_prunes_models():
     assert set(states.values()) == {"done"} and plugin.failed is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_a_goal_that_breaks_is_told_once_and_models_train_on(monkeypatch):
     broken = ("nan", "NanScores"), ("none", "NoPolicy"), ("gone", "Missing"), ("exit", "ExitGoal")
@@ -412,6 +415,7 @@ async def test_a_rule_of_somebody_else_says_how_many_workers_there_are(c, s, a, 
     assert s.plugins["slaq"].failed is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("rule", ["Raises", "NoPolicy", "Missing", "Half"])
 def test_a_rule_that_breaks_is_told_once_and_the_default_is_used(rule):

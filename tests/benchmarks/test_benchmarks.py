@@ -137,6 +137,7 @@ def test_the_oracle_knows_what_is_still_to_fall(reports):
 # Whole benchmarks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mix, rows, count, policy", [("dask-ml", 400, 6, "none"), ("nine", 1000, 10, "fair")]
 )
@@ -149,6 +150,7 @@ def test_real_fits_report_their_losses(mix, rows, count, policy):
         assert min(job.losses) < job.losses[0]
 
 
+@pytest.mark.slow
 def test_overhead_gives_ratios(monkeypatch):
     monkeypatch.setattr(overhead, "CASES", {"0": (0, False), "10": (10, False)})
     found = as_json(overhead.main, "--tasks", "40", "--repetitions", "1")

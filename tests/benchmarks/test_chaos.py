@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 from commands import as_json
 
@@ -20,6 +21,7 @@ def test_every_kind_of_fault_can_happen():
     assert make_round(3) == make_round(3) != make_round(4)
 
 
+@pytest.mark.slow
 def test_rounds_leave_nothing_behind_and_count_their_faults():
     found = as_json(chaos.main, "--faults", "40", "--processes", "2")
     assert sum(found["faults"].values()) >= 40
@@ -41,6 +43,7 @@ def test_what_a_pool_leaves_over_is_seen(monkeypatch):
     assert any("a task" in found for found in run(make_round(11, faults=0)).left_over)
 
 
+@pytest.mark.slow
 def test_a_round_ends_alike_again():
     first, again = run(make_round(10)), run(make_round(10))
     assert (first.results, first.faults) == (again.results, again.faults)
@@ -50,6 +53,7 @@ def test_another_attempt_gives_the_same_values():
     assert value_of("map-a.0~2-1", [3]) == value_of("map-a.0-1", [3]) != value_of("map-a.1-1", [3])
 
 
+@pytest.mark.slow
 def test_a_round_that_goes_on_after_its_last_fault_is_late(monkeypatch):
     made = make_round(11, faults=3)
     assert judge(made).late == []
@@ -57,6 +61,7 @@ def test_a_round_that_goes_on_after_its_last_fault_is_late(monkeypatch):
     assert "after the last fault" in judge(made).late[0]
 
 
+@pytest.mark.slow
 def test_a_ledger_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(Pools, "left_over", lambda pools: ["a task"])
     ledger = tmp_path / "ledger"

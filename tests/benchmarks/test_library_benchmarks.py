@@ -104,6 +104,7 @@ def test_a_baseline_that_lacks_the_library_is_refused(tmp_path):
     assert f"the baseline has no {tmp_path.name}, only another" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_cost_of_reports_is_a_ratio():
     arguments = ["--rows=400", "--partitions=2", "--repetitions=1"]

@@ -99,6 +99,7 @@ def test_a_wait_counts_as_that_of_a_gang_while_threads_are_idle():
     assert found["b"]["delay_s"] == 0.0
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_failures_cost(tmp_path):
     output = tmp_path / "trace.json"
     arguments = (

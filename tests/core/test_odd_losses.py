@@ -96,6 +96,7 @@ def outcome(trials: Trials) -> dict[int, str]:
 # Any kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=FEW // 2)
 @given(seed=SEEDS, prune=st.booleans(), steps=st.sampled_from([None, 40]))

@@ -296,6 +296,7 @@ def test_unowned_seconds_of_before_the_first_epoch_are_no_usage():
     assert [total for _, total in used.epochs] == [0.0, 2.0, 6.0, before]
 
 
+@pytest.mark.slow
 @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
 async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, a):
     from dask_slaq.scheduler.board.pages import Legend

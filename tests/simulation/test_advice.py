@@ -64,6 +64,7 @@ def completion(tmp_path, cores, **job):
     return log_of(tmp_path / "truth.jsonl", [make(partitions=64, **job)], cores, alone=0.5)[1][0]
 
 
+@pytest.mark.slow
 def test_a_thread_count_that_was_left_out(two_solvers, tmp_path):
     found = advise(two_solvers, 1.0 + 1e-9, threads=[2, 16])
     for name, job in (
@@ -84,6 +85,7 @@ def test_a_thread_count_that_was_left_out(two_solvers, tmp_path):
     assert (found["cheapest"]["group"], found["cheapest"]["threads"]) == ("many", 2)
 
 
+@pytest.mark.slow
 def test_the_fewest_threads_within_a_deadline(two_solvers):
     found = advise(two_solvers, 1.0 + 1e-9, threads=[16], within=60.0)["groups"]
     # 64 tasks of half a second: 11 waves on 6 threads, 10 x (.5 + 5.5) s.
@@ -153,6 +155,7 @@ def invoke(*arguments):
     return CliRunner().invoke(slaq, ["advise", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_the_command(two_solvers, tmp_path):
     shown = invoke(*two_solvers, "--target", 1.001, "--within", 60)
     assert shown.exit_code == 0, shown.output

@@ -75,6 +75,7 @@ def test_dasks_own_number_gives_back_what_it_has_asked_for_before_it_comes():
     assert 3 * patient.starts < hasty.starts
 
 
+@pytest.mark.slow
 def test_ways_are_compared_on_the_same_jobs():
     found = autoscale(SMALL, TERMS)
     ways = found["ways"]

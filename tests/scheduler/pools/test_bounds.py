@@ -7,6 +7,7 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from driving import jobs, on_virtual_clock, tasks_of, work
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
 from dask_slaq.scheduler.pools.slots import SentTasks
 
 
+@pytest.mark.slow
 def test_epochs_beside_long_tasks_leave_one_timer_per_worker():
     """Each epoch looks at all workers, and asks to look again when their tasks should end."""
 

@@ -68,6 +68,7 @@ async def beside_another_job(policy, gpus, priority):
             return virtual.now() - begin, counted.most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("gpus", "priority"), [(False, 0), (True, 0), (False, -1)])
 def test_inputs_are_used_as_soon_and_as_fast_as_under_plain_dask(policy, gpus, priority):

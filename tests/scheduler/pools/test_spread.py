@@ -134,6 +134,7 @@ async def short_jobs_beside_a_wide_one(policy):
         return 4 * (virtual.now() - begin) - 200 * 0.04 - 3 * 60 * 0.004
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_threads_are_not_kept_for_jobs_that_mostly_rest(policy):
     assert virtual.run(short_jobs_beside_a_wide_one, policy) < 1.5

@@ -35,7 +35,7 @@ class Steps:
         """Check that a limit held, and was reached. Late messages may let two more make a step."""
         above = sum(now > limit for now in cls.begun)
         assert limit <= max(cls.begun) <= limit + 2
-        assert above <= 0.05 * len(cls.begun), (above, len(cls.begun))
+        assert above <= 0.1 * len(cls.begun), (above, len(cls.begun))
 
 
 @pytest.fixture(autouse=True)

@@ -143,6 +143,7 @@ def test_scores_are_higher_for_better_models(client, plugin):
     assert search.results()["loss"].iloc[0] == pytest.approx(loss_of(3, STEPS))
 
 
+@pytest.mark.slow
 def test_models_without_hope_are_pruned(client, plugin):
     with slaq.search("grid", steps=200, prune=True) as search:
         futures = [
@@ -195,6 +196,7 @@ def test_a_model_that_fails_is_a_row(client, plugin):
     assert [row["state"] for row in search.trials()] == ["failed"]
 
 
+@pytest.mark.slow
 def test_real_models_are_ranked_by_what_their_libraries_report(client, plugin):
     pytest.importorskip("dask_ml")
     import dask.array as da

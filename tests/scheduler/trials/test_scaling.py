@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+import pytest
 from distributed.deploy import Adaptive
 from driving import TWO, on_virtual_clock, until, with_plugin
 from moving import STEPS, begin, check
@@ -26,7 +27,9 @@ async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b)
     assert s.adaptive_target() == 1
     (going,) = plugin.by_worth.draining
     there = {key for key, trial in search.trials.alive.items() if trial.worker == going}
-    assert there and s.workers_to_close(target=1) == []  # they compute
+    assert there
+    if any(not trial.away for key, trial in search.trials.alive.items() if key in there):
+        assert s.workers_to_close(target=1) == []  # they compute
     await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
     assert there & search.trials.alive.keys()  # they go on at the other worker
     await c.retire_workers([going])
@@ -62,6 +65,7 @@ async def test_models_without_states_keep_their_worker_until_they_end(c, s, plug
     await c.retire_workers([going])
 
 
+@pytest.mark.slow
 def test_workers_come_for_models_and_go_as_these_end():
     models, steps = 8, 20
 

@@ -32,6 +32,7 @@ def test_fair_is_equal_sharing(some_jobs, dispatch):
     assert found.completion == pytest.approx(end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_same_list_gives_the_same_run_and_all_work_is_done_once(some_jobs, policy):
     one, other = (run(some_jobs[:6], policy, cores=32) for _ in range(2))
@@ -40,6 +41,7 @@ def test_the_same_list_gives_the_same_run_and_all_work_is_done_once(some_jobs, p
     assert one.outcome.busy == pytest.approx(sum(job.total for job in some_jobs[:6]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dispatch", DISPATCH)
 @pytest.mark.parametrize(
     ("policy", "scaling"),

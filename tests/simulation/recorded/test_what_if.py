@@ -233,6 +233,7 @@ def test_older_files_are_read_first(recorded, tmp_path):
     assert "that came before the log begins" in cut["notes"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cut", "more", "said"),
     [
@@ -340,6 +341,7 @@ def test_arrivals_out_of_order(recorded, tmp_path):
         replay_log(written(tmp_path / "log", events))
 
 
+@pytest.mark.slow
 def test_the_command_shows_the_table(log, tmp_path):
     result = CliRunner().invoke(slaq, ["replay", str(log), "--policy", "fair"])
     assert result.exit_code == 0, result.output
@@ -368,6 +370,7 @@ def test_an_unknown_policy_is_refused(log):
     assert result.exit_code == 2 and "best" in result.output and "max-total" in result.output
 
 
+@pytest.mark.slow
 def test_past_runs_are_remembered_if_they_ended_before(recorded, tmp_path):
     """Only jobs of a known kind have like runs, and only earlier runs may tell of them."""
     events = [dict(event) for event in recorded["max-total"][0]]
