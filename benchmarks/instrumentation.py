@@ -212,7 +212,7 @@ def main(
     quick: bool, output: str | None,
 ) -> None:  # fmt: skip
     """Compare the times of dask-ml's fits with and without reports of their losses."""
-    from dask_slaq.adapters.compat import repairs
+    from dask_slaq.adapters import repairs
 
     if quick:
         rows, repetitions = min(rows, 20_000), min(repetitions, 3)

@@ -11,8 +11,7 @@ import pytest
 from driving import PATIENCE, until
 
 import dask_slaq
-from dask_slaq.adapters import instrument, observe_fits
-from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters import instrument, observe_fits, repairs
 from dask_slaq.adapters.observing.session import expect
 
 
@@ -240,7 +239,7 @@ def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_impo
         with instrument(print):
             pass
         print({"dask_glm", "dask_ml", "sklearn", "scipy", "dask.array"}.isdisjoint(sys.modules))
-        from dask_slaq.adapters.compat import repairs
+        from dask_slaq.adapters import repairs
         import dask
         losses = []
         with instrument(losses.append):
