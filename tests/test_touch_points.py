@@ -25,9 +25,7 @@ def test_the_page_counts_them():
     count = Counter()
     for each in POINTS:
         count[each.where] += len(each.names)
-    scheduler, clients, workers = re.findall(
-        r"(\d+) (?:in the scheduler|in clients|on workers)", PAGE
-    )
+    told = re.findall(r"(\d+) (?:in the scheduler|in clients|on workers)", PAGE)
     assert list(map(int, told)) == list(count.values()), count
 
 
