@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
@@ -121,8 +122,8 @@ REPAIRS: dict[str, tuple[str, Callable[[ModuleType], Changes]]] = {
 }
 
 
-def _has_faults(module: str) -> bool:
-    release = sys.modules[module.partition(".")[0]].__version__.split(".")[:3]
+def _has_faults() -> bool:
+    release = version("dask-ml").split(".")[:3]
     return tuple(int(part) if part.isdigit() else 0 for part in release) <= LAST
 
 
@@ -136,7 +137,7 @@ class Repairs:
     def __init__(
         self,
         repairs: Mapping[str, tuple[str, Callable[[ModuleType], Changes]]],
-        needed: Callable[[str], bool] = _has_faults,
+        needed: Callable[[], bool] = _has_faults,
     ) -> None:
         self._repairs, self._needed = repairs, needed
         self._lock = threading.RLock()
@@ -170,7 +171,7 @@ class Repairs:
                 return
             try:
                 self.states[name] = "not needed"
-                if self._needed(module_name):
+                if self._needed():
                     made = self._made[name] = Replacements()
                     for change in changes(module):
                         made.put(*change)
