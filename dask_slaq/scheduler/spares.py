@@ -95,7 +95,7 @@ class Spares:
         listen: Callable[[], None],
     ) -> None:
         self._speeds = speeds
-        self.scheduler, self.made, self.won = scheduler, 0, 0
+        self.scheduler, self.made = scheduler, 0
         self._control, self._moved, self._listen = control, moved, listen
         self.begun = False  # whether any task may have a copy; until then none is followed
         self.running: dict[Any, _Running] = {}
@@ -301,7 +301,6 @@ class Spares:
         if ws is not None and ts.processing_on is not None and ts.processing_on is not ws:
             self._control.move(ts, ws, running.run)
             self._moved(key)
-            self.won += 1
 
     def stealing(self) -> None:
         """Drop the copies of tasks that are about to be stolen.
