@@ -124,10 +124,8 @@ class ScheduledJobs:
             from dask_slaq.scheduler.filed_accounts import FiledAccounts  # and SQLite
 
             self.accounts = FiledAccounts(memory.store, *counted, self.check_budgets)
-        self._reservations: KeptReservations | None = None
-        if memory.store is not None:
-            _ = self.reservations  # it may keep some
-        self._budgets: Budgets | None = None  # until an owner has terms
+        self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
+        self._budgets = Budgets(self.accounts.spent)
         self._read = self.accounts.loaded  # whether usage was read from the file at the last check
         self.check_budgets()
         memory.lately(time() - KEPT, self._put_back)
@@ -243,12 +241,7 @@ class ScheduledJobs:
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
         owners = self.engine.owners if self.accounts.broken is None else None
         before, self._read = (self._over(), self._read), self.accounts.loaded
-        if self._budgets is None and owners is not None:
-            self._budgets = Budgets(self.accounts.spent)
-        news = []
-        if self._budgets is not None:
-            news = self._budgets.update(owners, int(time() // DAY))
-        for spending in news:
+        for spending in self._budgets.update(owners, int(time() // DAY)):
             self._alert(
                 {
                     "event": "budget",
@@ -267,22 +260,14 @@ class ScheduledJobs:
 
     def spendings(self) -> list[Spending]:
         """Return what was used of all budgets, the most used one first."""
-        return [] if self._budgets is None else self._budgets.all()
+        return self._budgets.all()
 
     def spending_of(self, owner: str) -> Spending | None:
         """Return what was used of the budget that limits an owner or team most; None without any.
 
         It is as of the last check.
         """
-        return None if self._budgets is None else self._budgets.of(owner)
-
-    @property
-    def reservations(self) -> KeptReservations:
-        """Threads that are reserved for owners; made for the first of them."""
-        if self._reservations is None:
-            store, scheduler = self.memory.store, self.scheduler
-            self._reservations = KeptReservations(store, lambda: scheduler.total_nthreads)
-        return self._reservations
+        return self._budgets.of(owner)
 
     def waits_for_budget(self, owner: str) -> bool:
         """Return whether new jobs of an owner wait, because nothing of its budget is left.
@@ -623,7 +608,7 @@ class ScheduledJobs:
         self._reserve(sum(workers.values()))
         if self.accounts.half_life is not None:
             engine.observe_use(self.accounts.lately(self.owner.values()))
-        engine.set_reserved({} if self._reservations is None else self._reservations.now())
+        engine.set_reserved(self.reservations.now())
         if engine.owners is not None:
             engine.set_spare(set(filter(self.is_spare, self.owner.values())))
         eligible = {
