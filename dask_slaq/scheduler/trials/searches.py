@@ -43,6 +43,7 @@ from dask_slaq.scheduler.trials.rooms import Rooms
 from dask_slaq.scheduler.trials.running import RunningSearch
 from dask_slaq.scheduler.trials.silence import SilentTrials
 from dask_slaq.scheduler.trials.states import States, remove_files
+from dask_slaq.scheduler.trials.suspects import Suspects
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -116,6 +117,7 @@ class Searches:
         self._decided = 0.0
         self.desks = Desks(scheduler)
         self.rooms = Rooms(scheduler, pools, tracker, self.running)
+        self.suspects = Suspects(scheduler, tracker, self.running, partial(let_move, True))
         # Trials and blocks of searches whose block an exception left, by client and name, the last
         # ones. A search goes on in the next block of its name.
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
@@ -461,7 +463,7 @@ class Searches:
     def _follow(self, search: RunningSearch, followed: bool) -> None:
         """Keep what happens in a search for its client, if that follows it."""
         events = Events() if followed else None
-        search.trials.follow(events)
+        search.trials.follow(events, search.runs[-1])
         if events is not None:
             self._events[search.run] = events
             while len(self._events) > FOLLOWED:
@@ -662,6 +664,8 @@ class Searches:
             self.rooms.learn(search, trial, ts.processing_on, memory, at, grown, first=first)
         added = search.trials.report(trial, losses, computed, steps, others)
         trial.waited += waited
+        if self.suspects.reported(search, trial):
+            self._soon.ask()
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         if what == "left":
             search.left.add(key)
@@ -710,7 +714,10 @@ class Searches:
         if what == LEAVES:
             self.kept.client_leaves(event["client"])
         elif what == DIES:
-            self.rooms.leaves(event["worker"], dies=not event.get("expected"))
+            dies = not event.get("expected")
+            self.rooms.leaves(event["worker"], dies=dies)
+            some = [s for s in self.running.values() if dies and not self._is_freed(s)]
+            self.suspects.worker_dies(event["worker"], some)
 
     def warn_of_stray(self, key: Any, worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search."""
@@ -788,6 +795,8 @@ class Searches:
             elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
                 search.unreported.ended(_name_of(key), key)
                 self._warn_of_silence(pool.name, search, least=FEW)
+        if finish in ("memory", "erred", "forgotten"):
+            search.suspects.pop(key, None)
         if finish == "forgotten":
             search.trials.forget(key)
         search.promise()
@@ -805,10 +814,14 @@ class Searches:
         """Hold a model that is on no worker any more. Returns whether it goes on from a state."""
         if not search.trials.leave(key):
             return False
-        plain = not self._engine.traits.holds_tasks
-        if self._tracker.models_move and not plain and search.pool.name not in self._stopping:
+        if self._tracker.models_move and not self._is_freed(search):
             self._tracker.away[key] = self._scheduler.tasks[key]
         return True
+
+    def _is_freed(self, search: RunningSearch) -> bool:
+        """Return whether models of a search are left to Dask: by the policy, or as it is stopped."""
+        plain = not (self._engine.traits.holds_tasks or search.pool.paused)
+        return plain or search.pool.name in self._stopping
 
     def look(self) -> None:
         """Choose again soon: a worker has changed."""
@@ -864,8 +877,7 @@ class Searches:
                 if not trial.verdict and search.trials.gives_up(trial):
                     search.trials.judge(trial, "pruned")
                     self._stop(job)
-            freed = name in self._stopping or (plain and not search.pool.paused)
-            places = None
+            freed, places = self._is_freed(search), None
             if self._tracker.models_move and not freed:
                 places = Places(self.states.at, search.speed.bandwidth, self._allowed(search))
             choice, found = decide(search.trials, rooms, unstarted, places)
@@ -873,6 +885,7 @@ class Searches:
                 self._release(search)
             elif places is not None:
                 self._to_send += [(search, move.key, move.worker) for move in found]
+                self._to_send += self.suspects.next(search, places.allowed)
                 self._later(self._send_models)
             search.give_turns(choice)
             for worker, chosen in choice.items():
@@ -895,6 +908,7 @@ class Searches:
                     "peer": self.desks.peer_of(worker),
                 }
                 turns.setdefault(worker, []).append(turn)
+        self.suspects.spare()
         self._decided = now
         return turns
 
@@ -932,13 +946,17 @@ class Searches:
     def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
         tasks, allowed = self._scheduler.tasks, {}
-        for key in search.trials.alive:
+        tried = {*self.suspects.tried(), *self.draining} if search.suspects else set()
+        for key in {**search.trials.alive, **search.suspects}:
             ts: TaskState | None = tasks.get(key)  # type: ignore[call-overload]
             if ts is None:
                 continue
-            if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
+            suspect = key in search.suspects
+            restricted = ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions
+            if restricted or suspect:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
+                some = {ws for ws in some if not (suspect and ws.address in tried)}
                 needs = TaskKind(None, tuple((ts.resource_restrictions or {}).items()))
                 group = search.pool.group
                 if group is not None and not group.supplies(needs.resources or ()):
@@ -949,16 +967,23 @@ class Searches:
     def _send_models(self) -> None:
         """Send models that have left their worker to the workers where they go on."""
         some, self._to_send = self._to_send, []
+        tried = self.suspects.tried()
         for search, key, worker in some:
+            suspect = key in search.suspects
             ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
             trial = search.trials.alive.get(key)
-            if trial is None or ts is None or ws is None or ts.state != "no-worker":
+            if ts is None or ws is None or ts.state != "no-worker":
+                continue
+            if (trial is None and not suspect) or (suspect and worker in tried):
                 continue
             group, needs = search.pool.group, ts.resource_restrictions or {}
             if group is not None and not (group.has_room() and group.supplies(needs.items())):
                 continue  # until the one whose thread it takes has reported
             if self._tracker.send_back(ts, ws):
-                trial.waits, trial.worker = False, worker
+                if suspect:
+                    tried.add(worker)
+                if trial is not None:
+                    trial.waits, trial.worker = False, worker
                 search.pool.waiting = search.trials.waiting
         if self._scheduler.queued and self._is_active():
             self._tracker.control.fill()
