@@ -20,8 +20,8 @@ from distributed.utils import sync
 from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.reports import as_loss, is_usable
-from dask_slaq.core.settings import ASTRAY_TOPIC
-from dask_slaq.core.task_reports import NO_LOSS, as_metrics, as_step
+from dask_slaq.core.settings import ASTRAY_TOPIC, shown
+from dask_slaq.core.task_reports import MOST_METRICS, NO_LOSS, as_metrics, as_step
 from dask_slaq.core.trials import as_parameters, bounded
 from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.desk import (
@@ -131,7 +131,10 @@ def report_trial(
     named = "" if run is None else _name_of_loss(worker, key, step)
     metrics = as_metrics(loss, named)
     if not metrics:
-        _warn_once((run, "metric"), NO_LOSS % named)
+        names = [shown(name) for name in list(loss)[: 1 + MOST_METRICS]]
+        _warn_once((run, "metric"), NO_LOSS % (named, ", ".join(names)))
+        if _is_new((run, *names)):
+            worker.log_event(ASTRAY_TOPIC, {"key": key, "metric": named, "has": names})
         return True
     if run is None:
         job = job_of_task()
@@ -416,10 +419,16 @@ def _pool_here() -> Collection[threading.Thread] | None:
 
 def _warn_once(cause: Hashable, message: str) -> bool:
     """Log a warning the first time that a cause occurs. Returns whether it did."""
+    if is_new := _is_new(cause):
+        logger.warning(message)
+    return is_new
+
+
+def _is_new(cause: Hashable) -> bool:
+    """Return whether a cause of a warning occurs for the first time, while there are few."""
     is_new = cause not in _warned and len(_warned) < MOST_WARNED
     if is_new:
         _warned.add(cause)
-        logger.warning(message)
     return is_new
 
 

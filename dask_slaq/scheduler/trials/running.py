@@ -70,6 +70,8 @@ class RunningSearch:
         self.revoked: dict[str, tuple[int, float]] = {}
         self.marked = 0  # number of the last mark of its client
         self.unreported = Unreported()
+        self.metrics: list[str] = []  # names of the losses of its models, up to two
+        self.lacks, self.has = "", dict[str, None]()  # name of a loss, and what reports have instead
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
         self.before = ""  # last block of its name
 
@@ -87,6 +89,13 @@ class RunningSearch:
     def silent(self) -> int:
         """Number of its trials that are silent."""
         return sum(trial.silent for trial in self.trials.alive.values())
+
+    @property
+    def lacking(self) -> str:
+        """What is wrong where reports were dropped, and no model has made any other."""
+        if not self.lacks or any(trial.reports for trial in self.trials):
+            return ""
+        return f"no report has {self.lacks}; they have: {', '.join(self.has)}"
 
     def held_up(self, tasks: Sequence[TaskState], running: int, waits: bool) -> list[TaskState]:
         """Return which tasks of a worker should have reported, of which the first `running` run.
@@ -196,6 +205,7 @@ class RunningSearch:
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
         ends = Counter(trial.outcome for trial in self.trials.ended)
         others = [f"{ends[how]} {how}" for how in ("pruned", "failed", "stopped") if ends[how]]
+        parts += [self.lacking] * bool(self.lacking)
         return ", ".join([f"search: {ends['done']} done", *others, *parts])
 
 

@@ -27,6 +27,8 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search, search_is_over
 from dask_slaq.core.settings import SILENT, is_whole, shown
+from dask_slaq.core.task_reports import MOST_METRICS
+from dask_slaq.core.text import printable
 from dask_slaq.core.trials import (
     EXPLORE,
     EndedSearches,
@@ -493,7 +495,8 @@ class Searches:
                 rest = [ts.key for ts in tasks if ts.key not in seen]
                 rest += [key for key in search.elsewhere if key not in seen]
                 known = known if curves else _without_curves(known)
-                return known + [{**_UNKNOWN, "key": key} for key in rest]
+                unknown = {**_UNKNOWN, "error": search.lacking}
+                return known + [{**unknown, "key": key} for key in rest]
         found = self.ended.get(run)
         for row in found:
             ts = self._scheduler.tasks.get(row["key"]) if row["state"] == "failed" else None
@@ -601,6 +604,7 @@ class Searches:
         drawn: bool = False,
         life: float = 0.0,
         anew: bool = False,
+        metric: str = "",
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
@@ -611,7 +615,7 @@ class Searches:
         may leave its worker if it `moves` a number of bytes, which `took` seconds at last, and has
         kept a `state`, see `States.keep`. The `params` of its model come once, `drawn` if the task
         made them itself, and with each loss `others`. Its worker lives for `life` seconds. If
-        `anew`, its model begins again with these.
+        `anew`, its model begins again with these. A loss that has a name is a `metric`.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -650,6 +654,11 @@ class Searches:
             if drawn and search.unreported.is_twin(key, number, params):
                 told = ", ".join(f"{name}={shown(value)}" for name, value in params.items())
                 self._tell_client(pool.name, SILENT, job=pool.name, why="equal", tasks=told[:300])
+        if metric and metric not in search.metrics and len(search.metrics) < 2:
+            search.metrics.append(metric)
+            if len(search.metrics) == 2:
+                told = " and ".join(map(shown, search.metrics))
+                self._tell_client(pool.name, SILENT, job=pool.name, why="metrics", tasks=told)
         if moves is not None:
             if took > 0.0:
                 search.speed.learn(moves, took)
@@ -719,20 +728,30 @@ class Searches:
             some = [s for s in self.running.values() if dies and not self._is_freed(s)]
             self.suspects.worker_dies(event["worker"], some)
 
-    def warn_of_stray(self, key: Any, worker: str) -> None:
-        """Tell the client of a job that its task there reports as if it were one of a search."""
-        ts = pool = None
+    def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
+        """Tell the client of a job that its task there reports as if it were one of a search.
+
+        In a search, such a report lacks the loss.
+        """
+        ts, pool, key = None, None, told.get("key")
         with suppress(TypeError):  # not a key
             ts, pool = self._scheduler.tasks.get(key), self._tracker.owner.get(key)
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
-        if there and pool is not None and pool.reports and pool.name not in self.running:
+        search = self.running.get(pool.name) if there and pool is not None else None
+        if search is not None and isinstance(told.get("has"), list | tuple):
+            search.lacks = shown(told.get("metric"))
+            search.has |= dict.fromkeys(map(printable, told["has"][: MOST_METRICS - len(search.has)]))
+        elif there and pool is not None and pool.reports and search is None:
             self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=_name_of(key))
 
     def _warn_of_silence(self, name: str, search: RunningSearch, least: int) -> None:
         """Tell the client which tasks ended without any report, if `least` of a name have."""
         tasks: Mapping[Any, TaskState] = self._scheduler.tasks
         for kind, n in search.unreported.of(least, lambda key: _is_input(tasks.get(key))):
-            self._tell_client(name, SILENT, job=name, why="silent", tasks=kind, n=n)
+            about = {"why": "silent", "tasks": kind, "n": n}
+            if search.lacking:
+                about = {"why": "metric", "tasks": search.lacking}
+            self._tell_client(name, SILENT, job=name, **about)
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left. If its memory was the reason, none waits on those like it."""
