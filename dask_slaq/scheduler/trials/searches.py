@@ -620,11 +620,7 @@ class Searches:
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
-        if search is None:
-            for trials, _ in self._interrupted.values():
-                if (left := trials.alive.get(key)) is not None and left.worker == worker:
-                    trials.report(left, losses, computed, steps)
-        if ts is None or pool is None:
+        if ts is None:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
             return  # it runs elsewhere by now
@@ -633,13 +629,16 @@ class Searches:
         self.desks.hear(worker)
         if life:
             self.rooms.lives[worker] = life
-        if search is None:
-            for other in self.running.values():
-                if other.elsewhere.get(key) in other.runs:  # computed for somebody else
-                    trial = other.trials.at(key, worker, number, anew=anew)
+        if search is None or pool is None:
+            # Computed for somebody else, or in a block that was left, and may be entered again.
+            run = (ts.annotations or {}).get("slaq_search")
+            some = [(other.trials, other.runs) for other in self.running.values()]
+            for trials, runs in (*some, *self._interrupted.values()):
+                if run in runs:
+                    trial = trials.at(key, worker, number, anew=anew)
                     trial.heard, trial.params = monotonic(), params or trial.params
-                    other.trials.report(trial, losses, computed, steps, others)
-                    self._soon.ask()
+                    trials.report(trial, losses, computed, steps, others)
+            self.look()
             return
         first = search.begun.pop(key, None) is not None
         trial = search.trials.at(key, worker, number, anew=anew)
