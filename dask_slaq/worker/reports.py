@@ -25,6 +25,7 @@ from dask_slaq.core.task_reports import MOST_METRICS, NO_LOSS, as_metrics, as_st
 from dask_slaq.core.trials import as_parameters, bounded
 from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.desk import (
+    ENDS,
     LOOK,
     METRIC,
     PAUSE,
@@ -199,7 +200,8 @@ def waited() -> float:
     """Return the seconds that the running task has waited in its reports, on this worker.
 
     A model with a clock of its own, such as a `max_time`, adds them to its limit. They are 0 in
-    tasks that never wait, and outside of tasks.
+    tasks that never wait, and outside of tasks, as in threads that a task has begun: nothing tells
+    whose these are, so hand them what the task's own thread is told.
     """
     found = _task_here()
     if found is None or run_of(*found) is None:
@@ -261,8 +263,9 @@ def find_state() -> Any:
         if kept is None and before is not None:
             kept = read(file_of(folder, before))
     elif note:
-        kept, is_shared = sync(worker.loop, fetch, worker, list(note))
-        if kept is None:
+        with suppress(OSError, RuntimeError):  # as it closes: the task soon begins elsewhere
+            kept, is_shared = sync(worker.loop, fetch, worker, list(note))
+        if kept is None and worker.status not in ENDS:
             logger.warning("the state of %s was lost with its workers: it begins anew", key)
     state = None if kept is None else kept.thaw(copy=is_shared)
     desk_of(worker).resume(key, kept, monotonic() - begin)
