@@ -103,7 +103,7 @@ def test_optuna_shows_a_search_as_a_study(search, caplog):
 
 
 def again(made, callback_of_next_program) -> None:
-    """Tell a model to the callbacks of two programs, of which the second has reattached its search."""
+    """Tell a model to the callbacks of two programs, of which the second has reattached."""
     about = {"job": "grid", "key": "x", "trial": None, "model": "m1", "params": {"rate": 0.1}}
     events = [{"event": "begin"}, {"event": "report", "step": 1}, {"event": "report", "step": 2}]
     ends = [{"event": "begin"}, {"event": "report", "step": 3}, {"event": "end", "state": "done"}]

@@ -59,7 +59,9 @@ class Goal:
         """Return a text with losses, or with scores where these are what is reported."""
         if not self.maximizes:
             return text % losses
-        return re.sub("|".join(_OF_SCORES), lambda m: _OF_SCORES[m[0]], text) % tuple(-loss for loss in losses)
+        return re.sub("|".join(_OF_SCORES), lambda m: _OF_SCORES[m[0]], text) % tuple(
+            -loss for loss in losses
+        )
 
     @property
     def is_awaited(self) -> bool:

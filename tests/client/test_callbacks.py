@@ -165,7 +165,9 @@ async def test_models_end_for_callbacks_when_the_plugin_fails(c, s, plugin, a):
 
 
 @with_plugin(TWO)
-async def test_a_model_that_begins_again_after_its_end_is_one_run_with_one_curve(c, s, plugin, a, b):
+async def test_a_model_that_begins_again_after_its_end_is_one_run_with_one_curve(
+    c, s, plugin, a, b
+):
     def fail_first(fails):
         for k in range(6):
             slaq.report(1 / (k + 1))

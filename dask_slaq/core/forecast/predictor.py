@@ -212,8 +212,8 @@ class LossPredictor:
 
         They are two arrays (n_jobs, n_horizons) in raw loss units. About one report in ten falls
         below the first one, and one in ten above the second. A loss that has never changed tells
-        nothing of those to come: its band is as wide as the loss is large. Below zero are only bands
-        of losses that were there, or whose like were.
+        nothing of those to come: its band is as wide as the loss is large. Zero bounds the bands of
+        losses that it bounds.
         """
         rows = self._rows_of(jobs)
         cache, history = self._cache.column, self._history.column

@@ -71,7 +71,10 @@ class RunningSearch:
         self.marked = 0  # number of the last mark of its client
         self.unreported = Unreported()
         self.metrics: list[str] = []  # names of the losses of its models, up to two
-        self.lacks, self.has = "", dict[str, None]()  # name of a loss, and what reports have instead
+        self.lacks, self.has = (
+            "",
+            dict[str, None](),
+        )  # name of a loss, and what reports have instead
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
         self.before = ""  # last block of its name
 

@@ -732,14 +732,17 @@ class Searches:
 
         In a search, such a report lacks the loss.
         """
-        ts, pool, key = None, None, told.get("key")
+        key: Any = told.get("key")
+        ts = pool = None
         with suppress(TypeError):  # not a key
             ts, pool = self._scheduler.tasks.get(key), self._tracker.owner.get(key)
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
         search = self.running.get(pool.name) if there and pool is not None else None
         if search is not None and isinstance(told.get("has"), list | tuple):
             search.lacks = shown(told.get("metric"))
-            search.has |= dict.fromkeys(map(printable, told["has"][: MOST_METRICS - len(search.has)]))
+            search.has |= dict.fromkeys(
+                map(printable, told["has"][: MOST_METRICS - len(search.has)])
+            )
         elif there and pool is not None and pool.reports and search is None:
             self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=_name_of(key))
 
@@ -837,7 +840,7 @@ class Searches:
         return True
 
     def _is_freed(self, search: RunningSearch) -> bool:
-        """Return whether models of a search are left to Dask: by the policy, or as it is stopped."""
+        """Return whether a search is left to Dask: by the policy, or as it is stopped."""
         plain = not (self._engine.traits.holds_tasks or search.pool.paused)
         return plain or search.pool.name in self._stopping
 
@@ -966,7 +969,7 @@ class Searches:
         tasks, allowed = self._scheduler.tasks, {}
         tried = {*self.suspects.tried(), *self.draining} if search.suspects else set()
         for key in {**search.trials.alive, **search.suspects}:
-            ts: TaskState | None = tasks.get(key)  # type: ignore[call-overload]
+            ts: TaskState | None = tasks.get(key)
             if ts is None:
                 continue
             suspect = key in search.suspects

@@ -1,7 +1,7 @@
-"""Models that may have killed their worker: each goes on apart from the others, and alone is blamed.
+"""Models that may have killed their worker: each goes on apart from the others.
 
-Dask blames all that a worker computed when it died, and starts it again on one worker, as likely as
-not: whatever is there each time fails with the model that kills.
+Dask blames all that a worker computed when it died, and may start it together again: what is there
+each time fails with the model that kills.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.pools import load
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -69,16 +71,14 @@ class Suspects:
     ) -> Iterator[tuple[RunningSearch, Any, str]]:
         """Yield suspects without a state that are held, and to which of the workers `allowed`."""
         taken: set[str] = set()
-
-        def load(address: str) -> float:
-            ws: WorkerState = self._scheduler.workers[address]
-            return (len(ws.processing) - len(ws.long_running)) / ws.nthreads
-
+        workers: Mapping[str, WorkerState] = self._scheduler.workers
         for key in () if search.pool.paused else search.suspects:
-            if key in self._tracker.away and key not in search.trials.alive:
-                if some := [address for address in allowed.get(key, ()) if address not in taken]:
-                    taken.add(worker := min(some, key=load))
-                    yield search, key, worker
+            held = key in self._tracker.away and key not in search.trials.alive
+            some = {workers[a] for a in allowed.get(key, ()) if held and a not in taken}
+            if some:
+                worker = min(some, key=lambda ws: (load(ws) / ws.nthreads, ws.address)).address
+                taken.add(worker)
+                yield search, key, worker
 
     def spare(self) -> None:
         """Let the death of a worker with a suspect count against that alone."""
