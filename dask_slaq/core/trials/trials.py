@@ -22,7 +22,7 @@ from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.events import Events
 
-__all__ = ["Trial", "Trials"]
+__all__ = ["Trial", "Trials", "row_of"]
 
 #: Reports of each turn after the first.
 TURN = 3
@@ -813,32 +813,7 @@ class Trials:
         for trial in self:
             if only is not None and trial.key not in only:
                 continue
-            # What has ended has no forecast any more.
-            known = math.nan if trial.outcome else 1.0
-            predicted = known * trial.predicted
-            ends = sorted((known * sign * trial.low, known * sign * trial.high))
-            found.append(
-                {
-                    "key": trial.key,
-                    "trial": trial.number,
-                    "worker": trial.worker,
-                    "iteration": trial.step,
-                    "loss": sign * trial.loss,
-                    "lowest": sign * trial.lowest,
-                    "lowest_step": trial.lowest_step,
-                    "predicted": sign * predicted,
-                    "low": ends[0],
-                    "high": ends[1],
-                    "state": trial.outcome or trial.doing,
-                    "computed": trial.computed,
-                    "waited": trial.waited,
-                    "params": dict(trial.params),
-                    "metrics": {name: c.losses[-1] for name, c in trial.others.items()},
-                    "began": trial.began,
-                    "ended": trial.ended,
-                    "error": trial.error,
-                }
-            )
+            found.append(row_of(trial, sign))
             if curves:
                 losses = np.array(trial.curve.losses, float) * sign
                 others = {
@@ -848,6 +823,26 @@ class Trials:
                 steps = trial.curve.steps.tobytes()
                 found[-1] |= {"steps": steps, "losses": losses.tobytes(), "others": others}
         return found
+
+
+#: Attributes of a trial that its row has as they are.
+_IN_ROW = ("key", "worker", "lowest_step", "computed", "waited", "began", "ended", "error")
+
+
+def row_of(trial: Trial, sign: float = 1.0) -> dict[str, Any]:
+    """Return what is told of a trial, with its losses times `sign`."""
+    known = math.nan if trial.outcome else sign  # what has ended has no forecast any more
+    low, high = sorted((known * trial.low, known * trial.high))
+    return {name: getattr(trial, name) for name in _IN_ROW} | {
+        "trial": trial.number,
+        "iteration": trial.step,
+        "loss": sign * trial.loss,
+        "lowest": sign * trial.lowest,
+        **{"predicted": known * trial.predicted, "low": low, "high": high},
+        "state": trial.outcome or trial.doing,
+        "params": dict(trial.params),
+        "metrics": {name: curve.losses[-1] for name, curve in trial.others.items()},
+    }
 
 
 def _curve(steps: bytes, losses: bytes, sign: float = 1.0) -> Curve:

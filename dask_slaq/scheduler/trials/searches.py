@@ -35,8 +35,10 @@ from dask_slaq.core.trials import (
     Events,
     Places,
     SearchSettings,
+    Trial,
     Trials,
     decide,
+    row_of,
 )
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.trials.desks import Desks
@@ -495,8 +497,8 @@ class Searches:
                 rest = [ts.key for ts in tasks if ts.key not in seen]
                 rest += [key for key in search.elsewhere if key not in seen]
                 known = known if curves else _without_curves(known)
-                unknown = {**_UNKNOWN, "error": search.lacking}
-                return known + [{**unknown, "key": key} for key in rest]
+                about = {"state": "ready", "error": search.lacking}
+                return known + [{**row_of(Trial(key, "", "")), **about} for key in rest]
         found = self.ended.get(run)
         for row in found:
             ts = self._scheduler.tasks.get(row["key"]) if row["state"] == "failed" else None
@@ -1037,22 +1039,6 @@ _OUTCOMES: dict[str, str] = {"memory": "done", "erred": "failed"}
 
 #: How trials end that are not dropped.
 ENDS_OF_TRIALS = ("done", "pruned", "stopped", "failed")
-
-_UNKNOWN: dict[str, Any] = {
-    "key": None,
-    "trial": None,
-    "worker": "",
-    "iteration": 0,
-    **dict.fromkeys(("loss", "lowest", "predicted", "low", "high"), float("nan")),
-    "lowest_step": 0,
-    "state": "ready",
-    "computed": 0.0,
-    "waited": 0.0,
-    "params": {},
-    "metrics": {},
-    **dict.fromkeys(("began", "ended"), float("nan")),
-    "error": "",
-}
 
 
 def _without_curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ each time fails with the model that kills.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.pools import load
@@ -61,10 +60,14 @@ class Suspects:
         return True
 
     def tried(self) -> set[str]:
-        """Return the workers on which a suspect is."""
-        known, keys = self._scheduler.tasks, chain(*(s.suspects for s in self._running.values()))
-        found = (known[key].processing_on for key in keys if key in known)
-        return {ws.address for ws in found if ws is not None}
+        """Return the workers on which a suspect is, unless it may need a lock of another one."""
+        found = set()
+        for search in self._running.values():
+            for key in search.suspects:
+                ts, trial = self._scheduler.tasks.get(key), search.trials.alive.get(key)
+                if ts is not None and ts.processing_on and not (trial and trial.held_up):
+                    found.add(ts.processing_on.address)
+        return found
 
     def next(
         self, search: RunningSearch, allowed: Mapping[Any, Collection[str]]
