@@ -34,9 +34,8 @@ _ENDS = {
     "lost": "was lost with its client, the scheduler or the plugin",
 }
 #: What is said of scores instead.
-_OF_SCORES = {"losses": "scores", "loss": "score", "fallen": "risen", "risen": "fallen"} | {
-    "above": "below"
-}
+_OF_SCORES = {"losses": "scores", "loss": "score", "above": "below"}
+_OF_SCORES |= {"fallen": "risen", "risen": "fallen"}
 
 
 @dataclass
@@ -57,11 +56,10 @@ class Goal:
 
     def say(self, text: str, *losses: float) -> str:
         """Return a text with losses, or with scores where these are what is reported."""
-        if not self.maximizes:
-            return text % losses
-        return re.sub("|".join(_OF_SCORES), lambda m: _OF_SCORES[m[0]], text) % tuple(
-            -loss for loss in losses
-        )
+        if self.maximizes:
+            text = re.sub("|".join(_OF_SCORES), lambda found: _OF_SCORES[found[0]], text)
+            losses = tuple(-loss for loss in losses)
+        return text % losses
 
     @property
     def is_awaited(self) -> bool:

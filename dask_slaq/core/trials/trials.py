@@ -8,7 +8,7 @@ from bisect import bisect, insort
 from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha1
+from hashlib import sha256
 from itertools import chain, repeat
 from typing import Any
 
@@ -576,7 +576,7 @@ class Trials:
             "event": event,
             "key": trial.key,
             "trial": trial.number,
-            "model": sha1(repr((self._first, trial.key, trial.number)).encode()).hexdigest()[:20],
+            "model": sha256(repr((self._first, trial.key, trial.number)).encode()).hexdigest()[:20],
             "worker": trial.worker,
             "step": trial.step,
             "loss": sign * trial.loss,

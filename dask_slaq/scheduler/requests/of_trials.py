@@ -18,13 +18,7 @@ __all__ = ["check_trial", "read_params"]
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
     *("steps", "grown", "memory", "begins", "moves", "state", "took", "params"),
-    *(
-        "others",
-        "drawn",
-        "life",
-        "anew",
-        "metric",
-    ),  # than losses; as the line before, not of older releases
+    *("others", "drawn", "life", "anew", "metric"),  # as the line before, not of older releases
 )
 TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 

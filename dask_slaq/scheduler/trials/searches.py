@@ -742,9 +742,8 @@ class Searches:
         search = self.running.get(pool.name) if there and pool is not None else None
         if search is not None and isinstance(told.get("has"), list | tuple):
             search.lacks = shown(told.get("metric"))
-            search.has |= dict.fromkeys(
-                map(printable, told["has"][: MOST_METRICS - len(search.has)])
-            )
+            names = told["has"][: MOST_METRICS - len(search.has)]
+            search.has |= dict.fromkeys(map(printable, names))
         elif there and pool is not None and pool.reports and search is None:
             self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=_name_of(key))
 
