@@ -698,6 +698,7 @@ class Searches:
         elif what == "goes" or trial.waits or ts in ts.processing_on.long_running:
             search.trials.begin_turn(trial)
             tracker.resumed(ts)
+            self.suspects.spare()
             search.revoked.pop(worker, None)
         search.promise()
         pool.waiting = search.trials.waiting
@@ -799,6 +800,7 @@ class Searches:
             ts = self._scheduler.tasks[key]
             search.begun[key] = ts
             search.cut_off.discard(key)
+            self.suspects.spare()
         elif start == "processing":
             search.begun.pop(key, None)
             search.left.discard(key)
