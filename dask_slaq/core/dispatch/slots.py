@@ -141,12 +141,6 @@ class Slots:
                 heapq.heapreplace(ends, ends[0] + sent.expected)
         return ends[0]
 
-    def seconds(self) -> float:
-        """Return the seconds that those of our tasks take that wait for a thread."""
-        if not self.ours:
-            return 0.0
-        return sum(sent.counts for sent in self.tasks.values() if sent.start is None and sent.ours)
-
     def resource_free_in(self, now: float) -> float:
         """Return the seconds until a task that needs a resource ends; infinite if unknown."""
         using = (each for each in self.tasks.values() if each.needs and each.start is not None)
@@ -161,6 +155,12 @@ class Slots:
         over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
-        if self.ours >= threads and self.seconds() >= BETWEEN_MESSAGES * threads:
+        end, seconds = math.inf, 0.0
+        for sent in self.tasks.values():
+            if sent.start is None:
+                seconds += sent.counts if sent.ours else 0.0
+            elif (left := sent.seconds_left(now)) < end:
+                end = left
+        if self.ours >= threads and seconds >= BETWEEN_MESSAGES * threads:
             return math.inf  # no thread idles until the worker reports the next end
-        return max(self.next_end(now) + self.seconds() / threads - ahead, 0.0)
+        return max(end + seconds / threads - ahead, 0.0)

@@ -28,19 +28,20 @@ class Filling:
     by `enter`; it calls `fill_now`.
     """
 
+    send: Callable[[Choice], bool]
+
     def __init__(
         self,
         scheduler: Scheduler,
         order: Order,
         sent: SentTasks,
-        send: Callable[[Choice], bool],
-        gangs: Callable[[], Gangs],
-        limits: Callable[[], Limits],
+        gangs: Gangs,
+        limits: Limits,
         fill: Callable[[], object],
         enter: Callable[..., Any],
     ) -> None:
         self.scheduler, self.order, self.sent = scheduler, order, sent
-        self._send, self._gangs, self._limits = send, gangs, limits
+        self._gangs, self._limits = gangs, limits
         self._fill, self._enter = fill, enter
         self.filler = Filler(order, self, sent.ahead)
         self.look_at: set[str] = set()  # workers where something has changed
@@ -103,7 +104,7 @@ class Filling:
                 filler.look(self.sent.on(ws), now)
         self.look_at.clear()
         for choice in filler.choices(now):
-            if not self._send(choice):  # Dask or a hook failed, and would again
+            if not self.send(choice):  # Dask or a hook failed, and would again
                 break
         for slots, seconds in filler.opens_in.items():
             if self._wants(slots):
@@ -193,16 +194,16 @@ class Filling:
 
     def room(self, label: str | None) -> float:
         """Return how many more tasks of a label may run."""
-        return self._limits().room_in_pools(label)
+        return self._limits.room_in_pools(label)
 
     def runs(self, label: str) -> bool:
         """Return whether a task of a label runs."""
-        return self._limits().runs(label)
+        return self._limits.runs(label)
 
     def pinned(self, now: float) -> Mapping[Contender, list[Pinned]]:
         """Return the gangs of pinned tasks that are complete, by job."""
         found: dict[Contender, list[Pinned]] = {}
-        for gang in self._gangs().waiting() if self._gangs() else ():
+        for gang in self._gangs.waiting() if self._gangs.of_task else ():
             if gang.complete(now):
                 ready, threads = gang.pool.ready, self.threads_of(gang)
                 members = [

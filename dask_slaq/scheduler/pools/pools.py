@@ -27,11 +27,13 @@ from dask_slaq.core.dispatch import (
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.filling import Filling
+from dask_slaq.scheduler.pools.gangs import Gangs
+from dask_slaq.scheduler.pools.label_limits import Limits, label_given
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
-from dask_slaq.scheduler.pools.tracker import NO_LIMITS, TaskTracker
+from dask_slaq.scheduler.pools.tracker import TaskTracker
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owner_terms import OwnerGrant
-    from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,6 @@ class Pools:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
         self.pools: dict[str, Pool] = {}
-        self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self.groups: dict[str, Group] = {}  # of owners and teams; empty unless they are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
@@ -89,39 +89,33 @@ class Pools:
         )
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(ahead)
+        gangs = Gangs()
+        self.limits = limits = Limits(
+            scheduler,
+            control,
+            lambda ts: self.tracker.is_held(ts),
+            lambda: self.tracker.holding,
+            lambda: self.filling.soon(),
+            enter,
+        )
         self.filling = filling = Filling(
             scheduler,
             order,
             sent,
-            lambda choice: tracker.send(choice),
-            lambda: self.tracker.gangs,
-            lambda: self.limits,
+            gangs,
+            limits,
             lambda: self.dispatch(),
             enter,
         )
         self.tracker = tracker = TaskTracker(
-            scheduler, seam, control, sent, filling, self.bindings.append, order
+            scheduler, seam, control, sent, filling, self.bindings.append, order, limits, gangs
         )
+        filling.send = tracker.send
         seam.connect(tracker.is_queued, tracker.came, tracker.left, tracker.flow, filling.soon)
         self._is_registered, self._enter = is_registered, enter
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
         self._held_since = self._hold_until = 0.0
-
-    def open_limits(self) -> Limits:
-        """Return the limits of labels, from the first label on."""
-        if self.limits is NO_LIMITS:
-            from dask_slaq.scheduler.pools.label_limits import Limits
-
-            self.limits = self.tracker.limits = Limits(
-                self.scheduler,
-                self.control,
-                lambda ts: self.tracker.is_held(ts),
-                lambda: self.tracker.holding,
-                self.filling.soon,
-                self._enter,
-            )
-        return self.limits
 
     @property
     def draining(self) -> Collection[str]:
@@ -271,9 +265,7 @@ class Pools:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
         if not (most or self.limits.most):
             return
-        from dask_slaq.scheduler.pools.label_limits import label_given
-
-        limits = self.open_limits()
+        limits = self.limits
         changed = most.keys() ^ limits.most.keys()
         if most:
             self.seam.install()

@@ -26,7 +26,7 @@ def counted(plugin):
     def count():
         before = len(plugin.pools.sent)
         send, sent = plugin.pools.tracker.send, []
-        plugin.pools.filling._send = lambda choice: sent.append(choice) or send(choice)
+        plugin.pools.filling.send = lambda choice: sent.append(choice) or send(choice)
         dispatch()
         found["all"] += 1
         found["empty"] += not sent
