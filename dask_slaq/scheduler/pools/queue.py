@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -61,3 +62,26 @@ class Queue:
             self.plain.discard(ts)
 
     remove = discard
+
+    # What Dask and others ask of a `HeapSet`. If somebody takes our override of the function away
+    # that fills slots, Dask takes tasks of pools in its own order.
+
+    def sorted(self) -> Iterator[TaskState]:
+        """Iterate in Dask's order."""
+        return iter(sorted(self, key=lambda ts: ts.priority))
+
+    def peekn(self, n: int) -> Iterator[TaskState]:
+        """Iterate over the first `n` tasks."""
+        return iter(nsmallest(n, self, key=lambda ts: ts.priority))
+
+    def peek(self) -> TaskState:
+        """Return the first task. Raises `KeyError` if there is none."""
+        for ts in self.peekn(1):
+            return ts
+        raise KeyError("peek into empty set")
+
+    def pop(self) -> TaskState:
+        """Remove the first task, and return it."""
+        ts = self.peek()
+        self.discard(ts)
+        return ts
