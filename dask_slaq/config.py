@@ -36,7 +36,7 @@ _REPLACED = dask.config.config.get("slaq")
 dask.config.update_defaults(DEFAULTS)
 dask.config.ensure_file(source=str(FILE))
 
-#: Names of the repairs, which can be disabled one by one; see `dask_slaq.adapters.compat`.
+#: Names of the repairs, which can be disabled one by one; see `dask_slaq.adapters.repairs`.
 REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca", "text-hashing")
 
 # Readers convert a raw value, or raise what `convert` turns into `InvalidSetting`.

@@ -36,8 +36,7 @@ def versions() -> dict[str, dict[str, str]]:
     """
     import dask
 
-    from dask_slaq.adapters import loop_states
-    from dask_slaq.adapters.compat import repairs
+    from dask_slaq.adapters import loop_states, repairs
 
     loops = loop_states()
     if not dask.config.get("slaq.instrument", True):

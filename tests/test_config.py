@@ -8,7 +8,7 @@ import dask
 import pytest
 
 from dask_slaq import SlaqPlugin
-from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters import repairs
 from dask_slaq.config import DEFAULTS, REPAIRS, ROWS, enabled_repairs, is_strict, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError, UnknownPolicy
 
@@ -73,7 +73,7 @@ def test_repairs_are_all_or_none_or_named(value, names):
 
 
 def test_the_repairs_that_can_be_named_are_those_there_are():
-    assert {repair.name for repair in repairs.REPAIRS} == set(REPAIRS)
+    assert {name for name, _ in repairs.REPAIRS.values()} == set(REPAIRS)
 
 
 NAN, INF = float("nan"), float("inf")

@@ -25,7 +25,7 @@ IMPURE = {
 #: Slow or optional: imported where they are needed, never with the package.
 LAZY = {
     "bokeh", "catboost", "dask_glm", "dask_ml", "keras", "lightgbm", "lightning", "matplotlib",
-    "optuna", "rich", "scipy", "sklearn", "skorch", "textual", "torch", "transformers", "xarray",
+    "optuna", "rich", "scipy", "sklearn", "skorch", "torch", "transformers", "xarray",
     "xgboost",
 }  # fmt: skip
 #: What a part may import with itself.
@@ -33,7 +33,6 @@ ALLOWED = {"core": {"scipy"}}
 #: A folder whose modules define classes of an optional library: nothing imports them but what
 #: needs them, when it runs. Its face is imported early, and must not import them.
 OF_LIBRARY = {
-    PACKAGE / "cli" / "top": {"rich", "textual"},
     PACKAGE / "scheduler" / "board": {"bokeh"},
 }
 

@@ -1,6 +1,7 @@
 """The page on what the package relies on in Dask names all of it, and tests that are there."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ def test_what_is_found_in_the_source():
     in_scheduler = {name for each in POINTS if each.where == "scheduler" for name in each.names}
     assert {"is_rootish", "adaptive_target", "long-running", "handle_stream"} <= in_scheduler
     assert {"_stream_handlers", "_rejoin_list", "dask._task_spec"} <= set(NAMES)
+
+
+def test_the_page_counts_them():
+    count = Counter()
+    for each in POINTS:
+        count[each.where] += len(each.names)
+    told = re.findall(r"(\d+) (?:in the scheduler|in clients|on workers)", PAGE)
+    assert list(map(int, told)) == list(count.values()), count
 
 
 def test_private_names_are_found(tmp_path):

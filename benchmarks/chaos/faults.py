@@ -309,6 +309,7 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
     """Make one of the plugin's hooks raise once."""
     if stage.plugin is not None:
         plugin = stage.plugin
+        plugin.spares.begin()
         places = [
             (plugin.pools.tracker, "transition"),
             (plugin.pools, "apply"),
@@ -316,8 +317,8 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
             (plugin.pools, "forget_worker"),
             (plugin.task_owners, "own"),
             (plugin.jobs, "observe_demand"),
-            (plugin.open_spares(), "transition"),
-            (plugin.open_spares(), "finished"),
+            (plugin.spares, "transition"),
+            (plugin.spares, "finished"),
             (plugin.pools.tracker, "moving"),
             (plugin.pools.tracker, "is_held"),
             (plugin.jobs, "open"),

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, pipeline, xgboost
-from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, pipeline, repairs, xgboost
 from dask_slaq.adapters.observing import Patches, ReportSession
 from dask_slaq.adapters.observing import session as blocks
 

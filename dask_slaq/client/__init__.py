@@ -15,6 +15,7 @@ from dask_slaq.client.job_block import begin_again as begin_again
 from dask_slaq.client.job_block import job as job
 from dask_slaq.client.job_block import report as report
 from dask_slaq.client.live import alerts as alerts
+from dask_slaq.client.live import as_table as as_table
 from dask_slaq.client.live import progress as progress
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import ended as ended

@@ -24,8 +24,7 @@ from weakref import WeakSet
 import dask
 from dask.utils import parse_timedelta
 
-from dask_slaq.adapters import observe_fits
-from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters import observe_fits, repairs
 from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.changes import listen, pause, resume, set_job, stop
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request

@@ -21,7 +21,7 @@ from dask_slaq.core.text import printable
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Status", "alerts", "progress"]
+__all__ = ["Status", "alerts", "as_table", "progress"]
 
 logger = logging.getLogger(__name__)
 
@@ -245,29 +245,35 @@ def _in_terminal(followed: Followed, client: Client, interval: float) -> None:
     try:
         from rich.console import Group
         from rich.live import Live
-        from rich.table import Table
-        from rich.text import Text
     except ImportError as error:
         raise ImportError("progress() needs rich: pip install 'dask-slaq[demo]'") from error
 
-    def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Table:
-        shown = Table(*headings, title=title or None)
-        for cells in rows:
-            shown.add_row(*(Text(printable(cell)) for cell in cells))  # no markup in users' text
-        return shown
-
     def tables() -> Group:
         found = client.sync(followed.look)
-        some = [table(HEADINGS, found.table())]
+        some = [as_table(HEADINGS, found.table())]
         for name, models in found["models"].items():
             head, body = as_cells(models["rows"], models["maximize"], MOST_IN_TERMINAL)
-            some.append(table(head, body, printable(f"{name}: {in_words(models['rows'])}")))
+            some.append(as_table(head, body, printable(f"{name}: {in_words(models['rows'])}")))
         return Group(*some)
 
     with Live(tables(), auto_refresh=False) as live:
         while followed.running:
             time.sleep(interval)
             live.update(tables(), refresh=True)
+
+
+def as_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Any:
+    """Return a table for terminals, by rich. No text of users is taken for markup."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=title or None, box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for k, heading in enumerate(headings):
+        shown.add_column(heading, no_wrap=k < 2)  # names stay whole, and others' lines break
+    for cells in rows:
+        shown.add_row(*(Text(printable(cell)) for cell in cells))
+    return shown
 
 
 def alerts(

@@ -28,6 +28,7 @@ from dask_slaq.core.job_settings import (
 )
 from dask_slaq.core.jobs import JobOrder, Jobs
 from dask_slaq.core.memory import Kind, PastRuns
+from dask_slaq.core.owners import Owners
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import (
     Allocation,
@@ -41,11 +42,11 @@ from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.reports import as_loss, is_usable
+from dask_slaq.core.rivals import in_order, spread, yield_to_first
 from dask_slaq.core.settings import check_engine_settings
 
 if TYPE_CHECKING:
     from dask_slaq.core.owner_terms import OwnerTerms
-    from dask_slaq.core.owners import Owners
 
 __all__ = ["Engine", "Predictor"]
 
@@ -304,8 +305,6 @@ class Engine:
     def _share_by_owner(self) -> Owners:
         """Return the owners; from the first terms or reservation on, jobs share by them."""
         if self.owners is None:
-            from dask_slaq.core.owners import Owners
-
             self.owners = Owners({}, self.jobs.teams)
         return self.owners
 
@@ -422,8 +421,6 @@ class Engine:
         allocation = self._allocate(snapshot)
         of_searches = {}
         if order.searches:
-            from dask_slaq.core.rivals import spread, yield_to_first
-
             rivals = self._rank(order, snapshot, speeds.work)
             allocation = yield_to_first(allocation, snapshot, rivals)
             of_searches["pooled"] = partial(spread, share=allocation.share, groups=rivals)
@@ -466,8 +463,6 @@ class Engine:
 
     def _rank(self, order: JobOrder, snapshot: Snapshot, work: FloatArray) -> list[IntArray]:
         """Return the positions of the jobs of each search, in the order of their claims."""
-        from dask_slaq.core.rivals import in_order
-
         at, jobs = order.reporting, self.jobs
         rows, attained = order.rows[at], snapshot.attained[at]
         forecast = diverging(self._predictor.forecast(order.reported), jobs.diverge(rows))

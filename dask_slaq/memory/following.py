@@ -22,7 +22,7 @@ import numpy as np
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.fairly import oldest_of_most
-from dask_slaq.core.memory import Kind, PastRun, PastRuns, kind_of_name
+from dask_slaq.core.memory import Kind, PastRun, PastRuns, PastStages, StagedRun, kind_of_name
 from dask_slaq.core.reports import is_usable
 from dask_slaq.core.safely import safely
 from dask_slaq.memory.unfinished import LAPSE, Unfinished
@@ -149,8 +149,6 @@ class Memory:
     def stages(self) -> PastStages:
         """Stages of past runs; made for the first of them."""
         if self._stages is None:
-            from dask_slaq.core.memory import PastStages
-
             self._stages = PastStages()
         return self._stages
 
@@ -281,8 +279,6 @@ class Memory:
         if job is None:
             return
         if stages and outcome == "done":
-            from dask_slaq.core.memory import StagedRun
-
             self._keep_stages(StagedRun(job.kind, stages, time()))
         run = self._run_of(name, job)
         if run is None:

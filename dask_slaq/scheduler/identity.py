@@ -16,6 +16,7 @@ from distributed.core import Server
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.settings import shown
+from dask_slaq.scheduler.peers import asked_of, name_in_certificate
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -104,8 +105,6 @@ class Identity:
         self.scheduler, self._by = scheduler, by
         self._who: Callable[[Comm | None], str | None] | None = None
         if by is not None:
-            from dask_slaq.scheduler.peers import asked_of, name_in_certificate
-
             self._who = name_in_certificate if tls else asked_of(by)
         self._secrets: dict[str, Sender] = {} if before is None else before._secrets
         self._logged: set[tuple[str, str]] = set()

@@ -17,6 +17,7 @@ from typing import Any
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.notice_terms import NoticeTerms
 from dask_slaq.core.owner_terms import DEFAULT
+from dask_slaq.plug_ins import load
 
 __all__ = ["Notices"]
 
@@ -120,8 +121,6 @@ def _sink(name: str, text: str) -> Callable[[dict[str, Any]], object] | None:
 
     The line has no arguments of the class path, which may hold secrets.
     """
-    from dask_slaq.plug_ins import load
-
     where, why = text.partition("(")[0], "it cannot be called"
     try:
         found = load("sink", text)

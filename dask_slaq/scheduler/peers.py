@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import BROKEN, InvalidSetting
 from dask_slaq.core.settings import is_name, shown
+from dask_slaq.plug_ins import load
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -39,8 +40,6 @@ def asked_of(path: str) -> Callable[[Comm | None], str | None]:
     returns a name, or None for nobody, which it says of everybody if it raises. `InvalidSetting` is
     raised if there is none: then it would be unknown who is who.
     """
-    from dask_slaq.plug_ins import load
-
     ask = load("owner", path)
     if not callable(ask):
         raise InvalidSetting(f"slaq.identity: {path} cannot be called")

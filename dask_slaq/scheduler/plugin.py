@@ -25,7 +25,6 @@ from tornado.ioloop import PeriodicCallback
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin, NotAllowed
-from dask_slaq.core.later import Absent
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import (
@@ -41,13 +40,20 @@ from dask_slaq.core.settings import (
 )
 from dask_slaq.core.text import printable
 from dask_slaq.memory import MEMORY_TOPIC, open_memory
+from dask_slaq.plug_ins import (
+    check_policy_name,
+    is_class_path,
+    policy_of,
+    predictor_of,
+)
 from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
-from dask_slaq.scheduler.pools import Pools, TaskOwners
+from dask_slaq.scheduler.job_states import JobStates
+from dask_slaq.scheduler.pools import LooseRuns, Pools, TaskOwners
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -55,8 +61,10 @@ from dask_slaq.scheduler.registration import (
     with_settings_of_machine,
 )
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
+from dask_slaq.scheduler.scaling import Scaling
 from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.shown import Shown
+from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_metrics, add_web_pages
 
@@ -69,11 +77,8 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
-    from dask_slaq.scheduler.job_states import JobStates
     from dask_slaq.scheduler.notices import Notices
-    from dask_slaq.scheduler.pools import LooseRuns
-    from dask_slaq.scheduler.scaling import Scaling
-    from dask_slaq.scheduler.spares import Spares
+
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +86,6 @@ logger = logging.getLogger(__name__)
 #: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
-#: Answers of `Spares` before a task may get a copy.
-NO_SPARES: Any = Absent({"running": ()}, seceded=None, forget_worker=None, look=None, stop=None)
 #: Periodic checks of Dask's before which `SlaqPlugin._keep` runs.
 CHECKS = ("idle-timeout", "no-workers-timeout")
 #: Name of the tasks in which lightgbm.dask trains, by their keys.
@@ -106,11 +109,7 @@ def received_at(stimulus: str) -> float:
 
 def _policy_of(text: str) -> str | Policy:
     """Return a policy by its class path or added name; of ours, the name."""
-    if text in POLICIES:
-        return text
-    from dask_slaq.plug_ins import policy_of
-
-    return policy_of(text, timely=True)
+    return text if text in POLICIES else policy_of(text, timely=True)
 
 
 class SlaqPlugin(SchedulerPlugin):
@@ -242,7 +241,14 @@ class SlaqPlugin(SchedulerPlugin):
             identity.of_client,
             self.alert,
         )
-        self.spares: Spares = NO_SPARES
+        self.spares = Spares(
+            scheduler,
+            self.pools.control,
+            self.pools.tracker.moved,
+            self.enter,
+            self.speeds,
+            listen=functools.partial(self._hook_into, AT_FIRST_USE),
+        )
         self.searches = Searches(
             scheduler,
             self.engine,
@@ -258,9 +264,9 @@ class SlaqPlugin(SchedulerPlugin):
             tell=self.jobs.goals.tell_once,
             enter=self.enter,
         )
-        self._loose_runs: LooseRuns | None = None
+        self._loose_runs = LooseRuns()
         self._warned_of_loose_runs = False
-        self._job_states: JobStates | None = None
+        self.job_states = JobStates(scheduler)
         self.task_owners = TaskOwners(
             self.pools,
             running=self.jobs.reports,
@@ -275,7 +281,9 @@ class SlaqPlugin(SchedulerPlugin):
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
         self.soon = Soon(self.reallocate, REST, least=LEAST_REST, burst=BURST)
         self.progress = Progress(self.pools.pools, self.jobs.reports, chosen.keep_workers)
-        self._scaling: Scaling | None = None
+        self.scaling = Scaling(
+            self.pools, self.jobs.reports, self.progress.busy, lambda: self.is_active
+        )
         self._by_worth = None
         if chosen.scaling is not None:
             self.scaling.by_worth = self.by_worth
@@ -300,8 +308,6 @@ class SlaqPlugin(SchedulerPlugin):
         chosen = self.settings
         predictor = self.predictor
         if predictor is None and chosen.predictor is not None:
-            from dask_slaq.plug_ins import predictor_of
-
             predictor = predictor_of(chosen.predictor, self.memory.runs)
         engine = Engine(
             _policy_of(chosen.policy),
@@ -317,6 +323,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.activity = self.recomputed = None
         if self.journal is None:
             return engine
+        # An event log and workers by worth take megabytes, and most clusters have neither.
         from dask_slaq.core.recording import Recorder
         from dask_slaq.persisting import Recomputed
         from dask_slaq.scheduler.activity import Activity
@@ -341,11 +348,9 @@ class SlaqPlugin(SchedulerPlugin):
         NotAllowed
             If it is a class path that the settings of the plugin do not name.
         """
-        if policy not in (*POLICIES, self.settings.policy, self.machine.policy):
-            from dask_slaq.plug_ins import check_policy_name, is_class_path
-
-            if is_class_path("policy", check_policy_name(policy)):
-                raise NotAllowed("a class path of a policy is taken from the settings alone")
+        known = (*POLICIES, self.settings.policy, self.machine.policy)
+        if policy not in known and is_class_path("policy", check_policy_name(policy)):
+            raise NotAllowed("a class path of a policy is taken from the settings alone")
         self.engine.set_policy(_policy_of(policy))
         self.settings = replace(self.settings, policy=policy)
         self._announce()
@@ -357,53 +362,17 @@ class SlaqPlugin(SchedulerPlugin):
         self.scheduler.task_metadata["slaq"] = known
         self.scheduler.task_metadata[AUDIT_TOPIC] = True  # also when it is unregistered
 
-    def open_spares(self) -> Spares:
-        """Return the copies of late tasks; made for the first task that may get one."""
-        if not self.spares:
-            from dask_slaq.scheduler.spares import Spares
-
-            self.spares = Spares(
-                self.scheduler,
-                self.pools.control,
-                self.pools.tracker.moved,
-                self.enter,
-                self.speeds,
-                listen=functools.partial(self._hook_into, AT_FIRST_USE),
-            )
-        return self.spares
-
-    @property
-    def job_states(self) -> JobStates:
-        """Last states of driver loops; made when the first is kept, or asked for."""
-        if self._job_states is None:
-            from dask_slaq.scheduler.job_states import JobStates
-
-            self._job_states = JobStates(self.scheduler)
-        return self._job_states
-
-    @property
-    def scaling(self) -> Scaling:
-        """What limits the number of workers; made when a cluster first asks."""
-        if self._scaling is None:
-            from dask_slaq.scheduler.scaling import Scaling
-
-            self._scaling = Scaling(
-                self.pools, self.jobs.reports, self.progress.busy, lambda: self.is_active
-            )
-        return self._scaling
-
     @property
     def by_worth(self) -> ByWorth:
         """What the number of workers is worth; made when it is first asked for."""
         if self._by_worth is None:
             from dask_slaq.core.scaling_terms import IN_HOURS
+            from dask_slaq.plug_ins import scaling_rule_of
             from dask_slaq.scheduler.by_worth import ByWorth
 
             terms = self.settings.scaling or IN_HOURS
             rule = None
             if terms.rule is not None:
-                from dask_slaq.plug_ins import scaling_rule_of
-
                 rule = scaling_rule_of(terms.rule)
             self._by_worth = ByWorth(
                 terms,
@@ -570,8 +539,8 @@ class SlaqPlugin(SchedulerPlugin):
         self.changed()
 
     def _free_state(self, name: str, outcome: str | None) -> None:
-        if outcome == "done" and self._job_states:
-            self._job_states.free(self.jobs.owner.get(name, ""), name)
+        if outcome == "done":
+            self.job_states.free(self.jobs.owner.get(name, ""), name)
 
     def _end_all(self) -> None:
         """Stop what runs for jobs alone, after the last one."""
@@ -621,10 +590,6 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _warn_of_loose_runs(self, client: str, ts: TaskState) -> None:
         """Warn once of several runs of LightGBM outside of jobs: nothing starts them together."""
-        if self._loose_runs is None:
-            from dask_slaq.scheduler.pools import LooseRuns
-
-            self._loose_runs = LooseRuns()
         if self._loose_runs.add(ts) and not self._warned_of_loose_runs:
             self._warned_of_loose_runs = True
             logger.warning("%s", LOOSE_RUNS)
@@ -663,7 +628,7 @@ class SlaqPlugin(SchedulerPlugin):
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
         searches, most = self.searches, self.pools.limits.most
-        if self.spares is NO_SPARES and not (
+        if not self.spares.begun and not (
             self.activity or most or searches.running or searches.states.names
         ):
             ts = self.scheduler.tasks.get(key)
@@ -681,11 +646,11 @@ class SlaqPlugin(SchedulerPlugin):
             return
         if finish == "forgotten" and self.searches.states.names:
             asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
-        if finish == "processing" and self.spares is NO_SPARES:
+        if finish == "processing" and not self.spares.begun:
             notes = self.scheduler.tasks[key].annotations
             if notes and notes.get(SPARE_LABEL):
-                self.open_spares()
-        if self.spares is not NO_SPARES and "processing" in (start, finish):
+                self.spares.begin()
+        if self.spares.begun and "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
         if self.pools.limits.most:
             self.pools.limits.transition(key, start, finish)
@@ -848,8 +813,7 @@ class SlaqPlugin(SchedulerPlugin):
         self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
     ) -> None:
         """Move a task whose copy has ended, before Dask reads that it has."""
-        if self.spares:
-            self.spares.finished(key, worker, run_id)
+        self.spares.finished(key, worker, run_id)
 
     def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()

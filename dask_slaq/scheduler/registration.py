@@ -13,6 +13,7 @@ from dask_slaq.config import ROWS, Settings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.requests import audit
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -66,8 +67,6 @@ def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Set
 
 
 def _audit(scheduler: Scheduler, what: str, **more: Any) -> None:
-    from dask_slaq.scheduler.requests import audit
-
     audit.audit(scheduler, what, **more)
 
 

@@ -15,18 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.comm.addressing import get_address_host
 
+from dask_slaq.core.budgets import Budgets
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
+from dask_slaq.core.history_views import epochs_of
 from dask_slaq.core.job_history import Epochs
 from dask_slaq.core.job_settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.memory import kind_of_name
+from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.settings import BLOCKED, STOP, shown
 from dask_slaq.core.usage import DAY
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
+from dask_slaq.scheduler.admission import Admission
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.job_values import SILENT, Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.pools import Pool
+from dask_slaq.scheduler.pools import Pool, find_blocked
+from dask_slaq.scheduler.reserved import KeptReservations
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -35,12 +40,9 @@ if TYPE_CHECKING:
     from dask_slaq.config import Settings
     from dask_slaq.core.budgets import Budgets, Spending
     from dask_slaq.core.engine import Engine
-    from dask_slaq.core.owner_terms import OwnerTerms
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.accounts import UsageByOwner
-    from dask_slaq.scheduler.admission import Admission
     from dask_slaq.scheduler.pools import Blocked, Pools
-    from dask_slaq.scheduler.reserved import KeptReservations
 
 __all__ = ["ScheduledJobs"]
 
@@ -119,13 +121,11 @@ class ScheduledJobs:
         if memory.store is None:
             self.accounts = Accounts(*counted, self.check_budgets)
         else:
-            from dask_slaq.scheduler.filed_accounts import FiledAccounts
+            from dask_slaq.scheduler.filed_accounts import FiledAccounts  # and SQLite
 
             self.accounts = FiledAccounts(memory.store, *counted, self.check_budgets)
-        self._reservations: KeptReservations | None = None
-        if memory.store is not None:
-            _ = self.reservations  # it may keep some
-        self._budgets: Budgets | None = None  # until an owner has terms
+        self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
+        self._budgets = Budgets(self.accounts.spent)
         self._read = self.accounts.loaded  # whether usage was read from the file at the last check
         self.check_budgets()
         memory.lately(time() - KEPT, self._put_back)
@@ -138,8 +138,6 @@ class ScheduledJobs:
         self.ended.extendleft(
             each for each in reversed(whole) if (each["job"], each["ended"]) not in known
         )
-        from dask_slaq.core.history_views import epochs_of
-
         self.epochs.put_back(epochs_of(curves))
 
     def _keep_curve(self, name: str) -> None:
@@ -220,8 +218,6 @@ class ScheduledJobs:
     def admission(self) -> Admission:
         """Which jobs wait for others of their owner; made for the first owner with terms."""
         if self._admission is None:
-            from dask_slaq.scheduler.admission import Admission
-
             owners = self.engine.owners
             assert owners is not None, "jobs wait for nobody"
             some = self.reports, self.owner, self._within, self.queued, self.stopping
@@ -233,8 +229,6 @@ class ScheduledJobs:
         """Return the terms of an owner or team."""
         if self.engine.owners is not None:
             return self.engine.owners.of(owner)
-        from dask_slaq.core.owner_terms import OwnerTerms
-
         return OwnerTerms()
 
     def line(self, owner: str) -> tuple[str, ...]:
@@ -247,14 +241,7 @@ class ScheduledJobs:
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
         owners = self.engine.owners if self.accounts.broken is None else None
         before, self._read = (self._over(), self._read), self.accounts.loaded
-        if self._budgets is None and owners is not None:
-            from dask_slaq.core.budgets import Budgets
-
-            self._budgets = Budgets(self.accounts.spent)
-        news = []
-        if self._budgets is not None:
-            news = self._budgets.update(owners, int(time() // DAY))
-        for spending in news:
+        for spending in self._budgets.update(owners, int(time() // DAY)):
             self._alert(
                 {
                     "event": "budget",
@@ -273,24 +260,14 @@ class ScheduledJobs:
 
     def spendings(self) -> list[Spending]:
         """Return what was used of all budgets, the most used one first."""
-        return [] if self._budgets is None else self._budgets.all()
+        return self._budgets.all()
 
     def spending_of(self, owner: str) -> Spending | None:
         """Return what was used of the budget that limits an owner or team most; None without any.
 
         It is as of the last check.
         """
-        return None if self._budgets is None else self._budgets.of(owner)
-
-    @property
-    def reservations(self) -> KeptReservations:
-        """Threads that are reserved for owners; made for the first of them."""
-        if self._reservations is None:
-            from dask_slaq.scheduler.reserved import KeptReservations
-
-            store, scheduler = self.memory.store, self.scheduler
-            self._reservations = KeptReservations(store, lambda: scheduler.total_nthreads)
-        return self._reservations
+        return self._budgets.of(owner)
 
     def waits_for_budget(self, owner: str) -> bool:
         """Return whether new jobs of an owner wait, because nothing of its budget is left.
@@ -631,7 +608,7 @@ class ScheduledJobs:
         self._reserve(sum(workers.values()))
         if self.accounts.half_life is not None:
             engine.observe_use(self.accounts.lately(self.owner.values()))
-        engine.set_reserved({} if self._reservations is None else self._reservations.now())
+        engine.set_reserved(self.reservations.now())
         if engine.owners is not None:
             engine.set_spare(set(filter(self.is_spare, self.owner.values())))
         eligible = {
@@ -708,8 +685,6 @@ class ScheduledJobs:
         """Return what can never start of a pool under the limits as they are; None if all can."""
         if pool.group is None and not (pool.gang or self.pools.tracker.gangs):
             return None
-        from dask_slaq.scheduler.pools import find_blocked
-
         return find_blocked(self.pools, pool)
 
     def _acts(self, name: str) -> bool:

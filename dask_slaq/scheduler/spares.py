@@ -95,9 +95,9 @@ class Spares:
         listen: Callable[[], None],
     ) -> None:
         self._speeds = speeds
-        self.scheduler, self.made, self.won = scheduler, 0, 0
+        self.scheduler, self.made = scheduler, 0
         self._control, self._moved, self._listen = control, moved, listen
-        self._listens = False
+        self.begun = False  # whether any task may have a copy; until then none is followed
         self.running: dict[Any, _Running] = {}
         self._on: Counter[str] = Counter()  # copies by worker
         self._slow: Counter[str] = Counter()  # tasks that have a copy, by their own worker
@@ -107,6 +107,12 @@ class Spares:
         self._soon = Soon(partial(enter, self._serve), REST)
         self._times = ByGroup[_Times]()
         self._alarm = Alarm(partial(enter, self._rang))
+
+    def begin(self) -> None:
+        """Follow tasks from now on, of which one may get a copy."""
+        if not self.begun:
+            self.begun = True
+            self._listen()
 
     def stop(self) -> None:
         """Drop all copies."""
@@ -129,9 +135,6 @@ class Spares:
             ts = self.scheduler.tasks[key]
             ws = ts.processing_on
             if ws is not None and not ts.actor and (ts.annotations or {}).get(SPARE_LABEL):
-                if not self._listens:
-                    self._listens = True
-                    self._listen()
                 group = group_of(ts, input_bytes(ts))
                 times = self._times.of(group, _Times)
                 now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
@@ -298,7 +301,6 @@ class Spares:
         if ws is not None and ts.processing_on is not None and ts.processing_on is not ws:
             self._control.move(ts, ws, running.run)
             self._moved(key)
-            self.won += 1
 
     def stealing(self) -> None:
         """Drop the copies of tasks that are about to be stolen.

@@ -9,6 +9,7 @@ draws much the same.
 from __future__ import annotations
 
 import asyncio
+import io
 import math
 import random
 import shutil
@@ -18,10 +19,11 @@ from pathlib import Path
 
 from distributed import Client, LocalCluster
 from playwright.sync_api import Browser, sync_playwright
+from rich.console import Console
 
 import dask_slaq as slaq
-from dask_slaq.cli.connection import Where
-from dask_slaq.cli.top.app import Top
+from dask_slaq.cli.connection import close, connect
+from dask_slaq.cli.top import screen_of
 
 DOCS = Path(__file__).parent.parent
 #: Name, owner, factor of the loss per iteration, tasks per iteration, seconds of each, settings.
@@ -90,13 +92,12 @@ def picture_search(browser: Browser, client: Client, address: str) -> None:
 
 async def draw_top(address: str) -> str:
     """Return the screen of ``dask slaq top`` with an explanation, as SVG."""
-    app = Top(Where(address=address), interval=1.0)
-    async with app.run_test(size=(160, 20)) as pilot:
-        while app.status is None:
-            await pilot.pause(0.1)
-        await pilot.press("down", "e")
-        await pilot.pause(2.0)
-        return app.export_screenshot()
+    client = await connect(address, 5.0)
+    shown = await screen_of(client, job="kmeans-8", text="", sort="job", owners=False)
+    await close(client)
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(shown)
+    return console.export_svg(title="dask slaq top")
 
 
 def picture_top(browser: Browser, screen: str) -> None:

@@ -6,13 +6,14 @@ import sys
 import textwrap
 import threading
 
+import dask
 import numpy as np
 import pytest
+from dask.local import get_sync
 from driving import PATIENCE, until
 
 import dask_slaq
-from dask_slaq.adapters import instrument, observe_fits
-from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters import instrument, observe_fits, repairs
 from dask_slaq.adapters.observing.session import expect
 
 
@@ -56,6 +57,22 @@ def in_thread(function, *args):
     thread.join(60)
     assert result, "the thread failed"
     return result[0]
+
+
+@pytest.mark.parametrize("solver", ["newton", "lbfgs", "proximal_grad", "gradient_descent"])
+def test_losses_come_along_with_what_a_fit_computes(fit, solver):
+    graphs, losses = [], []
+
+    def get(*args, **kwargs):
+        graphs.append(len(losses))
+        return get_sync(*args, **kwargs)
+
+    with dask.config.set(scheduler=get):
+        fit(solver=solver)
+        plain = len(graphs)
+        with instrument(losses.append):
+            fit(solver=solver)
+    assert len(graphs) == 2 * plain and len(losses) >= 3
 
 
 def test_nothing_stays_patched(fit):
@@ -240,7 +257,7 @@ def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_impo
         with instrument(print):
             pass
         print({"dask_glm", "dask_ml", "sklearn", "scipy", "dask.array"}.isdisjoint(sys.modules))
-        from dask_slaq.adapters.compat import repairs
+        from dask_slaq.adapters import repairs
         import dask
         losses = []
         with instrument(losses.append):
@@ -262,6 +279,7 @@ def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_impo
         loader = algorithms.__loader__
         print(type(loader).__name__, loader is algorithms.__spec__.loader)
         print(gradient_descent.__closure__[0].cell_contents.__code__.co_name)
+        print(repairs.states()["r2-score"])
     """)
     done = subprocess.run(
         [sys.executable, "-W", "error::RuntimeWarning", "-c", code],
@@ -274,5 +292,5 @@ def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_impo
     repaired = repairs.states()["k-means++"].replace(" ", "-")
     assert done.stdout.split() == [
         *("True", "library-not-imported", repaired, "3", "6", "6"),
-        *("SourceFileLoader", "True", "gradient_descent"),
+        *("SourceFileLoader", "True", "gradient_descent", "active"),
     ]

@@ -1,12 +1,11 @@
-"""Library benchmarks measure the cost of reports, and name tests that fail only with dask_slaq."""
+"""The benchmark of libraries names tests that fail only with dask_slaq."""
 
 import json
 
 import pytest
 from click.testing import CliRunner
-from commands import as_json
 
-from benchmarks import instrumentation, library_suites
+from benchmarks import library_suites
 
 TESTS = """
 import sys
@@ -102,22 +101,3 @@ def test_a_baseline_that_lacks_the_library_is_refused(tmp_path):
     done = CliRunner().invoke(library_suites.main, [str(tmp_path), "--baseline", str(baseline)])
     assert done.exit_code == 1
     assert f"the baseline has no {tmp_path.name}, only another" in done.output
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_the_cost_of_reports_is_a_ratio():
-    arguments = ["--rows=400", "--partitions=2", "--repetitions=1"]
-    cases = {"newton": 6, "Incremental(SGDRegressor)": 2}
-    arguments += [f"--case={name}" for name in cases]
-    found = as_json(instrumentation.main, *arguments)
-    assert {name: row["reports"] for name, row in found.items()} == cases
-    for row in found.values():
-        seconds = row["seconds"]
-        assert row["ratio"] == pytest.approx(seconds["observed"][0] / seconds["plain"][0])
-        assert row["cpu_ratio"] > 0
-        plain, observed = row["traffic"]["plain"], row["traffic"]["observed"]
-        # Losses come along with what the fit computes anyway.
-        assert observed["graphs"] == plain["graphs"] > 0
-        assert observed["fetches"] == plain["fetches"] > 0
-        assert observed["tasks"] >= plain["tasks"] > 0

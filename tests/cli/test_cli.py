@@ -28,7 +28,7 @@ for command in ([], ["demo"], ["top"]):
     sys.argv[1:] = [*command, "--help"]
     with contextlib.suppress(SystemExit):
         runpy.run_module("dask_slaq", run_name="__main__")
-heavy = {"distributed", "dask_ml", "scipy", "xarray", "rich", "textual"}
+heavy = {"distributed", "dask_ml", "scipy", "xarray", "rich"}
 assert heavy.isdisjoint(sys.modules), heavy & sys.modules.keys()
 """
 

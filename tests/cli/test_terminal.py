@@ -201,14 +201,12 @@ def test_every_help_has_a_sentence(name):
 
 
 def test_top_needs_a_terminal(run, training):
-    pytest.importorskip("textual")
+    pytest.importorskip("rich")
     refused(run("top"), "dask slaq jobs")
 
 
 def test_top_says_how_to_install_what_it_needs(run, monkeypatch):
-    monkeypatch.delitem(sys.modules, "dask_slaq.cli.top.app", raising=False)
-    monkeypatch.setitem(sys.modules, "textual.app", None)
-    monkeypatch.setitem(sys.modules, "textual", None)
+    monkeypatch.setitem(sys.modules, "rich.live", None)
     refused(run("top"), "pip install 'dask-slaq[top]'")
 
 

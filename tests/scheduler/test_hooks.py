@@ -293,7 +293,7 @@ HOSTILE = [
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, a, op):
     plugin = await start_plugin(c, s)
-    plugin.open_spares()._listen()
+    plugin.spares.begin()
     deep = []
     for _ in range(30):
         deep = [deep]

@@ -1,7 +1,5 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
-from typing import TYPE_CHECKING
-
 from dask_slaq.core.forecast.corrections import (
     USUAL,
     at_horizon,
@@ -11,15 +9,12 @@ from dask_slaq.core.forecast.corrections import (
     in_logs,
     unreported,
 )
+from dask_slaq.core.forecast.guarded import GuardedPredictor as GuardedPredictor
+from dask_slaq.core.forecast.guarded import broken_forecast as broken_forecast
 from dask_slaq.core.forecast.hull import concave_hull
 from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.forecast.quality import NOISE_FLOOR, iterations_to_losses, predicted_range
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
-from dask_slaq.core.later import later
-
-if TYPE_CHECKING:
-    from dask_slaq.core.forecast.guarded import GuardedPredictor as GuardedPredictor
-    from dask_slaq.core.forecast.guarded import broken_forecast as broken_forecast
 
 __all__ = [
     "NOISE_FLOOR",
@@ -38,6 +33,3 @@ __all__ = [
     "predicted_range",
     "unreported",
 ]
-
-# What guards predictors of others.
-__getattr__ = later(__name__, {"guarded": ("GuardedPredictor", "broken_forecast")})

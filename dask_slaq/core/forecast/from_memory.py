@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dask_slaq.core.forecast.hypotheses import Hypotheses
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.memory import Kind, PastRuns, Traces
 
 if TYPE_CHECKING:
     from dask_slaq.core.forecast.cache import ForecastCache
-    from dask_slaq.core.forecast.hypotheses import Hypotheses
 
 __all__ = ["FromMemory"]
 
@@ -41,8 +41,6 @@ class FromMemory:
         if self._hypotheses is None:
             if not any(run.outcome == "done" for run, _ in like):
                 return None
-            from dask_slaq.core.forecast.hypotheses import Hypotheses
-
             self._hypotheses = Hypotheses(self._traces)
         return self._hypotheses.expect(slot, like)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.core.runtime.least_squares import nnls
 
 __all__ = [
     "LINEAR",
@@ -112,8 +113,6 @@ def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
 
 def fit(sums: FloatArray) -> FloatArray:
     """Return the laws (n, 4) with the least squared relative errors for moments (n, 15)."""
-    from dask_slaq.core.runtime.least_squares import nnls
-
     full = np.empty((len(sums), N_TERMS + 1, N_TERMS + 1))
     full[:, _LEFT, _RIGHT] = sums
     full[:, _RIGHT, _LEFT] = sums

@@ -22,6 +22,8 @@ from dask_slaq.core.settings import check_owner, is_number, is_whole, shown
 from dask_slaq.scheduler import views
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.identity import Sender, sender_of_message
+from dask_slaq.scheduler.requests.audit import audit, in_words
+from dask_slaq.scheduler.requests.of_trials import check_trial
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.requests.waiting import WaitingRequests
 
@@ -116,8 +118,6 @@ class Messages:
                 refused = error
                 found = error_message(error, status="uncaught-error")  # the client raises it
             if name in AUDITED:
-                from dask_slaq.scheduler.requests.audit import audit, in_words
-
                 asked, scheduler = in_words(operation, message), self.plugin.scheduler
                 by, where, job = message.get("by"), comm.peer_address, message.get("job")
                 about = {"job": job, "refused": refused, "known": known}
@@ -378,8 +378,6 @@ class Messages:
         """Follow the message of a trial on a worker; see `Searches.message`."""
         if not sender.worker:
             raise NotAllowed("only workers tell what trials do")
-        from dask_slaq.scheduler.requests.of_trials import check_trial
-
         self.plugin.searches.message(worker=sender.worker, **check_trial(message))
 
     def enter(self, sender: Sender, /, job: Any = None, run: Any = None, **_: Any) -> None:

@@ -7,6 +7,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.scaling_terms import MOST_WORKERS
 from dask_slaq.core.settings import is_number, is_whole, shown
 from dask_slaq.core.usage_sums import check_by
 from dask_slaq.scheduler import views
@@ -59,8 +60,6 @@ def explain(plugin: RunningPlugin, /, job: Any) -> dict[str, Any]:
 
 def whatif(plugin: RunningPlugin, /, workers: Any = None) -> dict[str, Any]:
     """Return how many workers pay, and what another number would change."""
-    from dask_slaq.core.scaling_terms import MOST_WORKERS
-
     if workers is not None and not (is_whole(workers, 0) and workers <= MOST_WORKERS):
         raise InvalidSetting(
             f"workers must be a whole number from 0 to {MOST_WORKERS}, not {shown(workers)}"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import SENT, check_job_settings
 from dask_slaq.core.memory import read_kind
+from dask_slaq.core.search_goals import OWN_GOALS
+from dask_slaq.core.search_settings import SearchSettings
 from dask_slaq.core.settings import check_name, shown
-
-if TYPE_CHECKING:
-    from dask_slaq.core.search_settings import SearchSettings
+from dask_slaq.plug_ins import add_goals, goal_names
+from dask_slaq.scheduler.requests.of_trials import read_params
 
 __all__ = ["Dropped", "check_opening", "with_goal"]
 
@@ -64,13 +65,9 @@ def with_goal(settings: Mapping[str, Any], goals: Mapping[str, str]) -> Mapping[
     `goals` are the class paths that the scheduler's settings give names to: two schedulers of one
     process may have different ones. Raises `InvalidSetting` for a goal that nobody has named.
     """
-    from dask_slaq.core.search_goals import OWN_GOALS
-
     goal = settings.get("goal")
     if not isinstance(goal, str) or goal in OWN_GOALS:
         return settings
-    from dask_slaq.plug_ins import add_goals, goal_names
-
     if goal in goals:
         add_goals([goals[goal]])
         return {**settings, "goal": goals[goal]}
@@ -84,8 +81,6 @@ def with_goal(settings: Mapping[str, Any], goals: Mapping[str, str]) -> Mapping[
 def _read_search(given: object, goals: Mapping[str, str]) -> SearchSettings | None:
     if given is None:
         return None
-    from dask_slaq.core.search_settings import SearchSettings
-
     try:
         return SearchSettings(**with_goal({**given}, goals))  # type: ignore[dict-item]
     except TypeError as error:
@@ -95,8 +90,6 @@ def _read_search(given: object, goals: Mapping[str, str]) -> SearchSettings | No
 def _read_params(given: object) -> dict[str, Any]:
     if given is None:
         return {}
-    from dask_slaq.scheduler.requests.of_trials import read_params
-
     return read_params(given) or {}
 
 

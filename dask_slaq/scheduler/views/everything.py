@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.views.reasons import positions, reason
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs, teams_of_jobs
+from dask_slaq.scheduler.views.workers import speeds_in_words
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.current import RunningPlugin
@@ -14,8 +16,6 @@ __all__ = ["overview"]
 
 def overview(plugin: RunningPlugin) -> dict[str, Any]:
     """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
-    from dask_slaq.scheduler.views.reasons import positions, reason
-
     jobs, places = plugin.jobs, positions(plugin.pools)
     trials, failed = plugin.searches.describe, plugin.failed is not None
     return {
@@ -46,6 +46,4 @@ def _speeds(plugin: RunningPlugin) -> str:
     """Return how many workers surely differ from the others; empty if none does."""
     if not plugin.speeds.unlike:
         return ""
-    from dask_slaq.scheduler.views.workers import speeds_in_words
-
     return speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import guarded_as
+from dask_slaq.scheduler.views.families import families
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -56,8 +57,6 @@ def add_metrics(scheduler: Scheduler) -> None:
         def families(self) -> list[Any]:
             if (plugin := registered_plugin(self.server)) is None:
                 return []
-            from dask_slaq.scheduler.views.families import families
-
             made = partial(families, plugin, self.build_name)
             return list(plugin.shown.get("metrics", made))
 

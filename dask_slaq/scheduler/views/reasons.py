@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from dask_slaq.scheduler.pools import name_of
+
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
@@ -140,8 +142,6 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
 
 def _limit(pool: Pool) -> str | None:
     """Return what limit of its owner or a team keeps a pool waiting, as a clause; None if none."""
-    from dask_slaq.scheduler.pools import name_of
-
     if (group := full_group(pool)) is not None:
         return f": {name_of(group, pool)} is at its limit of max-threads ({group.most:g})"
     if (full := full_resource(pool)) is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.usage import DAY, EARLIER, Usage
 from dask_slaq.core.usage_sums import sum_by
-from dask_slaq.memory import usage_as_dicts
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.accounts import Accounts
@@ -26,6 +25,8 @@ async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None)
     It has ``rows`` (see `usage_as_dicts`), ``file``, ``since`` (Unix seconds from which usage
     was counted, None if from the file's beginning) and ``note`` (what is missing, or None).
     """
+    from dask_slaq.memory import usage_as_dicts  # and SQLite
+
     since = EARLIER if seconds is None else int((time() - seconds) // DAY)
     accounts.tick()
     left = [(key, usage) for key, usage in accounts.ledger.rows.items() if key.day >= since]

@@ -18,6 +18,8 @@ from distributed.http.utils import RequestHandler, get_handlers
 from dask_slaq.core.text import without_nan
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import guarded_as
+from dask_slaq.scheduler.views.everything import overview
+from dask_slaq.scheduler.views.reasons import positions, reason
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -49,8 +51,6 @@ class StatusJSON(RequestHandler):  # type: ignore[misc]
 
 
 def _as_json(plugin: RunningPlugin) -> str:
-    from dask_slaq.scheduler.views.everything import overview
-
     found = {"registered": True, **overview(plugin)}
     return json.dumps(without_nan(found), allow_nan=False)
 
@@ -89,8 +89,6 @@ def why_it_waits(plugin: RunningPlugin, key: Any) -> str:
 
     Empty for a task that the plugin does not know.
     """
-    from dask_slaq.scheduler.views.reasons import positions, reason
-
     pools = plugin.pools
     pool, ts = pools.tracker.owner.get(key), plugin.scheduler.tasks.get(key)
     if pool is None or ts is None or pools.pools.get(pool.name) is not pool:

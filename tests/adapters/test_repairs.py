@@ -20,9 +20,8 @@ from dask_ml.model_selection import IncrementalSearchCV
 from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
-from dask_slaq.adapters import instrument
-from dask_slaq.adapters.compat import repairs
-from dask_slaq.adapters.compat.repairs import Repair, Repairs
+from dask_slaq.adapters import instrument, repairs
+from dask_slaq.adapters.repairs import LAST, Repairs
 from dask_slaq.core.errors import InvalidSetting
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -80,17 +79,22 @@ FAULTS = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_is_active_is_what_fails_without(client, rows, name):
-    """With each Dask and scikit-learn alike: the guards are right."""
-    needed = repairs.states()[name] == "active"
+def test_each_fault_is_there_without_its_repair_and_gone_with_it(client, rows, name):
+    """Where a newer Dask or scikit-learn brought the fault, it is there with the newest ones."""
     switch([other for other in FAULTS if other != name])
-    if needed:
+    dask_release = tuple(int(part) for part in dask.__version__.split(".")[:2])
+    if dask_release > (2026, 0):
         with pytest.raises((RuntimeError, TypeError, ValueError, AttributeError)):
             FAULTS[name](rows)
-    else:
-        FAULTS[name](rows)
-    assert switch([name])[name] == ("active" if needed else "not needed")
+    assert switch([name])[name] == "active"
     FAULTS[name](rows)
+
+
+def test_a_newer_release_of_dask_ml_ends_the_repairs(monkeypatch):
+    monkeypatch.setattr(repairs, "version", lambda name: f"{LAST[0] + 1}.3")
+    switch(False)
+    assert switch(True)["k-means++"] == "not needed"
+    switch(False)
 
 
 def test_k_means_plus_plus_starts_as_scikit_learn_does(rows):
@@ -107,8 +111,6 @@ def test_k_means_plus_plus_starts_as_scikit_learn_does(rows):
     [([1.0, 2, 3, 4], [1.0, 2, 2, 5]), ([2.0] * 4, [2.0] * 4), ([2.0] * 4, [1.0, 2, 3, 4])],
 )
 def test_scores_are_those_of_scikit_learn(true, predicted):
-    if repairs.states()["r2-score"] != "active":
-        pytest.skip("the library's own function is in use")
     expected = sklearn.metrics.r2_score(true, predicted)
     true, predicted = np.array(true), np.array(predicted)
     lazy = [da.from_array(a, chunks=2) for a in (true, predicted)]
@@ -171,7 +173,7 @@ def test_blocks_and_jobs_follow_the_setting(rows):
         assert repairs._repairs._made == {}
     with instrument(lambda loss: None):
         during = repairs.states()
-    assert set(during.values()) <= {"active", "not needed"}
+    assert set(during.values()) == {"active"}
     assert repairs.states() == during  # models are used after the block
 
 
@@ -205,7 +207,7 @@ def mended(module):
 
 
 def test_undoing_leaves_what_others_put_there(toy):
-    all_of_them = Repairs([Repair("toy", toy.__name__, lambda module: True, mended)])
+    all_of_them = Repairs({toy.__name__: ("toy", mended)}, lambda: True)
     all_of_them.follow(frozenset(["toy"]))
     assert (toy.broken, toy.Class.attribute) == ("mended", 1)
     toy.broken = "theirs"
@@ -218,7 +220,7 @@ def test_a_repair_that_fails_costs_one_warning_and_leaves_the_library(toy):
     def changes(module):
         return [(module, "broken", "mended"), (module, "gone", 1)]
 
-    broken = Repairs([Repair("toy-gone", toy.__name__, lambda module: True, changes)])
+    broken = Repairs({toy.__name__: ("toy-gone", changes)}, lambda: True)
     with pytest.warns(RuntimeWarning, match="slaq_toy_repair was not repaired") as warned:
         broken.follow(frozenset(["toy-gone"]))
     assert len(warned) == 1

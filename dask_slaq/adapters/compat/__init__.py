@@ -1,1 +1,0 @@
-"""Repairs of dask-ml for releases of its dependencies that are newer than itself."""

@@ -1,0 +1,207 @@
+"""Repairs of dask-ml 2025.1.0 where newer releases of Dask, pandas and scikit-learn broke it.
+
+No newer release is out: the next one ends all of them (`LAST`). No repair changes a result; where
+its fault is absent, it does what the library does. They are made when the first block opens, and
+stay until the process ends or ``slaq.repairs`` disables them, because models fitted in a block are
+used after it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any
+
+import dask
+import numpy as np
+
+from dask_slaq.adapters.observing import AfterImport, Proxy, Replacements, warn_once
+from dask_slaq.config import enabled_repairs
+
+__all__ = ["follow_settings", "states"]
+
+#: Newest release of dask-ml that has the faults.
+LAST = (2025, 1, 0)
+
+#: (holder, attribute, new value) for each attribute to replace.
+Changes = list[tuple[Any, str, Any]]
+
+
+# Incremental searches: their coroutine calls `dask.persist`, which raises in the event loop of a
+# client since dask 2025.3.0 (dask-ml#1016).
+def _persist_by_client(module: ModuleType) -> Changes:
+    return [(module, "dask", Proxy(module.dask, persist=_persist))]
+
+
+def _persist(*collections: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """Do what `dask.persist` does, also in the event loop of the current client."""
+    from dask.base import unpack_collections
+    from distributed import default_client
+
+    client = default_client()  # a search has asked for it before
+    if not client.asynchronous:
+        return dask.persist(*collections, **kwargs)
+    found, repack = unpack_collections(*collections)
+    return repack(client.persist(found, **kwargs)) if found else collections
+
+
+# k-means++: it calls a private function of scikit-learn without the weights that this requires
+# since 1.3.
+def _start_with_equal_weights(module: ModuleType) -> Changes:
+    original = module._kmeans_plusplus
+
+    def _kmeans_plusplus(X: Any, *args: Any, **kwargs: Any) -> Any:
+        kwargs.setdefault("sample_weight", np.ones(X.shape[0], dtype=X.dtype))
+        return original(X, *args, **kwargs)
+
+    return [(module, "_kmeans_plusplus", _kmeans_plusplus)]
+
+
+# r2_score: it assigns to a slice of an array of unknown length, which Dask rejects since 2025.2.0
+# (ended by dask-ml#1013). Its code is replaced, since others import it by name.
+def _score_by_where(module: ModuleType) -> Changes:
+    return [(module.r2_score, "__code__", _r2_score.__code__)]
+
+
+def _r2_score(
+    y_true: Any,
+    y_pred: Any,
+    sample_weight: Any = None,
+    multioutput: Any = "uniform_average",
+    compute: bool = True,
+) -> Any:
+    # This code runs with the globals of dask-ml's module, so it imports what it needs. Each output
+    # scores 1 - u / v, the residual over the total sum of squares; 1 if both are 0, 0 if only v is.
+    import dask.array as da
+    from dask_ml.metrics.regression import _check_reg_targets, _check_sample_weight
+
+    # Make both two-dimensional here, because dask-ml's reshape needs the length.
+    y_true, y_pred = (y[:, None] if y.ndim == 1 else y for y in (y_true, y_pred))
+    _check_sample_weight(sample_weight)
+    _, y_true, y_pred, _ = _check_reg_targets(y_true, y_pred, multioutput)
+    residual = ((y_true - y_pred) ** 2).sum(axis=0, dtype="f8")
+    total = ((y_true - y_true.mean(axis=0)) ** 2).sum(axis=0, dtype="f8")
+    scores = 1 - residual / da.where(total == 0, 1, total)
+    scores = da.where(total == 0, da.where(residual == 0, 1.0, 0.0), scores)
+    result = scores.mean(axis=0)
+    return result.compute() if compute and hasattr(result, "compute") else result
+
+
+# PCA and IncrementalPCA lack an attribute that scikit-learn reads since 1.8 (dask-ml#1023).
+def _normalizer(module: ModuleType) -> Changes:
+    return [(module.PCA, "power_iteration_normalizer", "auto")]
+
+
+# Hashed text: Dask infers the result from a made-up series. One of strings has missing values, and
+# with pandas 3 one of objects no longer has text.
+def _hash_without_inference(module: ModuleType) -> Changes:
+    original = module._BaseHasher.transform
+
+    def transform(self: Any, raw_X: Any) -> Any:
+        if not isinstance(raw_X, module.dd.Series):
+            return original(self, raw_X)
+        sparse = module.scipy.sparse
+        empty = sparse.csr_matrix((0, self.n_features), dtype=self.dtype)
+        result = raw_X.map_partitions(self._transformer, meta=empty)
+        result._meta = sparse.eye(0, format="csr")  # as the library does
+        return result
+
+    return [(module._BaseHasher, "transform", transform)]
+
+
+#: Name in ``slaq.repairs``, and what it changes, by module.
+REPAIRS: dict[str, tuple[str, Callable[[ModuleType], Changes]]] = {
+    "dask_ml.model_selection._incremental": ("incremental-search", _persist_by_client),
+    "dask_ml.cluster.k_means": ("k-means++", _start_with_equal_weights),
+    "dask_ml.metrics.regression": ("r2-score", _score_by_where),
+    "dask_ml.decomposition.pca": ("pca", _normalizer),
+    "dask_ml.feature_extraction.text": ("text-hashing", _hash_without_inference),
+}
+
+
+def _has_faults() -> bool:
+    release = version("dask-ml").split(".")[:3]
+    return tuple(int(part) if part.isdigit() else 0 for part in release) <= LAST
+
+
+class Repairs:
+    """Registry of repairs, at most one per module, that keeps exactly the enabled ones applied.
+
+    The state of a repair is ``active``, ``not needed``, ``off``, ``library not imported``, ``not
+    before the first block``, or ``failed`` with the reason.
+    """
+
+    def __init__(
+        self,
+        repairs: Mapping[str, tuple[str, Callable[[ModuleType], Changes]]],
+        needed: Callable[[], bool] = _has_faults,
+    ) -> None:
+        self._repairs, self._needed = repairs, needed
+        self._lock = threading.RLock()
+        self._enabled: frozenset[str] = frozenset()
+        self._made: dict[str, Replacements] = {}
+        self._finder = AfterImport(repairs, self._imported)
+        self.states = {name: "not before the first block" for name, _ in repairs.values()}
+
+    def follow(self, enabled: frozenset[str]) -> None:
+        """Apply the repairs named in `enabled` and undo the others; cheap if nothing changed."""
+        with self._lock:
+            if enabled == self._enabled and (not enabled or self._finder in sys.meta_path):
+                return
+            self._enabled = enabled
+            if self._finder in sys.meta_path:
+                sys.meta_path.remove(self._finder)
+            if enabled:
+                sys.meta_path.insert(0, self._finder)
+            for module, (name, _) in self._repairs.items():
+                if name not in enabled:
+                    self._undo(name)
+                elif module not in sys.modules:
+                    self.states[name] = "library not imported"
+        self._finder.finish_earlier()
+
+    def _imported(self, module_name: str, module: ModuleType) -> None:
+        """Repair an imported module, unless that is already done or disabled."""
+        name, changes = self._repairs[module_name]
+        with self._lock:
+            if name in self._made or name not in self._enabled:
+                return
+            try:
+                self.states[name] = "not needed"
+                if self._needed():
+                    made = self._made[name] = Replacements()
+                    for change in changes(module):
+                        made.put(*change)
+                    self.states[name] = "active"
+            except Exception as error:
+                self._undo(name)
+                self.states[name] = f"failed: {type(error).__name__}: {error}"
+                warn_once(name, f"{module_name} was not repaired ({name}): {error!r}")
+
+    def _undo(self, name: str) -> None:
+        if made := self._made.pop(name, None):
+            made.undo()
+        self.states[name] = "off"
+
+
+_repairs = Repairs(REPAIRS)
+
+
+def follow_settings() -> None:
+    """Apply the repairs that ``slaq.repairs`` enables and undo the others.
+
+    Raises `InvalidSetting` if the setting is invalid.
+    """
+    _repairs.follow(enabled_repairs())
+
+
+def states() -> dict[str, str]:
+    """Return the state of each repair in this process, by name. See `Repairs`.
+
+    Raises `InvalidSetting` if ``slaq.repairs`` is invalid.
+    """
+    enabled = enabled_repairs()
+    return {name: s if name in enabled else "off" for name, s in _repairs.states.items()}
