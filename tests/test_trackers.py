@@ -1,6 +1,7 @@
 """The callbacks in ``examples/trackers``, with the trackers that are installed."""
 
 import importlib.util
+import time
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,44 @@ def test_optuna_shows_a_search_as_a_study(search, caplog):
         assert trial.intermediate_values == dict(enumerate(losses(rate), 1))
         assert trial.state.name == ("FAIL" if rate == 1.0 else "COMPLETE")
     assert study.best_params == {"rate": 0.01} and study.best_value == losses(0.01)[-1]
+
+
+def again(made, callback_of_next_program) -> None:
+    """Tell a model to the callbacks of two programs, of which the second has reattached."""
+    about = {"job": "grid", "key": "x", "trial": None, "model": "m1", "params": {"rate": 0.1}}
+    events = [{"event": "begin"}, {"event": "report", "step": 1}, {"event": "report", "step": 2}]
+    ends = [{"event": "begin"}, {"event": "report", "step": 3}, {"event": "end", "state": "done"}]
+    for callback, told in ((made, events), (callback_of_next_program, ends)):
+        for event in told:
+            callback({"metrics": {}, "loss": 0.5, "time": time.time(), **about, **event})
+
+
+def test_mlflow_goes_on_with_the_run_of_another_program(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri, runs = (tmp_path / "runs").as_uri(), example("mlflow_runs").MLflowRuns
+    again(runs("grid", uri), runs("grid", uri))
+    client = mlflow.MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("grid").experiment_id])
+    points = client.get_metric_history(run.info.run_id, "loss")
+    assert [p.step for p in points] == [1, 2, 3] and run.info.status == "FINISHED"
+
+
+def test_tensorboard_goes_on_with_the_curve_of_another_program(tmp_path):
+    pytest.importorskip("tensorboardX")
+    runs = example("tensorboard_runs").TensorBoardRuns
+    again(runs(str(tmp_path)), runs(str(tmp_path)))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_an_optuna_study_goes_on_with_the_trial_of_another_program():
+    optuna = pytest.importorskip("optuna")
+    study = optuna.create_study(study_name="grid")
+    distributions = {"rate": optuna.distributions.FloatDistribution(1e-3, 1, log=True)}
+    shown = example("optuna_study").OptunaStudy
+    again(shown(study, distributions), shown(study, distributions))
+    (trial,) = study.trials
+    assert sorted(trial.intermediate_values) == [1, 2, 3] and trial.state.name == "COMPLETE"
 
 
 def diverge(rate: float) -> None:

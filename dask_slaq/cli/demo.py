@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dask_slaq.cli.options import json_option, known_policies, writable
+from dask_slaq.cli.options import json_option, known_policies, with_default, writable
 
 __all__ = ["demo"]
 
@@ -22,12 +22,11 @@ __all__ = ["demo"]
 )
 @click.option("--count", type=click.IntRange(1), help="Models (32), or jobs (12).")
 @click.option("--steps", type=click.IntRange(2), help="Steps of a model (30), or of a job (40).")
-@click.option(
+@with_default(
     "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    default=32.0,
-    show_default=True,
-    help="About how long all of them train, each time; a step has as much work as that takes.",
+    click.FloatRange(0, min_open=True),
+    32.0,
+    "About how long all of them train, each time; a step has as much work as that takes.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of models, jobs, arrivals.")
 @json_option

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dask_slaq.cli.memory import runs_of_store, store_option
-from dask_slaq.cli.options import json_option, policies_or_oracles
+from dask_slaq.cli.options import json_option, policies_or_oracles, with_default
 
 __all__ = ["simulate"]
 
@@ -61,13 +61,7 @@ def _capacity_changes(
     "--jobs", type=click.IntRange(1), default=160, show_default=True, help="Jobs of a list."
 )
 @click.option("--cores", type=click.IntRange(1), default=640, show_default=True)
-@click.option(
-    "--interarrival",
-    type=click.FloatRange(0),
-    default=15.0,
-    show_default=True,
-    help="Mean seconds between two arrivals.",
-)
+@with_default("--interarrival", click.FloatRange(0), 15.0, "Mean seconds between two arrivals.")
 @click.option(
     "--seeds", type=click.IntRange(1), default=6, show_default=True, help="Lists of jobs."
 )
@@ -79,36 +73,32 @@ def _capacity_changes(
     help="Core-seconds that arrive in a core-second. If left out, jobs are as large at every "
     "--interarrival.",
 )
-@click.option(
+@with_default(
     "--noise",
-    type=click.FloatRange(0),
-    default=0.0,
-    show_default=True,
-    help="Standard deviation of the noise on reports, in ranges of the curve.",
+    click.FloatRange(0),
+    0.0,
+    "Standard deviation of the noise on reports, in ranges of the curve.",
 )
-@click.option(
+@with_default(
     "--scaling",
-    type=click.Choice(["linear", "waves", "sublinear"]),
-    default="linear",
-    show_default=True,
-    help="True running times of iterations on N threads.",
+    click.Choice(["linear", "waves", "sublinear"]),
+    "linear",
+    "True running times of iterations on N threads.",
 )
 @click.option(
     "--max-cores", type=click.FloatRange(0, min_open=True), help="Threads of any one job at most."
 )
-@click.option(
+@with_default(
     "--move-pause",
-    type=click.FloatRange(0),
-    default=0.0,
-    show_default=True,
-    help="Seconds in which a job computes nothing on a worker that it gained.",
+    click.FloatRange(0),
+    0.0,
+    "Seconds in which a job computes nothing on a worker that it gained.",
 )
-@click.option(
+@with_default(
     "--stragglers",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    show_default=True,
-    help="Share of the iterations that take four times as long.",
+    click.FloatRange(0, 1),
+    0.0,
+    "Share of the iterations that take four times as long.",
 )
 @click.option(
     "--capacity",
@@ -117,41 +107,31 @@ def _capacity_changes(
     callback=_capacity_changes,
     help="Change the core count at SECONDS. Can be repeated.",
 )
-@click.option(
-    "--epoch",
-    type=click.FloatRange(0, min_open=True),
-    default=3.0,
-    show_default=True,
-    help="Seconds between two decisions.",
-)
-@click.option(
+@with_default("--epoch", click.FloatRange(0, min_open=True), 3.0, "Seconds between two decisions.")
+@with_default(
     "--dispatch",
-    type=click.Choice(["shares", "index"]),
-    default="shares",
-    show_default=True,
-    help="Who has the threads between two decisions: every job its share, or job by job as many "
+    click.Choice(["shares", "index"]),
+    "shares",
+    "Who has the threads between two decisions: every job its share, or job by job as many "
     "as it can use, in the policy's order.",
 )
-@click.option(
+@with_default(
     "--gap",
-    type=click.FloatRange(0),
-    default=0.0,
-    show_default=True,
-    help="Least seconds between two decisions; 0 to react to arrivals and ends at once.",
+    click.FloatRange(0),
+    0.0,
+    "Least seconds between two decisions; 0 to react to arrivals and ends at once.",
 )
-@click.option(
+@with_default(
     "--latest",
-    type=click.FloatRange(1),
-    default=2.0,
-    show_default=True,
-    help="Factor of its fair time at which a job of known length ends at the latest; inf for none.",
+    click.FloatRange(1),
+    2.0,
+    "Factor of its fair time at which a job of known length ends at the latest; inf for none.",
 )
-@click.option(
+@with_default(
     "--floor",
-    type=click.FloatRange(0, 1),
-    default=0.75,
-    show_default=True,
-    help="Part of its fair share that a job of unknown length keeps over time.",
+    click.FloatRange(0, 1),
+    0.75,
+    "Part of its fair share that a job of unknown length keeps over time.",
 )
 @click.option(
     "--announced/--unannounced",
@@ -159,12 +139,11 @@ def _capacity_changes(
     show_default=True,
     help="Whether jobs announce their number of iterations, as fits of libraries do.",
 )
-@click.option(
+@with_default(
     "--normalizer",
-    type=click.Choice(["range", "largest-change"]),
-    default="range",
-    show_default=True,
-    help="What losses are divided by.",
+    click.Choice(["range", "largest-change"]),
+    "range",
+    "What losses are divided by.",
 )
 @click.option(
     "--processes",
@@ -184,33 +163,21 @@ def _capacity_changes(
     type=click.Path(exists=True, dir_okay=False),
     help="With --autoscale: take the jobs of a recording, as of replay.",
 )
-@click.option(
-    "--price",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="With --autoscale: of a worker for an hour.",
+@with_default(
+    "--price", click.FloatRange(0, min_open=True), 1.0, "With --autoscale: of a worker for an hour."
 )
-@click.option(
-    "--worker-threads",
-    type=click.IntRange(1),
-    default=16,
-    show_default=True,
-    help="With --autoscale: threads of a worker.",
-)
-@click.option(
+@with_default("--worker-threads", click.IntRange(1), 16, "With --autoscale: threads of a worker.")
+@with_default(
     "--start-up",
-    type=click.FloatRange(0, 86_400),
-    default=30.0,
-    show_default=True,
-    help="With --autoscale: seconds until a worker that was asked for computes.",
+    click.FloatRange(0, 86_400),
+    30.0,
+    "With --autoscale: seconds until a worker that was asked for computes.",
 )
-@click.option(
+@with_default(
     "--stay",
-    type=click.FloatRange(0, 86_400),
-    default=60.0,
-    show_default=True,
-    help="With --autoscale: seconds for which a worker by worth stays at least.",
+    click.FloatRange(0, 86_400),
+    60.0,
+    "With --autoscale: seconds for which a worker by worth stays at least.",
 )
 @json_option
 @click.pass_context

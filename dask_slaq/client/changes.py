@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
 from dask_slaq.client.silence import warn_of_silence
-from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.job_settings import CHANGEABLE, check_changes, given_settings
-from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP
+from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings
 from dask_slaq.worker import in_task, resume_trial
@@ -235,8 +235,14 @@ def _ask(client: Client | None, operation: str, **arguments: Any) -> Any:
 
 def steer(client: Client | None, job: str, what: str, **settings: Any) -> Any:
     """Ask the scheduler to change a job; settings that are None stay as they are."""
+    given = _given(**settings)
+    if what == "set" and not given:
+        raise InvalidSetting(
+            f"set() of {shown(job)} changes nothing: None leaves a setting as it is; prune=False "
+            "ends pruning, and max_share=inf a limit"
+        )
     client = current_client(client)
-    return client.sync(_steer_or_go_without, client, job, what, _given(**settings))
+    return client.sync(_steer_or_go_without, client, job, what, given)
 
 
 async def _steer_or_go_without(

@@ -154,7 +154,7 @@ class Job:
             self._metric = self._named
         metrics = as_metrics(loss, self._metric)
         if not metrics:
-            self._warn_once(NO_LOSS % self._metric)
+            self._warn_once(NO_LOSS % (self._metric, ", ".join(map(shown, loss))))
             return
         if isinstance(loss, Mapping):
             self._metric = self._metric or next(iter(metrics))

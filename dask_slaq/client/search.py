@@ -543,7 +543,8 @@ def search(
     callbacks : callable or list of callables, optional
         Functions that are called with each event, such as one that writes to a tracker: a dict with
         ``event`` (``begin``, ``report``, ``pruned``, ``moved`` or ``end``), ``job`` (the name of
-        the search), ``key``, ``trial``, ``params``, ``worker``, ``step``, ``loss``, ``metrics``,
+        the search), ``key``, ``trial``, ``model`` (identifier for the run of a tracker, the same
+        also after a retry or `reattach`), ``params``, ``worker``, ``step``, ``loss``, ``metrics``,
         ``time`` (Unix seconds), and at the end ``state`` (``done``, ``pruned``, ``stopped``,
         ``failed``, or ``dropped`` if the model begins again or is followed no more) and ``error``.
         They are called in a thread of this program, one event after the other. What they raise is

@@ -41,6 +41,10 @@ CAUSES = {
     "equal": "search %(job)r: two models have equal parameters (%(tasks)s). If they come from "
     "Optuna, a sampler with a seed was pickled into every task, and draws the same in each: leave "
     "the seed out, or set study.sampler in the task, with another seed in each",
+    "metric": "search %(job)r: %(tasks)s. Its models ran as under plain Dask: name the loss by "
+    "metric= of the search",
+    "metrics": "search %(job)r: its models are compared by different losses, %(tasks)s, the first "
+    "metrics of their first reports: name one by metric= of the search",
     "job": "job %(job)r: its tasks %(tasks)r call dask_slaq.report, which is for the tasks of a "
     "search: open the block with slaq.search instead of slaq.job if each task trains a model of "
     "its own, or pass job.reporter() to the tasks of one training",

@@ -34,19 +34,8 @@ MOST_SHOWN, MOST_NAMES, LONGEST = 20, 8, 24
 #: Columns of a DataFrame before the parameters, and after them.
 FIRST = ("loss", "state", "iteration")
 LAST = (
-    *(
-        "lowest",
-        "lowest_step",
-        "predicted",
-        "low",
-        "high",
-        "began",
-        "ended",
-        "computed",
-        "waited",
-        "worker",
-    ),
-    *("error", "trial", "key"),
+    *("lowest", "lowest_step", "predicted", "low", "high", "began", "ended"),
+    *("computed", "waited", "worker", "error", "trial", "key"),
 )
 
 Row = dict[str, Any]

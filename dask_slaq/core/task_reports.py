@@ -12,6 +12,7 @@ from dask_slaq.core.reports import as_loss, next_iteration
 from dask_slaq.core.text import printable
 
 __all__ = [
+    "LONGEST_METRIC",
     "MOST_LOSSES",
     "MOST_METRICS",
     "NO_LOSS",
@@ -68,7 +69,7 @@ def as_metric(name: Any) -> str | None:
 #: What is said once of reports without the loss.
 NO_LOSS = (
     "a report without the metric %r was dropped: that is the loss, by the first report or by "
-    "metric= of the block"
+    "metric= of the block; it has %s"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
@@ -32,6 +33,9 @@ _ENDS = {
     "failed": "failed",
     "lost": "was lost with its client, the scheduler or the plugin",
 }
+#: What is said of scores instead.
+_OF_SCORES = {"losses": "scores", "loss": "score", "above": "below"}
+_OF_SCORES |= {"fallen": "risen", "risen": "fallen"}
 
 
 @dataclass
@@ -48,6 +52,14 @@ class Goal:
     flat: tuple[int, float] | None = None  # reports and fall, since when it falls no more
     alerted: set[str] = field(default_factory=set)
     began: float = field(default_factory=monotonic)
+    maximizes: bool = False  # its losses are scores, negated
+
+    def say(self, text: str, *losses: float) -> str:
+        """Return a text with losses, or with scores where these are what is reported."""
+        if self.maximizes:
+            text = re.sub("|".join(_OF_SCORES), lambda found: _OF_SCORES[found[0]], text)
+            losses = tuple(-loss for loss in losses)
+        return text % losses
 
     @property
     def is_awaited(self) -> bool:
@@ -138,6 +150,10 @@ class Goals:
             stop,
         )
 
+    def maximize(self, name: str) -> None:
+        """Record that a job, whose losses are negated, has scores: it is of a search of those."""
+        self._goals[name].maximizes = True
+
     def begin_again(self, name: str) -> None:
         """Forget what the loss of a job has been, since its training begins again."""
         goal = self._goals.get(name)
@@ -159,7 +175,8 @@ class Goals:
         loss = job.loss if np.isfinite(job.loss) else None
         message = f"{_ENDS[outcome]} after {job.iteration} iterations and {seconds:.3g} s"
         if loss is not None:
-            message += f" with a loss of {loss:.4g}"
+            message += goal.say(" with a loss of %.4g", loss)
+            loss = -loss if goal.maximizes else loss
         numbers = {"iteration": job.iteration, "loss": loss, "seconds": seconds}
         return self._alert(name, outcome, message, **numbers)
 
@@ -215,28 +232,31 @@ class Goals:
         has_target = target == target  # nan without one
         if has_target and not goal.reached and level <= target:
             goal.reached = True
-            yield "reached", f"reached its target {target:.4g} with a loss of about {level:.4g}"
+            text = "reached its target %.4g with a loss of about %.4g"
+            yield "reached", goal.say(text, target, level)
             self._finish(name, goal)
         awaited = has_target and not goal.reached
         if awaited and goal.deadline is not None and self._is_late(name, goal.deadline):
-            yield "late", f"is not expected to reach its target {target:.4g} in time"
+            yield "late", goal.say("is not expected to reach its target %.4g in time", target)
         goal.rising = goal.rising + 1 if curve.diverges else 0
         if goal.rising >= LASTING:
-            yield "diverged", self._how_it_diverges(name, curve)
+            yield "diverged", self._how_it_diverges(name, goal, curve)
         if not curve.is_flat or curve.diverges:
             goal.flat = None
         elif goal.flat is None or curve.fallen - goal.flat[1] >= NOTHING * curve.span:
             goal.flat = goal.seen, curve.fallen
         elif (seen := goal.seen - goal.flat[0]) >= SEEN:
             what = "stalled" if awaited else "converged"
-            yield what, f"its loss has fallen by less than 1 % of its range in {seen} reports"
+            text = "its loss has fallen by less than 1 %% of its range in"
+            yield what, f"{goal.say(text)} {seen} reports"
 
-    def _how_it_diverges(self, name: str, curve: Curves) -> str:
+    def _how_it_diverges(self, name: str, goal: Goal, curve: Curves) -> str:
         if np.isnan(self._engine.jobs[name].loss):
-            return "all its losses are nan or infinite"
+            return goal.say("all its losses are nan or infinite")
         if curve.missed >= LOST:
-            return f"its last {curve.missed} losses are nan or infinite"
-        return f"its loss has risen to {curve.level:.4g}, above its first one of {curve.start:.4g}"
+            return goal.say(f"its last {curve.missed} losses are nan or infinite")
+        text = "its loss has risen to %.4g, above its first one of %.4g"
+        return goal.say(text, curve.level, curve.start)
 
     def _aim(self, name: str, part: float, curve: Curves) -> float:
         """Set the target of a job to `part` of its range, unless it hardly differs; return it."""

@@ -512,6 +512,8 @@ class Desk:
         if seat.params:
             named["params"], seat.params = seat.params, None
             named["drawn"] = seat.drawn
+        if seat.metric and losses:
+            named["metric"] = seat.metric
         if seat.anew and losses:
             named["anew"], seat.anew = True, False
         if self.worker.lifetime:

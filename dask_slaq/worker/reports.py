@@ -20,11 +20,12 @@ from distributed.utils import sync
 from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.reports import as_loss, is_usable
-from dask_slaq.core.settings import ASTRAY_TOPIC
-from dask_slaq.core.task_reports import NO_LOSS, as_metrics, as_step
+from dask_slaq.core.settings import ASTRAY_TOPIC, shown
+from dask_slaq.core.task_reports import MOST_METRICS, NO_LOSS, as_metrics, as_step
 from dask_slaq.core.trials import as_parameters, bounded
 from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.desk import (
+    ENDS,
     LOOK,
     METRIC,
     PAUSE,
@@ -131,7 +132,10 @@ def report_trial(
     named = "" if run is None else _name_of_loss(worker, key, step)
     metrics = as_metrics(loss, named)
     if not metrics:
-        _warn_once((run, "metric"), NO_LOSS % named)
+        names = [shown(name) for name in list(loss)[: 1 + MOST_METRICS]]
+        _warn_once((run, "metric"), NO_LOSS % (named, ", ".join(names)))
+        if _is_new((run, *names)):
+            worker.log_event(ASTRAY_TOPIC, {"key": key, "metric": named, "has": names})
         return True
     if run is None:
         job = job_of_task()
@@ -196,7 +200,8 @@ def waited() -> float:
     """Return the seconds that the running task has waited in its reports, on this worker.
 
     A model with a clock of its own, such as a `max_time`, adds them to its limit. They are 0 in
-    tasks that never wait, and outside of tasks.
+    tasks that never wait, and outside of tasks, as in threads that a task has begun: nothing tells
+    whose these are, so hand them what the task's own thread is told.
     """
     found = _task_here()
     if found is None or run_of(*found) is None:
@@ -258,8 +263,9 @@ def find_state() -> Any:
         if kept is None and before is not None:
             kept = read(file_of(folder, before))
     elif note:
-        kept, is_shared = sync(worker.loop, fetch, worker, list(note))
-        if kept is None:
+        with suppress(OSError, RuntimeError):  # as it closes: the task soon begins elsewhere
+            kept, is_shared = sync(worker.loop, fetch, worker, list(note))
+        if kept is None and worker.status not in ENDS:
             logger.warning("the state of %s was lost with its workers: it begins anew", key)
     state = None if kept is None else kept.thaw(copy=is_shared)
     desk_of(worker).resume(key, kept, monotonic() - begin)
@@ -416,10 +422,16 @@ def _pool_here() -> Collection[threading.Thread] | None:
 
 def _warn_once(cause: Hashable, message: str) -> bool:
     """Log a warning the first time that a cause occurs. Returns whether it did."""
+    if is_new := _is_new(cause):
+        logger.warning(message)
+    return is_new
+
+
+def _is_new(cause: Hashable) -> bool:
+    """Return whether a cause of a warning occurs for the first time, while there are few."""
     is_new = cause not in _warned and len(_warned) < MOST_WARNED
     if is_new:
         _warned.add(cause)
-        logger.warning(message)
     return is_new
 
 

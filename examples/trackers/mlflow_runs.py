@@ -20,12 +20,17 @@ class MLflowRuns:
         self.experiment = (
             known.experiment_id if known else self.client.create_experiment(experiment)
         )
-        self.runs: dict[Any, str] = {}  # identifiers of the runs of models that train
+        self.runs: dict[str, str] = {}  # identifiers of the runs of models
 
     def __call__(self, event: dict[str, Any]) -> None:
-        model, milliseconds = (event["key"], event["trial"]), int(event["time"] * 1000)
+        model, milliseconds = event["model"], int(event["time"] * 1000)
         if event["event"] == "begin":
-            tags = {"search": event["job"], "key": str(event["key"])}
+            known = self.client.search_runs([self.experiment], f"tags.model = '{model}'")
+            if known:  # it begins again, or another program has reattached its search
+                self.runs[model] = known[0].info.run_id
+                self.client.update_run(self.runs[model], "RUNNING")
+                return
+            tags = {"search": event["job"], "key": str(event["key"]), "model": model}
             run = self.client.create_run(self.experiment, milliseconds, tags)
             self.runs[model] = run.info.run_id
             for name, value in event["params"].items():

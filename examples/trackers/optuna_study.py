@@ -28,14 +28,20 @@ class OptunaStudy:
         self, study: optuna.Study, distributions: dict[str, optuna.distributions.BaseDistribution]
     ) -> None:
         self.study, self.distributions = study, distributions
-        self.trials: dict[Any, optuna.Trial] = {}  # of models that train
+        self.trials: dict[str, optuna.Trial] = {}  # of models that train
 
     def __call__(self, event: dict[str, Any]) -> None:
-        model = event["key"], event["trial"]
+        model = event["model"]
         if event["event"] == "begin":
-            params = {name: event["params"][name] for name in self.distributions}
-            self.study.enqueue_trial(params, {"key": str(event["key"])})
-            self.trials[model] = self.study.ask(self.distributions)
+            known = [t for t in self.study.trials if t.user_attrs.get("model") == model]
+            if any(not t.state.is_finished() for t in known):  # of a program that has gone
+                self.trials[model] = optuna.Trial(self.study, known[-1]._trial_id)
+            elif not known:
+                params = {name: event["params"][name] for name in self.distributions}
+                self.study.enqueue_trial(params, {"key": str(event["key"]), "model": model})
+                self.trials[model] = self.study.ask(self.distributions)
+        elif model not in self.trials:
+            return  # it begins again after its end, which a study keeps
         elif event["event"] == "report":
             self.trials[model].report(event["loss"], event["step"])
         elif event["event"] == "end":

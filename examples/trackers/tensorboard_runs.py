@@ -15,15 +15,13 @@ from tensorboardX import SummaryWriter
 class TensorBoardRuns:
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
-        self.writers: dict[Any, SummaryWriter] = {}  # of models that train
-        self.begun = 0
+        self.writers: dict[str, SummaryWriter] = {}  # of models that train
 
     def __call__(self, event: dict[str, Any]) -> None:
-        model = event["key"], event["trial"]
+        model = event["model"]
         if event["event"] == "begin":
-            self.begun += 1
             shown = ",".join(f"{name}={value}" for name, value in event["params"].items())
-            name = f"{self.begun} {shown}"[:80].replace("/", "_")
+            name = f"{model[:8]} {shown}"[:80].replace("/", "_")
             self.writers[model] = SummaryWriter(str(self.folder / name))
         elif event["event"] == "report":
             for name, value in {"loss": event["loss"], **event["metrics"]}.items():

@@ -14,13 +14,14 @@ import wandb
 class WandbRuns:
     def __init__(self, project: str, **options: Any) -> None:
         self.options = {"project": project, "reinit": "create_new", **options}  # of `wandb.init`
-        self.runs: dict[Any, wandb.Run] = {}  # of models that train
+        self.runs: dict[str, wandb.Run] = {}  # of models that train
 
     def __call__(self, event: dict[str, Any]) -> None:
-        model = event["key"], event["trial"]
+        model = event["model"]
         if event["event"] == "begin":
             config = {**event["params"], "key": str(event["key"])}
-            self.runs[model] = wandb.init(group=event["job"], config=config, **self.options)
+            about = {"id": model, "resume": "allow", "group": event["job"], "config": config}
+            self.runs[model] = wandb.init(**about, **self.options)
         elif event["event"] == "report":
             metrics = {"loss": event["loss"], **event["metrics"]}
             self.runs[model].log(metrics, step=event["step"])

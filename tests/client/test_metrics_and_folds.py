@@ -5,7 +5,8 @@ import statistics
 import time
 
 import pytest
-from driving import ONE, with_plugin
+from distributed import Event
+from driving import ONE, until, with_plugin
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,9 +73,36 @@ async def test_only_the_metric_that_is_the_loss_counts(c, s, plugin, a, metric, 
         await c.submit(int)
     assert job.iteration == len(curve)
     assert "was dropped: that is the loss" in caplog.text
+    assert ("no report has 'auc'; they have: 'loss', 'eval_loss'" in caplog.text) == (not curve)
     for wrong in ("", 3, "x" * 101):
         with pytest.raises(InvalidSetting, match="metric"):
             slaq.search("grid", metric=wrong)
+
+
+@with_plugin(ONE)
+async def test_models_that_are_compared_by_different_metrics_are_told_of_once(
+    c, s, plugin, a, caplog
+):
+    orders = [("loss", "auc"), ("auc", "loss"), ("loss", "auc"), ("auc", "loss")]
+    async with slaq.search("grid", client=c):
+        await c.gather(c.map(lambda names: slaq.report(dict.fromkeys(names, 0.5)), orders))
+    warnings = [r.getMessage() for r in caplog.records if "different losses" in r.getMessage()]
+    assert len(warnings) == 1 and "'loss' and 'auc'" in warnings[0]
+
+
+@with_plugin(ONE)
+async def test_a_loss_that_no_report_has_is_told_while_models_train(c, s, plugin, a):
+    def train():
+        slaq.report({"loss": 0.5, "accuracy": 0.9})
+        Event("go").wait()
+
+    async with slaq.search("grid", metric="typo", client=c) as search:
+        future, why = c.submit(train), "no report has 'typo'; they have: 'loss', 'accuracy'"
+        await until(lambda: plugin.searches.running["grid"].lacks)
+        assert [row["error"] for row in await search.trials()] == [why]
+        assert why in (await slaq.explain("grid", client=c))["text"]
+        await Event("go").set()
+        await future
 
 
 @pytest.mark.parametrize("maximize", [False, True])

@@ -159,6 +159,8 @@ async def test_settings_change_while_it_runs(c, s, plugin, a):
         assert plugin.engine.jobs["grid"].weight == 2
         with pytest.raises(InvalidSetting, match="goal must be one of"):
             await search.set(weight=3, goal="worst")
+        with pytest.raises(ValueError, match="changes nothing: None"):
+            await search.set(prune=None)
         assert plugin.engine.jobs["grid"].weight == 2  # nothing was changed
         futures = c.map(train, GRID, epochs=6)
         await wait(futures)

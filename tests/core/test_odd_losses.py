@@ -180,6 +180,18 @@ def test_zero_bounds_no_model_once_another_is_below():
     assert engine._predictor.forecast(["falls"]).remaining > falling[-1]
 
 
+@pytest.mark.parametrize("shift", [0.0, 5.0])
+def test_the_band_of_losses_that_were_never_negative_is_above_zero(shift):
+    noise = np.random.default_rng(1).normal(0, 0.4, 30)
+    ours = LossPredictor()
+    ours.add("job")
+    for loss in abs(1 / np.arange(1, 31) + noise) - shift:
+        ours.report("job", loss)
+    ours.fit()
+    lower, _ = ours.band(["job"])
+    assert (lower.min() >= 0) == (shift == 0)
+
+
 def test_the_band_of_a_loss_that_rises_is_as_wide_as_its_moves():
     rising = 2.3 + 0.29 * np.arange(12)  # smooth, as of a learning rate that warms up
     for n in range(4, 12):

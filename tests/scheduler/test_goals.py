@@ -60,6 +60,19 @@ async def test_what_a_training_reached_before_it_began_again_does_not_count(c, s
 
 
 @with_plugin(TWO, epoch="1h")
+async def test_alerts_of_scores_say_so(c, s, plugin, a, b):
+    seen = await alerts_of(c, s)
+    async with slaq.search("grid", client=c, maximize=True), slaq.job("up", client=c) as job:
+        await report_epochs(plugin, job, [1.0 - 0.4**i for i in range(50)])
+    await until(lambda: [alert["event"] for alert in seen].count("done") == 2)
+    for flat, end in (seen[i::2] for i in range(2)):
+        assert flat["message"].endswith(
+            "its score has risen by less than 1 % of its range in 32 reports"
+        )
+        assert end["message"].endswith("with a score of 1") and end["loss"] == 1.0
+
+
+@with_plugin(TWO, epoch="1h")
 async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with (

@@ -9,6 +9,7 @@ from distributed import Event
 from driving import TWO, until, wait_for, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.worker.desk import desk_of
 
 MODELS = 16
 
@@ -70,6 +71,28 @@ async def test_a_search_that_was_interrupted_knows_all_its_models_again(
             assert len(trials) == MODELS == len({trial["key"] for trial in trials})
             assert {trial["state"] for trial in trials} == {"done"}
             assert {trial["iteration"] for trial in trials} == {8}
+
+
+@with_plugin(TWO)
+async def test_models_that_had_not_reported_keep_what_they_report_meanwhile(c, s, plugin, a, b):
+    def begin_late(number):
+        Event("begin").wait()
+        return train(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        async with slaq.search("grid", client=c, steps=8):
+            before = c.map(begin_late, range(2))
+            await until(lambda: all(ws.processing for ws in s.workers.values()))
+            raise KeyboardInterrupt
+    await until(lambda: "grid" not in plugin.jobs.reports)
+    await Event("begin").set()
+    seats = [desk_of(worker).seats for worker in (a, b)]
+    await until(lambda: [seat.reports for some in seats for seat in some.values()] == [3, 3])
+    async with slaq.search("grid", client=c, steps=8) as search:
+        futures = c.map(begin_late, range(2))
+        await Event("go").set()
+        assert await c.gather(futures) == await c.gather(before) == [0, 1]
+        assert [trial["iteration"] for trial in await search.trials()] == [8, 8]
 
 
 @pytest.mark.parametrize("other", [None, "other-job"])

@@ -212,7 +212,8 @@ class LossPredictor:
 
         They are two arrays (n_jobs, n_horizons) in raw loss units. About one report in ten falls
         below the first one, and one in ten above the second. A loss that has never changed tells
-        nothing of those to come: its band is as wide as the loss is large.
+        nothing of those to come: its band is as wide as the loss is large. Zero bounds the bands of
+        losses that it bounds.
         """
         rows = self._rows_of(jobs)
         cache, history = self._cache.column, self._history.column
@@ -223,6 +224,9 @@ class LossPredictor:
             width = unchanged(level[same], history["count"][rows[same]])
             lower[same] = np.fmin(lower[same], level[same, None] - width)
             upper[same] = np.fmax(upper[same], level[same, None] + width)
+        bounded, _ = self._history.bounds(rows)
+        bounded &= (level != 0) | (history["largest"][rows] > 0)  # 0 alone has no sign
+        lower[bounded] = np.fmax(lower[bounded], 0.0)
         return lower, upper
 
     def set_kind(self, job: str, kind: Kind) -> None:

@@ -6,7 +6,7 @@ from dask_slaq.core.trials.events import Events
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.states import STATE_COLORS
-from dask_slaq.core.trials.trials import Trial, Trials
+from dask_slaq.core.trials.trials import Trial, Trials, row_of
 from dask_slaq.core.trials.turns import (
     Account,
     Move,
@@ -49,4 +49,5 @@ __all__ = [
     "decide",
     "go_on",
     "moves",
+    "row_of",
 ]

@@ -8,6 +8,7 @@ from bisect import bisect, insort
 from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from itertools import chain, repeat
 from typing import Any
 
@@ -21,7 +22,7 @@ from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.events import Events
 
-__all__ = ["Trial", "Trials"]
+__all__ = ["Trial", "Trials", "row_of"]
 
 #: Reports of each turn after the first.
 TURN = 3
@@ -111,6 +112,7 @@ class Trial:
     ended: float = math.nan
     error: str = ""  # with which its task failed
     told: bool = False  # whether those who follow the search know that it has begun
+    known_to: int = 0  # step up to which they know its reports, of before it began again
     # Seconds until its first report, and reports by then: its function begins anew where it goes.
     begin: tuple[float, int] = (0.0, 0)
 
@@ -187,6 +189,7 @@ class Trials:
         # Lowest losses at each of the steps that were reported last, sorted.
         self._lowest: OrderedDict[int, list[float]] = OrderedDict()
         self._events: Events | None = None  # for those who follow the search
+        self._first = ""  # see `follow`
         # Trials that these know, and that were cut off and may begin again, by task.
         self._cut_off: dict[Hashable, list[Trial]] = {}
 
@@ -283,6 +286,8 @@ class Trials:
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
         trial.began = self._clock()
         trial.lost = self._lost.get(key, {}).pop(number, None)
+        if trial.lost is not None and self._events is not None:
+            trial.known_to = max(trial.lost.step, trial.lost.known_to)
         known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
@@ -290,6 +295,7 @@ class Trials:
         for other in self._cut_off.pop(key, ()):
             if other.number == number:  # for those who follow it, it goes on
                 trial.told = True
+                trial.known_to = max(other.step, other.known_to)
                 self._tell("moved", trial)
             else:
                 self._tell_end(other)
@@ -359,7 +365,8 @@ class Trials:
                 self._take(trial, sign * loss)
             else:
                 trial.missed += 1
-            self._tell("report", trial, loss=loss, metrics=metrics)
+            if trial.step > trial.known_to:
+                self._tell("report", trial, loss=loss, metrics=metrics)
         if first and trial.reports:
             trial.begin = trial.computed, trial.step
             if not trial.held_up and trial.computed == seconds:
@@ -532,11 +539,13 @@ class Trials:
             self._tell_begin(trial)
             self._tell("pruned", trial)
 
-    def follow(self, events: Events | None) -> None:
+    def follow(self, events: Events | None, first: str = "") -> None:
         """Add what happens from now on to `events`, and nothing more to those before.
 
-        Each trial has a begin before all else, and an end unless the reader's search goes on.
+        Each trial has a begin before all else, and an end unless the reader's search goes on. The
+        identifier of a model is made of the `first` block of the search.
         """
+        self._first = first
         if self._events is not None:
             for key in list(self._cut_off):
                 self.forget(key)
@@ -567,6 +576,7 @@ class Trials:
             "event": event,
             "key": trial.key,
             "trial": trial.number,
+            "model": sha256(repr((self._first, trial.key, trial.number)).encode()).hexdigest()[:20],
             "worker": trial.worker,
             "step": trial.step,
             "loss": sign * trial.loss,
@@ -803,32 +813,7 @@ class Trials:
         for trial in self:
             if only is not None and trial.key not in only:
                 continue
-            # What has ended has no forecast any more.
-            known = math.nan if trial.outcome else 1.0
-            predicted = known * trial.predicted
-            ends = sorted((known * sign * trial.low, known * sign * trial.high))
-            found.append(
-                {
-                    "key": trial.key,
-                    "trial": trial.number,
-                    "worker": trial.worker,
-                    "iteration": trial.step,
-                    "loss": sign * trial.loss,
-                    "lowest": sign * trial.lowest,
-                    "lowest_step": trial.lowest_step,
-                    "predicted": sign * predicted,
-                    "low": ends[0],
-                    "high": ends[1],
-                    "state": trial.outcome or trial.doing,
-                    "computed": trial.computed,
-                    "waited": trial.waited,
-                    "params": dict(trial.params),
-                    "metrics": {name: c.losses[-1] for name, c in trial.others.items()},
-                    "began": trial.began,
-                    "ended": trial.ended,
-                    "error": trial.error,
-                }
-            )
+            found.append(row_of(trial, sign))
             if curves:
                 losses = np.array(trial.curve.losses, float) * sign
                 others = {
@@ -838,6 +823,26 @@ class Trials:
                 steps = trial.curve.steps.tobytes()
                 found[-1] |= {"steps": steps, "losses": losses.tobytes(), "others": others}
         return found
+
+
+#: Attributes of a trial that its row has as they are.
+_IN_ROW = ("key", "worker", "lowest_step", "computed", "waited", "began", "ended", "error")
+
+
+def row_of(trial: Trial, sign: float = 1.0) -> dict[str, Any]:
+    """Return what is told of a trial, with its losses times `sign`."""
+    known = math.nan if trial.outcome else sign  # what has ended has no forecast any more
+    low, high = sorted((known * trial.low, known * trial.high))
+    return {name: getattr(trial, name) for name in _IN_ROW} | {
+        "trial": trial.number,
+        "iteration": trial.step,
+        "loss": sign * trial.loss,
+        "lowest": sign * trial.lowest,
+        **{"predicted": known * trial.predicted, "low": low, "high": high},
+        "state": trial.outcome or trial.doing,
+        "params": dict(trial.params),
+        "metrics": {name: curve.losses[-1] for name, curve in trial.others.items()},
+    }
 
 
 def _curve(steps: bytes, losses: bytes, sign: float = 1.0) -> Curve:

@@ -233,6 +233,8 @@ class Messages:
             checked["max_iter"] = checked.get("max_iter") or settings.steps
         try:
             self.plugin.jobs.open(name, sender.client, comm=sender.comm, search=rivals, **checked)
+            if answer.get("maximizes") or (search is not None and search.maximize):
+                self.plugin.jobs.goals.maximize(name)
             if search is not None:
                 about = {"owner": checked["owner"], "kept": kept, "followed": followed}
                 searches.begin(name, checked["run"], search, **about)

@@ -8,7 +8,8 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number, shown
-from dask_slaq.core.task_reports import MOST_LOSSES, as_metrics, as_step
+from dask_slaq.core.task_reports import LONGEST_METRIC, MOST_LOSSES, as_metrics, as_step
+from dask_slaq.core.text import printable
 from dask_slaq.core.trials import as_parameters, bounded
 
 __all__ = ["check_trial", "read_params"]
@@ -17,7 +18,7 @@ __all__ = ["check_trial", "read_params"]
 TRIAL = (
     *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
     *("steps", "grown", "memory", "begins", "moves", "state", "took", "params"),
-    *("others", "drawn", "life", "anew"),  # than losses; as the line before, not of older releases
+    *("others", "drawn", "life", "anew", "metric"),  # as the line before, not of older releases
 )
 TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 
@@ -52,6 +53,7 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
     found["moves"] = as_step(found["moves"])
     found["state"] = None if found["state"] is None else _read_state(found["state"])
     found["params"] = read_params(found["params"])
+    found["metric"] = printable(found["metric"] or "")[:LONGEST_METRIC]
     found["drawn"], found["anew"] = found["drawn"] is True, found["anew"] is True
     found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
     return found

@@ -49,6 +49,8 @@ class RunningSearch:
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.computes: dict[Any, float] = {}  # since when those of them compute that do
         self.locked: set[Any] = set()  # those that were held up
+        # Models that trained where a worker died, by key, and their steps then; see `Suspects`.
+        self.suspects: dict[Any, int] = {}
         self.account = Account()
         self.model, self.speed = Footprint(), MoveSpeed()
         self.deadly = 0  # largest memory limit of a worker that died of its memory
@@ -68,6 +70,11 @@ class RunningSearch:
         self.revoked: dict[str, tuple[int, float]] = {}
         self.marked = 0  # number of the last mark of its client
         self.unreported = Unreported()
+        self.metrics: list[str] = []  # names of the losses of its models, up to two
+        self.lacks, self.has = (
+            "",
+            dict[str, None](),
+        )  # name of a loss, and what reports have instead
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
         self.before = ""  # last block of its name
 
@@ -85,6 +92,13 @@ class RunningSearch:
     def silent(self) -> int:
         """Number of its trials that are silent."""
         return sum(trial.silent for trial in self.trials.alive.values())
+
+    @property
+    def lacking(self) -> str:
+        """What is wrong where reports were dropped, and no model has made any other."""
+        if not self.lacks or any(trial.reports for trial in self.trials):
+            return ""
+        return f"no report has {self.lacks}; they have: {', '.join(self.has)}"
 
     def held_up(self, tasks: Sequence[TaskState], running: int, waits: bool) -> list[TaskState]:
         """Return which tasks of a worker should have reported, of which the first `running` run.
@@ -194,6 +208,7 @@ class RunningSearch:
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
         ends = Counter(trial.outcome for trial in self.trials.ended)
         others = [f"{ends[how]} {how}" for how in ("pruned", "failed", "stopped") if ends[how]]
+        parts += [self.lacking] * bool(self.lacking)
         return ", ".join([f"search: {ends['done']} done", *others, *parts])
 
 

@@ -27,14 +27,18 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search, search_is_over
 from dask_slaq.core.settings import SILENT, is_whole, shown
+from dask_slaq.core.task_reports import MOST_METRICS
+from dask_slaq.core.text import printable
 from dask_slaq.core.trials import (
     EXPLORE,
     EndedSearches,
     Events,
     Places,
     SearchSettings,
+    Trial,
     Trials,
     decide,
+    row_of,
 )
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.trials.desks import Desks
@@ -43,6 +47,7 @@ from dask_slaq.scheduler.trials.rooms import Rooms
 from dask_slaq.scheduler.trials.running import RunningSearch
 from dask_slaq.scheduler.trials.silence import SilentTrials
 from dask_slaq.scheduler.trials.states import States, remove_files
+from dask_slaq.scheduler.trials.suspects import Suspects
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -116,6 +121,7 @@ class Searches:
         self._decided = 0.0
         self.desks = Desks(scheduler)
         self.rooms = Rooms(scheduler, pools, tracker, self.running)
+        self.suspects = Suspects(scheduler, tracker, self.running, partial(let_move, True))
         # Trials and blocks of searches whose block an exception left, by client and name, the last
         # ones. A search goes on in the next block of its name.
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
@@ -461,7 +467,7 @@ class Searches:
     def _follow(self, search: RunningSearch, followed: bool) -> None:
         """Keep what happens in a search for its client, if that follows it."""
         events = Events() if followed else None
-        search.trials.follow(events)
+        search.trials.follow(events, search.runs[-1])
         if events is not None:
             self._events[search.run] = events
             while len(self._events) > FOLLOWED:
@@ -491,7 +497,8 @@ class Searches:
                 rest = [ts.key for ts in tasks if ts.key not in seen]
                 rest += [key for key in search.elsewhere if key not in seen]
                 known = known if curves else _without_curves(known)
-                return known + [{**_UNKNOWN, "key": key} for key in rest]
+                about = {"state": "ready", "error": search.lacking}
+                return known + [{**row_of(Trial(key, "", "")), **about} for key in rest]
         found = self.ended.get(run)
         for row in found:
             ts = self._scheduler.tasks.get(row["key"]) if row["state"] == "failed" else None
@@ -599,6 +606,7 @@ class Searches:
         drawn: bool = False,
         life: float = 0.0,
         anew: bool = False,
+        metric: str = "",
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
@@ -609,16 +617,12 @@ class Searches:
         may leave its worker if it `moves` a number of bytes, which `took` seconds at last, and has
         kept a `state`, see `States.keep`. The `params` of its model come once, `drawn` if the task
         made them itself, and with each loss `others`. Its worker lives for `life` seconds. If
-        `anew`, its model begins again with these.
+        `anew`, its model begins again with these. A loss that has a name is a `metric`.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
-        if search is None:
-            for trials, _ in self._interrupted.values():
-                if (left := trials.alive.get(key)) is not None and left.worker == worker:
-                    trials.report(left, losses, computed, steps)
-        if ts is None or pool is None:
+        if ts is None:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
             return  # it runs elsewhere by now
@@ -627,13 +631,16 @@ class Searches:
         self.desks.hear(worker)
         if life:
             self.rooms.lives[worker] = life
-        if search is None:
-            for other in self.running.values():
-                if other.elsewhere.get(key) in other.runs:  # computed for somebody else
-                    trial = other.trials.at(key, worker, number, anew=anew)
+        if search is None or pool is None:
+            # Computed for somebody else, or in a block that was left, and may be entered again.
+            run = (ts.annotations or {}).get("slaq_search")
+            some = [(other.trials, other.runs) for other in self.running.values()]
+            for trials, runs in (*some, *self._interrupted.values()):
+                if run in runs:
+                    trial = trials.at(key, worker, number, anew=anew)
                     trial.heard, trial.params = monotonic(), params or trial.params
-                    other.trials.report(trial, losses, computed, steps, others)
-                    self._soon.ask()
+                    trials.report(trial, losses, computed, steps, others)
+            self.look()
             return
         first = search.begun.pop(key, None) is not None
         trial = search.trials.at(key, worker, number, anew=anew)
@@ -648,6 +655,11 @@ class Searches:
             if drawn and search.unreported.is_twin(key, number, params):
                 told = ", ".join(f"{name}={shown(value)}" for name, value in params.items())
                 self._tell_client(pool.name, SILENT, job=pool.name, why="equal", tasks=told[:300])
+        if metric and metric not in search.metrics and len(search.metrics) < 2:
+            search.metrics.append(metric)
+            if len(search.metrics) == 2:
+                told = " and ".join(map(shown, search.metrics))
+                self._tell_client(pool.name, SILENT, job=pool.name, why="metrics", tasks=told)
         if moves is not None:
             if took > 0.0:
                 search.speed.learn(moves, took)
@@ -662,6 +674,8 @@ class Searches:
             self.rooms.learn(search, trial, ts.processing_on, memory, at, grown, first=first)
         added = search.trials.report(trial, losses, computed, steps, others)
         trial.waited += waited
+        if self.suspects.reported(search, trial):
+            self._soon.ask()
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         if what == "left":
             search.left.add(key)
@@ -684,6 +698,7 @@ class Searches:
         elif what == "goes" or trial.waits or ts in ts.processing_on.long_running:
             search.trials.begin_turn(trial)
             tracker.resumed(ts)
+            self.suspects.spare()
             search.revoked.pop(worker, None)
         search.promise()
         pool.waiting = search.trials.waiting
@@ -710,22 +725,37 @@ class Searches:
         if what == LEAVES:
             self.kept.client_leaves(event["client"])
         elif what == DIES:
-            self.rooms.leaves(event["worker"], dies=not event.get("expected"))
+            dies = not event.get("expected")
+            self.rooms.leaves(event["worker"], dies=dies)
+            some = [s for s in self.running.values() if dies and not self._is_freed(s)]
+            self.suspects.worker_dies(event["worker"], some)
 
-    def warn_of_stray(self, key: Any, worker: str) -> None:
-        """Tell the client of a job that its task there reports as if it were one of a search."""
+    def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
+        """Tell the client of a job that its task there reports as if it were one of a search.
+
+        In a search, such a report lacks the loss.
+        """
+        key: Any = told.get("key")
         ts = pool = None
         with suppress(TypeError):  # not a key
             ts, pool = self._scheduler.tasks.get(key), self._tracker.owner.get(key)
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
-        if there and pool is not None and pool.reports and pool.name not in self.running:
+        search = self.running.get(pool.name) if there and pool is not None else None
+        if search is not None and isinstance(told.get("has"), list | tuple):
+            search.lacks = shown(told.get("metric"))
+            names = told["has"][: MOST_METRICS - len(search.has)]
+            search.has |= dict.fromkeys(map(printable, names))
+        elif there and pool is not None and pool.reports and search is None:
             self._tell_client(pool.name, SILENT, job=pool.name, why="job", tasks=_name_of(key))
 
     def _warn_of_silence(self, name: str, search: RunningSearch, least: int) -> None:
         """Tell the client which tasks ended without any report, if `least` of a name have."""
         tasks: Mapping[Any, TaskState] = self._scheduler.tasks
         for kind, n in search.unreported.of(least, lambda key: _is_input(tasks.get(key))):
-            self._tell_client(name, SILENT, job=name, why="silent", tasks=kind, n=n)
+            about = {"why": "silent", "tasks": kind, "n": n}
+            if search.lacking:
+                about = {"why": "metric", "tasks": search.lacking}
+            self._tell_client(name, SILENT, job=name, **about)
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left. If its memory was the reason, none waits on those like it."""
@@ -770,6 +800,7 @@ class Searches:
             ts = self._scheduler.tasks[key]
             search.begun[key] = ts
             search.cut_off.discard(key)
+            self.suspects.spare()
         elif start == "processing":
             search.begun.pop(key, None)
             search.left.discard(key)
@@ -788,6 +819,8 @@ class Searches:
             elif pool is not None and outcome == "done" and not search.trials.has_ended(key):
                 search.unreported.ended(_name_of(key), key)
                 self._warn_of_silence(pool.name, search, least=FEW)
+        if finish in ("memory", "erred", "forgotten"):
+            search.suspects.pop(key, None)
         if finish == "forgotten":
             search.trials.forget(key)
         search.promise()
@@ -805,10 +838,14 @@ class Searches:
         """Hold a model that is on no worker any more. Returns whether it goes on from a state."""
         if not search.trials.leave(key):
             return False
-        plain = not self._engine.traits.holds_tasks
-        if self._tracker.models_move and not plain and search.pool.name not in self._stopping:
+        if self._tracker.models_move and not self._is_freed(search):
             self._tracker.away[key] = self._scheduler.tasks[key]
         return True
+
+    def _is_freed(self, search: RunningSearch) -> bool:
+        """Return whether a search is left to Dask: by the policy, or as it is stopped."""
+        plain = not (self._engine.traits.holds_tasks or search.pool.paused)
+        return plain or search.pool.name in self._stopping
 
     def look(self) -> None:
         """Choose again soon: a worker has changed."""
@@ -864,8 +901,7 @@ class Searches:
                 if not trial.verdict and search.trials.gives_up(trial):
                     search.trials.judge(trial, "pruned")
                     self._stop(job)
-            freed = name in self._stopping or (plain and not search.pool.paused)
-            places = None
+            freed, places = self._is_freed(search), None
             if self._tracker.models_move and not freed:
                 places = Places(self.states.at, search.speed.bandwidth, self._allowed(search))
             choice, found = decide(search.trials, rooms, unstarted, places)
@@ -873,6 +909,7 @@ class Searches:
                 self._release(search)
             elif places is not None:
                 self._to_send += [(search, move.key, move.worker) for move in found]
+                self._to_send += self.suspects.next(search, places.allowed)
                 self._later(self._send_models)
             search.give_turns(choice)
             for worker, chosen in choice.items():
@@ -895,6 +932,7 @@ class Searches:
                     "peer": self.desks.peer_of(worker),
                 }
                 turns.setdefault(worker, []).append(turn)
+        self.suspects.spare()
         self._decided = now
         return turns
 
@@ -932,13 +970,17 @@ class Searches:
     def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
         tasks, allowed = self._scheduler.tasks, {}
-        for key in search.trials.alive:
-            ts: TaskState | None = tasks.get(key)  # type: ignore[call-overload]
+        tried = {*self.suspects.tried(), *self.draining} if search.suspects else set()
+        for key in {**search.trials.alive, **search.suspects}:
+            ts: TaskState | None = tasks.get(key)
             if ts is None:
                 continue
-            if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
+            suspect = key in search.suspects
+            restricted = ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions
+            if restricted or suspect:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
+                some = {ws for ws in some if not (suspect and ws.address in tried)}
                 needs = TaskKind(None, tuple((ts.resource_restrictions or {}).items()))
                 group = search.pool.group
                 if group is not None and not group.supplies(needs.resources or ()):
@@ -949,16 +991,23 @@ class Searches:
     def _send_models(self) -> None:
         """Send models that have left their worker to the workers where they go on."""
         some, self._to_send = self._to_send, []
+        tried = self.suspects.tried()
         for search, key, worker in some:
+            suspect = key in search.suspects
             ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
             trial = search.trials.alive.get(key)
-            if trial is None or ts is None or ws is None or ts.state != "no-worker":
+            if ts is None or ws is None or ts.state != "no-worker":
+                continue
+            if (trial is None and not suspect) or (suspect and worker in tried):
                 continue
             group, needs = search.pool.group, ts.resource_restrictions or {}
             if group is not None and not (group.has_room() and group.supplies(needs.items())):
                 continue  # until the one whose thread it takes has reported
             if self._tracker.send_back(ts, ws):
-                trial.waits, trial.worker = False, worker
+                if suspect:
+                    tried.add(worker)
+                if trial is not None:
+                    trial.waits, trial.worker = False, worker
                 search.pool.waiting = search.trials.waiting
         if self._scheduler.queued and self._is_active():
             self._tracker.control.fill()
@@ -991,22 +1040,6 @@ _OUTCOMES: dict[str, str] = {"memory": "done", "erred": "failed"}
 
 #: How trials end that are not dropped.
 ENDS_OF_TRIALS = ("done", "pruned", "stopped", "failed")
-
-_UNKNOWN: dict[str, Any] = {
-    "key": None,
-    "trial": None,
-    "worker": "",
-    "iteration": 0,
-    **dict.fromkeys(("loss", "lowest", "predicted", "low", "high"), float("nan")),
-    "lowest_step": 0,
-    "state": "ready",
-    "computed": 0.0,
-    "waited": 0.0,
-    "params": {},
-    "metrics": {},
-    **dict.fromkeys(("began", "ended"), float("nan")),
-    "error": "",
-}
 
 
 def _without_curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

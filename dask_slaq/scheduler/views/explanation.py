@@ -128,10 +128,8 @@ def _text(found: dict[str, Any]) -> str:
         stage = found["stage"]
         said.append(f"of stage {stage['name']}, {stage['done']} of {stage['tasks']} tasks are done")
     if found["next_thread"] is not None:
-        line = (
-            f"another thread would lower its loss by {found['next_thread']:.2g} of its predicted "
-            "range in an epoch"
-        )
+        gain = f"{found['next_thread']:.2g}"
+        line = f"another thread would gain {gain} of its predicted range in an epoch"
         if found["rival"] is not None:
             rival = found["rival"]
             line += f"; its best other use, for {rival['job']}, by {rival['next_thread']:.2g}"

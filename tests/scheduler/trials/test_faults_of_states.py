@@ -2,9 +2,11 @@
 
 import asyncio
 
+import dask
 import pytest
-from distributed import Client, Event, Nanny, Status
+from distributed import Client, Event, Nanny, Status, get_worker
 from distributed.scheduler import KilledWorker
+from distributed.utils import sync
 from distributed.utils_test import captured_logger
 from driving import TWO, until, with_plugin
 from moving import STEPS, begin, check, let_some_leave
@@ -45,6 +47,24 @@ async def test_models_whose_states_are_all_lost_begin_anew(c, s, plugin, a, b):
         await a.close()
         check(plugin, await c.gather(futures))
     assert "was lost with its workers: it begins anew" in log.getvalue()
+
+
+@with_plugin(TWO)
+async def test_a_model_that_begins_on_a_worker_that_closes_does_so_without_a_traceback(
+    c, s, plugin, a, b
+):
+    def train():
+        worker = get_worker()
+        sync(worker.loop, worker.rpc.close)  # as a worker does first
+        for k in slaq.steps(3):
+            slaq.report(1 / (k + 1))
+        return slaq.resume()
+
+    with captured_logger("dask_slaq") as log:
+        async with slaq.search("grid", client=c):
+            with dask.annotate(slaq_state=["slaq-state-x"]):
+                assert await c.submit(train, workers=[b.address]) is None
+    assert "Traceback" not in log.getvalue()
 
 
 def killing(killer: int):

@@ -85,7 +85,8 @@ async def test_callbacks_of_a_new_program_are_told_what_happens_from_then_on(c, 
         # Models go on meanwhile: some of what had been reported then was told already.
         assert steps == list(range(steps[0], STEPS + 1))
         assert steps[0] <= reported.get(key, 0) + 1
-    assert len({event["key"] for event in events}) == 6
+    assert len({event["key"] for event in events}) == len({e["model"] for e in events}) == 6
+    assert {event["model"] for event in before} <= {event["model"] for event in events}
     assert not any(event["step"] > 3 for event in before)
     await until(lambda: not clients_of_kept(s))  # the new client wants them
     search.futures.clear()
