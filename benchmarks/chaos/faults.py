@@ -415,9 +415,9 @@ async def seam_overridden(fault: Fault, stage: Stage) -> None:
             vars(scheduler).pop(name, None)
 
 
-def _around(plain: Callable[[Any], Any], wraps: bool) -> Callable[[Any], Any]:
-    def override(about: Any) -> Any:
-        return plain(about)
+def _around(plain: Callable[..., Any], wraps: bool) -> Callable[..., Any]:
+    def override(*args: Any, **kwargs: Any) -> Any:
+        return plain(*args, **kwargs)
 
     return functools.wraps(plain)(override) if wraps else override
 
