@@ -576,7 +576,7 @@ class SlaqPlugin(SchedulerPlugin):
     ) -> None:
         """Put new tasks into the pools of their jobs. See `SchedulerPlugin`."""
         if LIMIT_LABEL in kwargs.get("annotations", ()):
-            self.pools.open_limits().log_unknown(kwargs["annotations"])
+            self.pools.limits.log_unknown(kwargs["annotations"])
         if self.jobs.reports:
             sender = sender_of_message()
             about: dict[str, Any] = {}

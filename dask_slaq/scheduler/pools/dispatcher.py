@@ -28,8 +28,8 @@ class Dispatcher:
         order: Order,
         sent: SentTasks,
         send: Callable[[Sequence[Choice]], Collection[Choice]],
-        gangs: Callable[[], Gangs],
-        limits: Callable[[], Limits],
+        gangs: Gangs,
+        limits: Limits,
     ) -> None:
         self.scheduler, self.order, self.sent = scheduler, order, sent
         self._send, self._gangs, self._limits = send, gangs, limits
@@ -113,7 +113,7 @@ class Dispatcher:
 
     def _turn(self, open_: Sequence[Place], seen: dict[str, Place], now: float) -> Turn:
         """Return what `decide` has to know of the cluster."""
-        limits = self._limits()
+        limits = self._limits
         scheduler, places = self.scheduler, {**seen, **{p.address: p for p in open_}}
 
         def place_of(address: str) -> Place | None:
@@ -148,13 +148,13 @@ class Dispatcher:
             inputs,
             limits.room_in_pools,
             limits.runs,
-            self._pinned(now) if self._gangs() else {},
+            self._pinned(now) if self._gangs.of_task else {},
         )
 
     def _pinned(self, now: float) -> dict[Contender, list[Pinned]]:
         """Return the gangs that are complete, by job."""
         found: dict[Contender, list[Pinned]] = {}
-        for gang in self._gangs().waiting():
+        for gang in self._gangs.waiting():
             if gang.complete(now):
                 ready, threads = gang.pool.ready, self.threads_of(gang)
                 members = [

@@ -51,19 +51,19 @@ class Gangs:
     """Gangs of all pinned tasks that have not ended."""
 
     def __init__(self) -> None:
-        self._of: dict[TaskState, Gang] = {}
+        self.of_task: dict[TaskState, Gang] = {}
         self._by_name: dict[Hashable, Gang] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self.of_task)
 
     def of(self, ts: TaskState) -> Gang | None:
         """Return the gang of a task, or None."""
-        return self._of.get(ts)
+        return self.of_task.get(ts)
 
     def is_open(self, ts: TaskState) -> bool:
         """Return whether a task belongs to a gang that has not started."""
-        gang = self._of.get(ts)
+        gang = self.of_task.get(ts)
         return gang is not None and not gang.closed
 
     def waiting(self, pool: Hashable = None) -> list[Gang]:
@@ -73,24 +73,24 @@ class Gangs:
 
     def running(self) -> list[TaskState]:
         """Return the members of gangs that have started."""
-        return [ts for ts, gang in self._of.items() if gang.closed]
+        return [ts for ts, gang in self.of_task.items() if gang.closed]
 
     def add(self, pool: Hashable, ts: TaskState, worker: str, now: float) -> Gang | None:
         """Add a new task, pinned to a worker, to its gang. Returns None if it has none."""
         found = None if ts.actor else _declaration(ts)
-        if found is None or ts in self._of:  # known tasks may be submitted again
-            return self._of.get(ts)
+        if found is None or ts in self.of_task:  # known tasks may be submitted again
+            return self.of_task.get(ts)
         name, size, threads = (pool, ts.prefix.name, found[0]), *found[1:]
         gang = self._by_name.setdefault(name, Gang(name, pool, size, now))
         if gang.closed:
             return None
         gang.members[ts], gang.threads[ts], gang.latest = worker, threads, now
-        self._of[ts] = gang
+        self.of_task[ts] = gang
         return gang
 
     def remove(self, ts: TaskState) -> None:
         """Remove a task that has ended, or was released or cancelled."""
-        if (gang := self._of.pop(ts, None)) is not None:
+        if (gang := self.of_task.pop(ts, None)) is not None:
             del gang.members[ts], gang.threads[ts]
             if gang.size and not gang.closed:
                 gang.size -= 1

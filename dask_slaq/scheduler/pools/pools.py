@@ -32,11 +32,13 @@ from dask_slaq.core.dispatch import (
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
+from dask_slaq.scheduler.pools.gangs import Gangs
+from dask_slaq.scheduler.pools.label_limits import Limits, label_given
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
-from dask_slaq.scheduler.pools.tracker import NO_LIMITS, TaskTracker
+from dask_slaq.scheduler.pools.tracker import TaskTracker
 from dask_slaq.scheduler.pools.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owner_terms import OwnerGrant
-    from dask_slaq.scheduler.pools.label_limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,6 @@ class Pools:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
         self.pools: dict[str, Pool] = {}
-        self.limits: Limits = NO_LIMITS  # of labels, until there are any
         self.groups: dict[str, Group] = {}  # of owners and teams; empty unless they are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
@@ -98,24 +98,25 @@ class Pools:
         )
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(ahead)
+        gangs = Gangs()
         self.wakeups = wakeups = Wakeups(
             lambda: self.dispatch(),
             lambda: bool(self.waiting.pools),
             lambda worker: self.dispatcher.slot_in(worker),
             enter,
         )
-        self.tracker = tracker = TaskTracker(
+        self.limits = limits = Limits(
             scheduler,
-            seam,
             control,
-            sent,
-            wakeups,
-            self.bindings.append,
-            order,
+            lambda ts: self.tracker.is_held(ts),
+            lambda: self.tracker.holding,
+            wakeups.soon,
+            enter,
         )
-        self.dispatcher = Dispatcher(
-            scheduler, order, sent, tracker.send, lambda: tracker.gangs, lambda: self.limits
+        self.tracker = tracker = TaskTracker(
+            scheduler, seam, control, sent, wakeups, self.bindings.append, order, limits, gangs
         )
+        self.dispatcher = Dispatcher(scheduler, order, sent, tracker.send, gangs, limits)
         self._is_registered, self._enter, self._changed = is_registered, enter, changed
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
@@ -127,21 +128,6 @@ class Pools:
         self._looked = (monotonic(), thread_time(), 0, 0.0)
         self._choosing = 0.0  # seconds for which dispatches have computed since
         self._seen: dict[Pool, tuple[int, float]] = {}  # tasks of pools, and their core-seconds
-
-    def open_limits(self) -> Limits:
-        """Return the limits of labels, from the first label on."""
-        if self.limits is NO_LIMITS:
-            from dask_slaq.scheduler.pools.label_limits import Limits
-
-            self.limits = self.tracker.limits = Limits(
-                self.scheduler,
-                self.control,
-                lambda ts: self.tracker.is_held(ts),
-                lambda: self.tracker.holding,
-                self.wakeups.soon,
-                self._enter,
-            )
-        return self.limits
 
     @property
     def draining(self) -> Collection[str]:
@@ -396,9 +382,7 @@ class Pools:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
         if not (most or self.limits.most):
             return
-        from dask_slaq.scheduler.pools.label_limits import label_given
-
-        limits = self.open_limits()
+        limits = self.limits
         changed = most.keys() ^ limits.most.keys()
         if most:
             self.seam.install()

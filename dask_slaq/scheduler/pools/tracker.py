@@ -22,7 +22,6 @@ from dask_slaq.core.dispatch import (
     Sent,
     undo,
 )
-from dask_slaq.core.later import Absent
 from dask_slaq.scheduler.pools.entries import entry_of
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import bound_to, is_dasks, is_direct
@@ -46,20 +45,6 @@ UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processin
 #: Ends of tasks that are kept per epoch, from which the speeds of workers are learned.
 NEWEST_ENDS = 256
 
-#: Answers of `Limits` and `Gangs` where there are none.
-NO_LIMITS: Any = Absent(
-    {"most": {}, "waiting": 0},
-    label_of=None,
-    room=math.inf,
-    room_in_pools=math.inf,
-    runs=False,
-    blocked=0,
-    as_dict={},
-    look_again=None,
-    keep_waiting=None,
-)
-NO_GANGS: Any = Absent(of=None, is_open=False, waiting=(), running=(), remove=None)
-
 
 class TaskTracker:
     """Follows the transitions of all tasks and keeps the pools of their jobs up to date.
@@ -77,12 +62,14 @@ class TaskTracker:
         wakeups: Wakeups,
         bound: Callable[[Binding], None],
         order: Order,
+        limits: Limits,
+        gangs: Gangs,
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._bound = seam, bound
         self.charge: Callable[[str, float, int], None]
         self._order, self._index = order, order.waiting
-        self.limits: Limits = NO_LIMITS  # of labels, until there are any
+        self.limits, self.gangs = limits, gangs
         self._count = itertools.count()
         # Key of the task that was last asked about, whether it is held, and whether it is direct.
         self._asked: tuple[Any, bool, bool] = None, False, False
@@ -93,7 +80,6 @@ class TaskTracker:
         # Unfinished tasks that a task has submitted, and the task that has submitted each.
         self._inner: dict[TaskState, set[TaskState]] = {}
         self._submitter: dict[TaskState, TaskState] = {}
-        self.gangs: Gangs = NO_GANGS  # until a task is pinned to a worker
         self.holding = False  # whether ready tasks are held
         self.passing = False  # whether tasks of pools that pass need little work: nothing is held
         # Models that have left their worker, by key: their search sends them, and no pool.
@@ -142,7 +128,7 @@ class TaskTracker:
         pool = self.owner.get(ts.key) if self.holding else None
         if pool is None:
             return self.holding and ts.key in self.unsure
-        if self.gangs is not NO_GANGS and self.gangs.is_open(ts):
+        if self.gangs.of_task and self.gangs.is_open(ts):
             held, direct = True, is_direct(ts)
         elif pool.passes or not (direct := is_direct(ts)):
             held, direct = not pool.passes, False
@@ -203,9 +189,7 @@ class TaskTracker:
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
                     self._record(pool, ts)
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
-                    self._open_gangs().add(
-                        pool, ts, next(iter(ts.worker_restrictions)), monotonic()
-                    )
+                    self.gangs.add(pool, ts, next(iter(ts.worker_restrictions)), monotonic())
             for each in (ts, *ts.dependencies):
                 if self.owner.get(each.key, pool) is not pool:
                     self._want(pool, each)
@@ -224,13 +208,6 @@ class TaskTracker:
         if ts.state in UNFINISHED:
             self._submitter[ts] = submitter
             self._inner.setdefault(submitter, set()).add(ts)
-
-    def _open_gangs(self) -> Gangs:
-        if self.gangs is NO_GANGS:
-            from dask_slaq.scheduler.pools.gangs import Gangs
-
-            self.gangs = Gangs()
-        return self.gangs
 
     def _lend(self, ts: TaskState) -> None:
         """Let the unfinished tasks that a task has submitted have what it holds, or no longer.
@@ -338,14 +315,14 @@ class TaskTracker:
             known.pop(ts.key, None)
         for some in (self._flowing, self._inner):
             some.pop(ts, None)
-        if self._submitter or self._wanted or self.gangs is not NO_GANGS:
+        if self._submitter or self._wanted or self.gangs.of_task:
             self._is_done(ts)
 
     def _is_done(self, ts: TaskState) -> None:
         """Record that nobody waits for a task any more."""
         self._waits_no_longer(ts)
         self._wanted.pop(ts, None)
-        if self.gangs is not NO_GANGS:
+        if self.gangs.of_task:
             self.gangs.remove(ts)
 
     # Transitions
@@ -387,7 +364,7 @@ class TaskTracker:
             else:
                 ended = start in ("released", "erred") or finish in ("memory", "erred")
                 pool.finish(ts, cancelled=not ended)
-            if self._submitter or self._wanted or self.gangs is not NO_GANGS:
+            if self._submitter or self._wanted or self.gangs.of_task:
                 self._is_done(ts)
         if finish == "forgotten":
             self._forget(ts)
@@ -442,7 +419,7 @@ class TaskTracker:
 
     def _ready(self, pool: Pool, ts: TaskState, *, direct: bool) -> None:
         """File a ready task in its pool, and in those that wait for it."""
-        filed = self.gangs is NO_GANGS or not self.gangs.is_open(ts)
+        filed = not self.gangs.of_task or not self.gangs.is_open(ts)
         label = self.limits.label_of(ts) if self.limits.most else None
         rootish, count = self._seam.is_rootish(ts), next(self._count)
         entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
@@ -517,7 +494,7 @@ class TaskTracker:
                 self._part(ts, pool)
                 pool.adopt(ts)
                 sent.why = f"{choice.why}; submitted by {owner.name}"
-            if self.gangs is not NO_GANGS and (gang := self.gangs.of(ts)) is not None:
+            if self.gangs.of_task and (gang := self.gangs.of(ts)) is not None:
                 gang.closed = True
             sent.order = (*choice.key[:-1], next(self._count))
             self._sending[ts] = choice

@@ -253,7 +253,7 @@ async def test_a_limit_is_removed_and_one_that_is_not_there_is_an_error(c, s, pl
 @pytest.mark.parametrize("contended", [False, True])
 @with_plugin(FOUR, **LATE)
 async def test_limits_change_while_tasks_wait(c, s, plugin, a, b, contended):
-    limits = plugin.pools.open_limits()
+    limits = plugin.pools.limits
     async with jobs(c, *("ab" if contended else "")):
         with labelled("licence"), tasks_of("a"):
             futures = c.map(wait_for, [f"go-{n}" for n in range(12)], pure=False)
@@ -349,7 +349,7 @@ async def test_a_restart_leaves_no_task_counted(c, s, plugin, a, b):
     await until(lambda: len(held(s)) == 3)
     await Event("go").set()
     await c.restart(wait_for_workers=False)
-    limits = plugin.pools.open_limits()
+    limits = plugin.pools.limits
     assert limits and not limits.used.total() and not limits.waiting
     async with Worker(s.address):
         with labelled("licence"):
