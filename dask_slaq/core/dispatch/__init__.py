@@ -18,14 +18,13 @@ from dask_slaq.core.dispatch.constants import (
     SOON,
     TOGETHER,
 )
-from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
+from dask_slaq.core.dispatch.contender import Contender, Group
 from dask_slaq.core.dispatch.decide import Choice, Inputs, Pinned, Turn, decide, undo
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.overload import Look, Overload
 from dask_slaq.core.dispatch.places import Place, Sent
 from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies
-from dask_slaq.core.dispatch.waiting import Waiting
 
 __all__ = [
     "AFTER_JOBS",
@@ -50,7 +49,6 @@ __all__ = [
     "Choice",
     "Contender",
     "Entry",
-    "Gaps",
     "Group",
     "Inputs",
     "Key",
@@ -64,7 +62,6 @@ __all__ = [
     "Sent",
     "TaskKind",
     "Turn",
-    "Waiting",
     "decide",
     "supplies",
     "undo",

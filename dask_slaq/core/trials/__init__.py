@@ -9,7 +9,6 @@ from dask_slaq.core.trials.states import STATE_COLORS
 from dask_slaq.core.trials.trials import Trial, Trials, row_of
 from dask_slaq.core.trials.turns import (
     Account,
-    Move,
     Places,
     Room,
     Turns,
@@ -31,7 +30,6 @@ __all__ = [
     "EndedSearches",
     "Events",
     "Footprint",
-    "Move",
     "MoveSpeed",
     "Places",
     "Room",
