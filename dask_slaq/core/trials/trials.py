@@ -831,16 +831,14 @@ _IN_ROW = ("key", "worker", "lowest_step", "computed", "waited", "began", "ended
 
 def row_of(trial: Trial, sign: float = 1.0) -> dict[str, Any]:
     """Return what is told of a trial, with its losses times `sign`."""
-    ends = (trial.predicted, trial.low, trial.high)
-    if trial.outcome:  # no forecast any more
-        ends = (trial.loss if trial.outcome == "done" else math.nan,) * 3
-    predicted, low, high = (sign * end for end in ends)
+    known = math.nan if trial.outcome else sign  # what has ended has no forecast any more
+    low, high = sorted((known * trial.low, known * trial.high))
     return {name: getattr(trial, name) for name in _IN_ROW} | {
         "trial": trial.number,
         "iteration": trial.step,
         "loss": sign * trial.loss,
         "lowest": sign * trial.lowest,
-        **{"predicted": predicted, "low": min(low, high), "high": max(low, high)},
+        **{"predicted": known * trial.predicted, "low": low, "high": high},
         "state": trial.outcome or trial.doing,
         "params": dict(trial.params),
         "metrics": {name: curve.losses[-1] for name, curve in trial.others.items()},
