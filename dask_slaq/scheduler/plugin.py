@@ -407,6 +407,7 @@ class SlaqPlugin(SchedulerPlugin):
         self._rest()
         self.pools.hold(False)
         self.pools.set_limits({})
+        self.pools.control.let_rest()
         self.jobs.accounts.stop()
         self.memory.stop()
         if self.recomputed is not None:

@@ -366,6 +366,7 @@ class Pools:
         undo = [partial(self.let_models_move, False), partial(self.hold, False)]
         undo += [partial(self.set_limits, {})]
         undo += [partial(self._give_up, pool) for pool in self.pools.values()]
+        undo += [self.control.let_rest]
         for each in undo:
             try:
                 each()
