@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dask_slaq.core.later import later
 from dask_slaq.memory.following import MEMORY_TOPIC, Memory
-from dask_slaq.memory.unfinished import LAPSE, Unfinished
+from dask_slaq.memory.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine

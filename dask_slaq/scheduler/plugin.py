@@ -40,12 +40,7 @@ from dask_slaq.core.settings import (
 )
 from dask_slaq.core.text import printable
 from dask_slaq.memory import MEMORY_TOPIC, open_memory
-from dask_slaq.plug_ins import (
-    check_policy_name,
-    is_class_path,
-    policy_of,
-    predictor_of,
-)
+from dask_slaq.plug_ins import check_policy_name, is_class_path, policy_of, predictor_of
 from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
@@ -406,6 +401,7 @@ class SlaqPlugin(SchedulerPlugin):
         self._rest()
         self.pools.hold(False)
         self.pools.set_limits({})
+        self.pools.control.let_rest()
         self.jobs.accounts.stop()
         self.memory.stop()
         if self.recomputed is not None:

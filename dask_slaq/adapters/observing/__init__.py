@@ -7,7 +7,7 @@ from dask_slaq.adapters.observing.kinds import (
     kind_of_estimator,
     sizes_of,
 )
-from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy, names_used
+from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy
 from dask_slaq.adapters.observing.patches import AfterImport, Patches, Replacements
 from dask_slaq.adapters.observing.session import (
     ReportSession,
@@ -48,7 +48,6 @@ __all__ = [
     "kind_of",
     "kind_of_estimator",
     "log_stop",
-    "names_used",
     "open_blocks",
     "publish",
     "sizes_of",

@@ -10,14 +10,7 @@ from typing import Any, Protocol
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.memory import Kind
-from dask_slaq.core.recording.events import (
-    CALLS,
-    VERSION,
-    Call,
-    Event,
-    write_settings,
-    write_terms,
-)
+from dask_slaq.core.recording.events import CALLS, VERSION, Call, Event, write_settings, write_terms
 from dask_slaq.core.recording.recalled import RunNumbers, kind_to_dict
 from dask_slaq.core.reports import as_loss, is_usable
 

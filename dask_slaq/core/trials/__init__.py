@@ -7,17 +7,7 @@ from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSp
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.states import STATE_COLORS
 from dask_slaq.core.trials.trials import Trial, Trials, row_of
-from dask_slaq.core.trials.turns import (
-    Account,
-    Move,
-    Places,
-    Room,
-    Turns,
-    choose,
-    decide,
-    go_on,
-    moves,
-)
+from dask_slaq.core.trials.turns import Account, Places, Room, Turns, choose, decide, go_on, moves
 from dask_slaq.core.trials.unreported import Unreported
 
 __all__ = [
@@ -31,7 +21,6 @@ __all__ = [
     "EndedSearches",
     "Events",
     "Footprint",
-    "Move",
     "MoveSpeed",
     "Places",
     "Room",

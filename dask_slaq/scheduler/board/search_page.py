@@ -25,11 +25,7 @@ from distributed.dashboard.components.shared import DashboardComponent
 
 from dask_slaq.core.trials import STATE_COLORS
 from dask_slaq.scheduler.board.pages import close_in_little_time, draw_again
-from dask_slaq.scheduler.board.search_data import (
-    SearchData,
-    search_data_of,
-    searches_of,
-)
+from dask_slaq.scheduler.board.search_data import SearchData, search_data_of, searches_of
 
 if TYPE_CHECKING:
     from bokeh.document import Document

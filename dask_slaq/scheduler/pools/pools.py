@@ -246,9 +246,11 @@ class Pools:
         So one that cannot be undone hinders no other, and Dask decides anew on all tasks that wait
         for a worker, not only on those that are known to be held.
         """
-        undo = [partial(self.let_models_move, False), partial(self.hold, False)]
-        undo += [partial(self.set_limits, {})]
-        undo += [partial(self._give_up, pool) for pool in self.pools.values()]
+        undo: list[Callable[[], object]] = [
+            *(partial(self.let_models_move, False), partial(self.hold, False)),
+            *(partial(self.set_limits, {}), self.control.let_rest),
+            *(partial(self._give_up, pool) for pool in self.pools.values()),
+        ]
         for each in undo:
             try:
                 each()

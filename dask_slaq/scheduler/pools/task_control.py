@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from dask_slaq.scheduler.pools.seam import Seam
 
@@ -55,6 +56,7 @@ class TaskControl:
         self._aside: dict[TaskState, tuple[Any, ...]] = {}
         # Deaths of workers that counted against the tasks that are excused, when this began.
         self.excused: dict[TaskState, int] = {}
+        self.resumed: WeakSet[TaskState] = WeakSet()  # seceded ones that hold a thread again
 
     def has(self, ts: TaskState) -> bool:
         """Return whether a task carries a restriction of this controller."""
@@ -210,10 +212,16 @@ class TaskControl:
         ws = ts.processing_on
         if ws is None or ts not in ws.long_running:
             return False
+        self.resumed.add(ts)
         ws.remove_from_processing(ts)
         ws.add_to_processing(ts)
         self.scheduler.check_idle_saturated(ws)
         return True
+
+    def let_rest(self) -> None:
+        """Count those that have resumed as seceded: their worker does not say it a second time."""
+        for ts in list(self.resumed):
+            self.rest(ts)
 
     def allowed(self, ts: TaskState) -> set[WorkerState] | None:
         """Return the running workers on which the user allows a task; None for all."""

@@ -1,6 +1,5 @@
 """Searches: which of their trials train on each worker, and which wait in their report."""
 
-from dask_slaq.scheduler.trials.running import RunningSearch
 from dask_slaq.scheduler.trials.searches import Searches
 
 __all__ = ["RunningSearch", "Searches"]
