@@ -111,7 +111,8 @@ class Pools:
             scheduler, seam, control, sent, filling, self.bindings.append, order, limits, gangs
         )
         filling.send = tracker.send
-        seam.connect(tracker.is_queued, tracker.came, tracker.left, tracker.flow, filling.soon)
+        ask = tracker.is_queued, tracker.came, tracker.left, tracker.flow
+        seam.connect(*ask, filling.soon, control.begin)
         self._is_registered, self._enter = is_registered, enter
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
@@ -387,6 +388,8 @@ class Pools:
         self.tracker.charge_gangs()
         for pool in self.pools.values():
             pool.fade(factor)
+        if self.tracker.holding:
+            self.seam.install()  # somebody may have taken our overrides away
         if self.filling.due or not self.tracker.holding:
             return 0
         before = self._stranded([pool for pool in self.pools.values() if pool.ready])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -12,28 +11,37 @@ if TYPE_CHECKING:
 
 
 class IdleWorkers(set[Any]):
-    """Dask's set of workers that are not saturated, which it takes for empty while it `hides`.
+    """Dask's set of workers that are not saturated, false while the queue takes a pool's task.
 
-    Its validation allows no task in the queue otherwise.
+    Dask's validation allows no task to go to the queue otherwise.
     """
 
-    hides = True
+    def __init__(self, workers: set[Any], queue: Queue) -> None:
+        super().__init__(workers)
+        self._queue = queue
 
     def __bool__(self) -> bool:
-        return not self.hides and len(self) > 0
+        return len(self) > 0 and self._queue.taking is None
 
 
 class Queue:
-    """Tasks of pools, which are told of each that comes and goes, and Dask's own queue."""
+    """Dask's own queue, and beside it the tasks of pools, which Dask must not send by itself.
+
+    So it is true, and has a first task, as Dask's own does. Its length and iteration are of all.
+    """
 
     came: Callable[[TaskState, bool], object]
     left: Callable[[TaskState], object]
 
     def __init__(self) -> None:
         self.plain: Any = ()  # Dask's own queue
-        self.held: dict[TaskState, None] = {}
-        # Tasks of pools that are about to come, and whether Dask itself would queue them.
-        self.coming: dict[TaskState, bool] = {}
+        self.held: dict[TaskState, None] = {}  # tasks of pools
+        # Task of a pool that is about to come, and whether Dask itself would queue it.
+        self.coming: tuple[TaskState, bool] | None = None
+        self.taking: TaskState | None = None  # the same, once Dask was told so
+
+    def __bool__(self) -> bool:
+        return bool(self.plain)
 
     def __len__(self) -> int:
         return len(self.held) + len(self.plain)
@@ -44,14 +52,17 @@ class Queue:
     def __iter__(self) -> Iterator[TaskState]:
         return chain(list(self.held), self.plain)
 
+    def __getattr__(self, name: str) -> Any:  # `peek` and what else others ask of Dask's own
+        return getattr(self.plain, name)
+
     def add(self, ts: TaskState) -> None:
         """Add a task."""
-        rootish = self.coming.pop(ts, None)
-        if rootish is None:
+        coming, self.coming, self.taking = self.coming, None, None
+        if coming is None or coming[0] is not ts:
             self.plain.add(ts)
         else:
             self.held[ts] = None
-            self.came(ts, rootish)
+            self.came(*coming)
 
     def discard(self, ts: TaskState) -> None:
         """Remove a task, if it is here."""
@@ -62,26 +73,3 @@ class Queue:
             self.plain.discard(ts)
 
     remove = discard
-
-    # What Dask and others ask of a `HeapSet`. If somebody takes our override of the function away
-    # that fills slots, Dask takes tasks of pools in its own order.
-
-    def sorted(self) -> Iterator[TaskState]:
-        """Iterate in Dask's order."""
-        return iter(sorted(self, key=lambda ts: ts.priority))
-
-    def peekn(self, n: int) -> Iterator[TaskState]:
-        """Iterate over the first `n` tasks."""
-        return iter(nsmallest(n, self, key=lambda ts: ts.priority))
-
-    def peek(self) -> TaskState:
-        """Return the first task. Raises `KeyError` if there is none."""
-        for ts in self.peekn(1):
-            return ts
-        raise KeyError("peek into empty set")
-
-    def pop(self) -> TaskState:
-        """Remove the first task, and return it."""
-        ts = self.peek()
-        self.discard(ts)
-        return ts

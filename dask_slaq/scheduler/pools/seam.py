@@ -10,10 +10,9 @@ sent. Tasks keep the restrictions and priorities that users gave them.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import NOT_DATA
@@ -22,6 +21,8 @@ from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+    from dask_slaq.scheduler.pools.task_control import Sending
 
 _BARRIER = "shuffle-barrier-"
 #: Methods of the scheduler that are overridden.
@@ -58,10 +59,9 @@ class Seam:
         self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
         self.fall_back = fail
         self.queue = Queue()
-        self._asked: TaskState | None = None  # the task of a pool about which Dask asks
         self._saturation = math.nan
         self._passes = False  # whether all that is asked goes to what is plain
-        self.sending: Mapping[TaskState, WorkerState] = {}
+        self.sending: Sending | None = None  # what is sent when Dask asks for its worker
 
     def connect(
         self,
@@ -70,9 +70,10 @@ class Seam:
         left: Callable[[TaskState], object],
         flow: Callable[..., WorkerState | None],
         fill: Callable[[], object],
+        begin: Callable[[Sending], object],
     ) -> None:
-        """Set whom to ask and to tell."""
-        self._is_queued, self._flow, self._fill = is_queued, flow, fill
+        """Set whom to ask and to tell; `begin` is called when Dask takes what is sent."""
+        self._is_queued, self._flow, self._fill, self._begin = is_queued, flow, fill, begin
         self.queue.came, self.queue.left = came, left
 
     def install(self) -> None:
@@ -84,10 +85,8 @@ class Seam:
         scheduler: Any = self._scheduler
         if scheduler.queued is not self.queue:
             self.queue.plain, scheduler.queued = scheduler.queued, self.queue
-            scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count)
+            scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count, self.queue)
             self._saturation = scheduler.WORKER_SATURATION
-            if math.isinf(self._saturation):
-                scheduler.WORKER_SATURATION = SATURATION
 
     def remove(self) -> None:
         """Restore them once no task of a pool is queued, except what others have overridden."""
@@ -97,7 +96,8 @@ class Seam:
         if scheduler.queued is self.queue:
             scheduler.queued, self.queue.plain = self.queue.plain, ()
             scheduler.idle_task_count = set(scheduler.idle_task_count)
-            scheduler.WORKER_SATURATION = self._saturation
+            if math.isinf(self._saturation):
+                scheduler.WORKER_SATURATION = self._saturation
         for name in OVERRIDDEN:
             ours: Any = vars(self._scheduler).get(name)
             if self._is_ours(ours):
@@ -123,10 +123,6 @@ class Seam:
         finally:
             self._passes = False
 
-    def send(self, workers: Mapping[TaskState, WorkerState]) -> None:
-        """Decide for these workers when Dask asks about their tasks, until the next call."""
-        self.sending = workers
-
     @guarded_as(always=True)
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task must wait."""
@@ -147,17 +143,6 @@ class Seam:
         """Return whether a ready task waits in the queue for its pool to send it."""
         return ts._queueable and self._is_queued(ts)
 
-    @contextlib.contextmanager
-    def _plainly(self) -> Iterator[None]:
-        """Have Dask see its own queue only, and the workers with slots for it."""
-        scheduler: Any = self._scheduler
-        queue, idle = scheduler.queued, scheduler.idle_task_count
-        scheduler.queued, idle.hides = self.queue.plain, False
-        try:
-            yield
-        finally:
-            scheduler.queued, idle.hides = queue, True
-
     def _dasks_choice(self, ts: TaskState) -> WorkerState | None:
         self._passes = True
         try:
@@ -170,48 +155,49 @@ class Seam:
     def _is_rootish(self, plain: Callable[[TaskState], bool], ts: TaskState) -> bool:
         if self._passes:
             return plain(ts)
-        if self.is_queued(ts):
-            self._asked, self.queue.coming[ts] = ts, plain(ts)
+        queue, scheduler = self.queue, self._scheduler
+        queue.coming = queue.taking = None
+        if scheduler.queued is queue and self.is_queued(ts):
+            if math.isinf(scheduler.WORKER_SATURATION):  # else Dask would queue nothing
+                self._saturation, scheduler.WORKER_SATURATION = math.inf, SATURATION
+            queue.coming = ts, plain(ts)
             return True
-        self._asked = None
-        if self.queue.coming:
-            self.queue.coming.pop(ts, None)
         return not self.is_kept_from_queue(ts) and plain(ts)
 
     def _decide_worker_rootish_queuing_enabled(
         self, plain: Callable[[], WorkerState | None]
     ) -> WorkerState | None:
-        for ws in self.sending.values():
-            return ws
-        ts, self._asked = self._asked, None
-        if ts is not None:
-            found = self.flow(ts, self._dasks_choice) if ts.dependencies else None
-            if found is not None:
-                del self.queue.coming[ts]
-            return found
-        scheduler: Any = self._scheduler
-        if scheduler.queued is not self.queue:
+        if self.sending is not None:
+            return self._send()
+        queue = self.queue
+        if queue.coming is None:
             return plain()
-        with self._plainly():
-            return plain()
+        ts, _ = queue.coming
+        found = self.flow(ts, self._dasks_choice) if ts.dependencies else None
+        if found is not None:
+            queue.coming = None
+        else:
+            queue.taking = ts
+        return found
 
     def _decide_worker_non_rootish(
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
-        if ts in self.sending:
-            return self.sending[ts]
+        if self.sending is not None and self.sending.ts is ts:
+            return self._send()
         return None if self.is_held(ts) else plain(ts)
+
+    def _send(self) -> WorkerState:
+        sending, self.sending = self.sending, None
+        assert sending is not None
+        self._begin(sending)
+        return sending.ws
 
     def _stimulus_queue_slots_maybe_opened(
         self, plain: Callable[..., None], *, stimulus_id: str
     ) -> None:
-        scheduler: Any = self._scheduler
-        if scheduler.queued is not self.queue:
-            plain(stimulus_id=stimulus_id)
-            return
-        if self.queue.plain:
-            with self._plainly():
-                plain(stimulus_id=stimulus_id)
+        self.queue.taking = None
+        plain(stimulus_id=stimulus_id)
         if self.queue.held:
             self._fill()
 

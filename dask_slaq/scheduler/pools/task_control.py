@@ -27,14 +27,15 @@ _FIRST = -(2.0**62)
 class Sending(NamedTuple):
     """Task that is to be sent to a worker.
 
-    Work stealing may move it to the `workers` of its job. On the worker lower orders compute first,
-    before all tasks that were not sent.
+    Work stealing may move it to the `workers` of its job, but not if it is `bound` by its inputs.
+    On the worker lower orders compute first, before all tasks that were not sent.
     """
 
     ts: TaskState
     ws: WorkerState
     workers: frozenset[str]
     order: tuple[float, ...]
+    bound: bool = False
 
 
 class TaskControl:
@@ -64,26 +65,24 @@ class TaskControl:
 
     def send(self, sending: Sending, why: str) -> bool:
         """Send a held task to a worker. Returns whether it is there."""
-        ts, ws = sending.ts, sending.ws
+        ts = sending.ts
         given = ts.priority
-        self._restrict(*sending)
-        ts.priority = self.turns[ts]
-        self._seam.sending = {ts: ws}
+        self._seam.sending = sending
         try:
-            self.scheduler.transitions({ts.key: "processing"}, f"slaq: {why} ({time()})")
-        except Exception:
-            # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
-            logger.warning("a transition to processing failed in Dask's scheduler", exc_info=True)
-            self._seam.sending = {}
-            self._repeat({ts.key: "processing"})
+            self._transitions([ts], "processing", why)
         finally:
-            self._seam.sending = {}
+            self._seam.sending = None
             ts.priority = given
         if ts.processing_on is None:
             self.restore(ts)
-            if ts.state == "queued":
-                self.lay_aside(ts)
         return ts.processing_on is not None
+
+    def begin(self, sending: Sending) -> None:
+        """Prepare a task that Dask has just taken to be sent: with its turn, and restricted."""
+        ts = sending.ts
+        self.give_back(ts)
+        self._restrict(sending)
+        ts.priority = self.turns[ts]
 
     def lay_aside(self, ts: TaskState) -> None:
         """Take the user's restrictions off a task while it is in Dask's queue."""
@@ -103,22 +102,22 @@ class TaskControl:
                 ts.loose_restrictions,
             ) = given  # fmt: skip
 
-    def _restrict(
-        self, ts: TaskState, ws: WorkerState, theirs: frozenset[str], order: tuple[float, ...]
-    ) -> None:
-        user = ts.worker_restrictions
-        allowed = theirs if user is None else theirs & frozenset(user)
-        if ws.address not in allowed:
-            allowed |= {ws.address}
+    def _restrict(self, sending: Sending) -> None:
+        ts, user = sending.ts, sending.ts.worker_restrictions
+        allowed = sending.workers if user is None else sending.workers & frozenset(user)
+        if sending.bound and not user:
+            allowed = frozenset()
+        if sending.ws.address not in allowed:
+            allowed |= {sending.ws.address}
         self._sent[ts] = allowed, user, ts.loose_restrictions
         # Any: Dask's annotation asks for a `set`, which it only reads.
         restricted: Any = allowed
         ts.worker_restrictions, ts.loose_restrictions = restricted, False
-        self.turns[ts] = _FIRST, *order, *(ts.priority or ())
+        self.turns[ts] = _FIRST, *sending.order, *(ts.priority or ())
 
     def prepare(self, sending: Sending) -> None:
         """Restrict a task that Dask is about to send, with its turn; `take_turn` follows that."""
-        self._restrict(*sending)
+        self._restrict(sending)
         self.give_turn(sending.ts)
 
     def give_turn(self, ts: TaskState) -> None:
@@ -283,7 +282,7 @@ class TaskControl:
         except Exception:
             # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)
-            self._seam.send({})  # tasks that were to be sent are held again
+            self._seam.sending = None  # what was to be sent is held again
             self._repeat(recommendations)
 
     def _repeat(self, recommendations: dict[Any, TaskStateState]) -> None:
@@ -295,6 +294,9 @@ class TaskControl:
         again: dict[Any, TaskStateState] = {}
         for key, finish in recommendations.items():
             ts = self.scheduler.tasks.get(key)
+            if ts is not None and ts.state == "queued" and ts not in self.scheduler.queued:
+                self.restore(ts)  # it had left the queue when Dask failed
+                self.scheduler.queued.add(ts)
             if ts is not None and ts.state == "processing":
                 again[key] = "released"
             elif ts is not None and ts.state in ("no-worker", "queued", "released"):

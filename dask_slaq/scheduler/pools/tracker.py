@@ -175,6 +175,8 @@ class TaskTracker:
 
     def came(self, ts: TaskState, rootish: bool) -> None:
         """File a task that has come to the queue; Dask itself would queue one that is `rootish`."""
+        if self._sending and (refused := self._sending.pop(ts, None)) is not None:
+            undo(self._order, refused, listed=False)  # Dask failed as it sent it, and has it again
         key, _, direct = self._asked
         direct = direct if key == ts.key else is_direct(ts)
         self._ready(self.owner[ts.key], ts, direct=direct, rootish=rootish)
@@ -467,15 +469,13 @@ class TaskTracker:
         sent.order = (*choice.key[:-1], next(self._count))
         self._sending[ts] = choice
         ws = self.scheduler.workers[choice.address]
-        self.control.give_back(ts)
-        bound = choice.entry.kind.allowed is not None and not ts.worker_restrictions
-        theirs = frozenset() if bound else pool.workers
-        self.control.send(Sending(ts, ws, theirs, sent.order), f"{pool.name}: {sent.why}")
-        if self._sending.pop(ts, None) is None:
-            return True
-        waits = ts.state in self.control.WAITING and self.is_held(ts)
-        undo(self._order, choice, listed=waits and ts not in pool.ready)
-        return False
+        bound = choice.entry.kind.allowed is not None
+        sending = Sending(ts, ws, pool.workers, sent.order, bound)
+        self.control.send(sending, f"{pool.name}: {sent.why}")
+        if self._sending.pop(ts, None) is not None:
+            waits = ts.state in self.control.WAITING and self.is_held(ts)
+            undo(self._order, choice, listed=waits and ts not in pool.ready)
+        return ts.processing_on is not None
 
     def send_back(self, ts: TaskState, ws: WorkerState) -> bool:
         """Send a model that has left its worker to another one. Returns whether it is there."""
