@@ -512,9 +512,9 @@ class Filler:
             running = other.running.values()
             ends = max((sent.seconds_left(self._now) for sent in running), default=0.0)
             if ends <= end + 2 * BACK_WITHIN:
-                # One that is behind is given more than its share to catch up.
-                catching_up = len(running) if other.index == pool.index else 0
-                due = min(other.gaps.width, other.share + catching_up)
+                due = other.gaps.width
+                if other.index != pool.index:  # else it is behind, and is to catch up
+                    due = min(due, other.share)
                 elsewhere = sum(sent.worker != slots.address for sent in running)
                 kept += max(due - elsewhere, 0.0)
         there = sum(max(each.nthreads - each.load, 1) for each in self._open())

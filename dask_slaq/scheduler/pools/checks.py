@@ -69,7 +69,7 @@ def check_task(pools: Any, key: Any) -> None:
         assert ts.state in pools.control.WAITING, f"{ts} is held, but {ts.state}"
         gang, entry = pools.tracker.gangs.is_open(ts), pool.ready[ts]
         assert gang or entry in pool.kinds[entry.kind], f"{ts} is not to be found"
-    elif ts.state == "no-worker" and pools.tracker.is_held(ts):
+    elif ts in pools.seam.queue.held or (ts.state == "no-worker" and pools.tracker.is_held(ts)):
         waits = ts in pools._to_release or ts.key in pools.tracker.away
         assert waits, f"{ts} is held, but not ready"
     assert (ts in pool.running) == (ts in pools.sent), f"{ts} is on a worker for one of two"

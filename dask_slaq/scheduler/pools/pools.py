@@ -210,7 +210,7 @@ class Pools:
             return
         self.tracker.holding = holding
         pools = self.pools.values()
-        ready = {ts for pool in pools for ts in pool.ready}
+        ready = {*self.seam.queue.held, *(ts for pool in pools for ts in pool.ready)}
         if holding:
             self._held_since = monotonic()
             self.seam.install()

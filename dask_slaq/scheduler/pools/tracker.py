@@ -175,8 +175,6 @@ class TaskTracker:
 
     def came(self, ts: TaskState, rootish: bool) -> None:
         """File a task that has come to the queue; Dask itself would queue one that is `rootish`."""
-        if self._sending and (refused := self._sending.pop(ts, None)) is not None:
-            undo(self._order, refused, listed=False)  # Dask failed as it sent it, and has it again
         key, _, direct = self._asked
         direct = direct if key == ts.key else is_direct(ts)
         self._ready(self.owner[ts.key], ts, direct=direct, rootish=rootish)
@@ -361,6 +359,8 @@ class TaskTracker:
             return
         ts = self.scheduler.tasks[key]
         asked, self._asked = self._asked, (None, False, False)
+        if self._sending and finish != "processing":
+            self._refused(ts)
         if start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
@@ -472,10 +472,15 @@ class TaskTracker:
         bound = choice.entry.kind.allowed is not None
         sending = Sending(ts, ws, pool.workers, sent.order, bound)
         self.control.send(sending, f"{pool.name}: {sent.why}")
-        if self._sending.pop(ts, None) is not None:
-            waits = ts.state in self.control.WAITING and self.is_held(ts)
-            undo(self._order, choice, listed=waits and ts not in pool.ready)
+        self._refused(ts)
         return ts.processing_on is not None
+
+    def _refused(self, ts: TaskState) -> None:
+        """Undo the choice that Dask did not take, if it has not."""
+        choice = self._sending.pop(ts, None)
+        if choice is not None:
+            waits = ts.state in self.control.WAITING and self.is_held(ts)
+            undo(self._order, choice, listed=waits and ts not in choice.pool.ready)
 
     def send_back(self, ts: TaskState, ws: WorkerState) -> bool:
         """Send a model that has left its worker to another one. Returns whether it is there."""
