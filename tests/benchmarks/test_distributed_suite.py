@@ -9,6 +9,7 @@ from benchmarks import distributed_suite
 
 TESTS = """
 from distributed import Client, Event, LocalCluster
+from distributed.collections import HeapSet
 from distributed.utils_test import async_poll_for, gen_cluster, inc
 
 @gen_cluster(client=True)
@@ -20,7 +21,7 @@ async def test_looks_at_the_queue(c, s, a, b):
     event = Event()
     futures = c.map(lambda i: event.wait(), range(20))
     await async_poll_for(lambda: len(s.tasks) == 20, timeout=5)
-    queued = len(s.queued)
+    queued = isinstance(s.queued, HeapSet)
     await event.set()
     await c.gather(futures)
     assert queued

@@ -14,13 +14,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from time import monotonic
+from operator import sub
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import (
     LINGER,
     LOOKED_AT,
     QUIET,
+    SHORT,
     Group,
     Order,
 )
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: An overloaded scheduler computes for this part of an epoch, and is so until it does for less
+#: than the second, while at least so many tasks end, which are short.
+BUSY, LESS_BUSY, ENOUGH = 0.9, 0.5, 100
 #: Tasks for which each dispatch pays, where the scheduler validates: all are checked when they are
 #: paid for. A check at each dispatch would cost the square of their number.
 CHECKED = 25
@@ -117,6 +122,9 @@ class Pools:
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
         self._held_since = self._hold_until = 0.0
+        # Whether the scheduler was overloaded at the last look, and the clocks and counts then.
+        self._overloaded = self._told = False
+        self._looked = monotonic(), thread_time(), 0, 0.0
 
     @property
     def draining(self) -> Collection[str]:
@@ -190,7 +198,11 @@ class Pools:
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
         send its tasks after the data.
         """
-        if len(self.pools) > 1 or len(self.tracker.gangs.waiting()) > 1:
+        if len(self.tracker.gangs.waiting()) > 1:
+            return True
+        if self._overloaded and self.lend and not (self.groups or self.limits.most):
+            return False
+        if len(self.pools) > 1:
             return True
         return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
 
@@ -386,6 +398,7 @@ class Pools:
         Other than 0, it shows a bug.
         """
         self.tracker.charge_gangs()
+        self._look_at_load()
         for pool in self.pools.values():
             pool.fade(factor)
         if self.tracker.holding:
@@ -396,6 +409,23 @@ class Pools:
         self.filling.look_at = set(self.scheduler.workers)
         self.dispatch()
         return len(before) - len(self._stranded(before))
+
+    def _look_at_load(self) -> None:
+        """Find out whether the scheduler had no time since the last look to choose short tasks."""
+        looked = monotonic(), thread_time(), self.tracker.ended, self.tracker.took
+        wall, cpu, count, seconds = map(sub, looked, self._looked)
+        if wall <= 0:
+            return
+        before, self._looked = self._overloaded, looked
+        short = count >= ENOUGH and seconds < SHORT * count
+        self._overloaded = short and cpu > (LESS_BUSY if before else BUSY) * wall
+        if self._overloaded and not (before or self._told):
+            self._told = True
+            logger.warning(
+                "the scheduler has no time to choose tasks, which take %.1g s: plain Dask sends "
+                "them until it has",
+                seconds / count,
+            )
 
     def _stranded(self, pools: Iterable[Pool]) -> list[Pool]:
         """Return the pools that have a task that could use a free thread."""
