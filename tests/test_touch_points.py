@@ -12,8 +12,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"
 PAGE = (ROOT / "docs" / "touch-points.md").read_text()
 FACTS = (ROOT / "tests" / "scheduler" / "test_dask_facts.py").read_text()
-ROWS = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| `")]
-LISTED = {row[0].strip(" `"): row for row in ROWS}
+LISTED = {
+    row.split("`")[1]: (title.lower(), *row.split("|")[2:-1])
+    for title, section in re.findall(r"^## (\w+)\n(.*?)(?=^## )", PAGE, re.M | re.S)
+    for row in re.findall(r"^\| `.*", section, re.M)
+}
 POINTS = touch_points(PACKAGE)
 
 
@@ -39,8 +42,8 @@ def test_the_page_lists_and_counts_every_name():
 
 @pytest.mark.parametrize("name", LISTED)
 def test_what_a_row_says_is_true(name):
-    _, how, files, _, facts = LISTED[name]
-    assert how.strip() in POINTS.get(name, ("undocumented",))
+    how, files, _, facts = LISTED[name]
+    assert how in POINTS.get(name, ("undocumented",))
     for file in re.findall(r"`(\S+)`", files):
         text = (PACKAGE / file).read_text()
         names = {getattr(n, "attr", getattr(n, "value", "")) for n in ast.walk(ast.parse(text))}
