@@ -11,6 +11,7 @@ from benchmarks.common.structure import touch_points
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"
 PAGE = (ROOT / "docs" / "touch-points.md").read_text()
+README = (ROOT / "README.md").read_text()
 FACTS = (ROOT / "tests" / "scheduler" / "test_dask_facts.py").read_text()
 LISTED = {
     row.split("`")[1]: (title.lower(), *row.split("|")[2:-1])
@@ -37,7 +38,7 @@ def test_what_is_found_in_a_module(tmp_path):
 
 def test_the_page_lists_and_counts_every_name():
     assert {name: files for name, files in POINTS.items() if name not in LISTED} == {}
-    assert f"{len(LISTED)} names" in PAGE
+    assert all(f"{len(LISTED)} names" in text for text in (PAGE, README))
 
 
 @pytest.mark.parametrize("name", LISTED)
