@@ -1,22 +1,31 @@
-"""What the source shows: circles of modules, and touch points with what is private to Dask."""
+"""What the source shows: circles of modules, and what it relies on in Dask without a promise."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
-__all__ = ["Points", "circles", "handlers_set", "imports", "private_names", "touch_points"]
+from distributed import Client, Scheduler, Worker
+from distributed.scheduler import ClientState, TaskState, WorkerState
+from distributed.stealing import WorkStealing
 
-#: What is Dask's: how its objects are called in this package.
-THEIRS = frozenset(
-    {"scheduler", "_scheduler", "ws", "ts", "worker", "stealing", "PrometheusHandler", "comm"}
-)
-#: Modules of Dask that are private.
-PRIVATE_MODULE = re.compile(r"(dask|distributed)\b.*\._")
+__all__ = ["circles", "imports", "touch_points"]
+
+#: Dask's objects, by what they are called in this package, and their classes.
+THEIRS: dict[str, type] = {
+    **dict.fromkeys(("scheduler", "_scheduler", "server"), Scheduler),
+    **dict.fromkeys(("ts", "dep", "submitter"), TaskState),
+    **dict.fromkeys(("ws", "before", "victim", "thief"), WorkerState),
+    **dict.fromkeys(("client", "_client", "Client"), Client),
+    **{"worker": Worker, "cs": ClientState, "stealing": WorkStealing},
+    **dict.fromkeys(("pool", "executor", "comm", "PrometheusHandler"), object),
+}
+#: Tables of this package with the methods and handlers of Dask that it overrides.
+TABLES = frozenset({"OVERRIDDEN", "SURROUNDED"})
 
 
 def modules(folder: Path) -> dict[str, Path]:
@@ -65,80 +74,71 @@ def _reached(graph: Mapping[str, set[str]], name: str) -> set[str]:
     return found
 
 
-class Points(NamedTuple):
-    """Touch points of one kind: what is touched, and of these what is so at its first use only."""
+def touch_points(folder: Path) -> dict[str, dict[str, set[str]]]:
+    """Return the names of Dask's that a package touches, and no documentation promises.
 
-    where: str
-    how: str
-    names: tuple[str, ...]
-    at_first_use: tuple[str, ...] = ()
-
-
-def private_names(path: Path, theirs: AbstractSet[str] = THEIRS) -> set[str]:
-    """Return what a module reads or sets of what is private to Dask.
-
-    These are private attributes of its objects, which are called by names in `theirs`; its private
-    modules; and its functions whose code is looked for in frames.
+    By name: how it is touched (overridden, written, private or undocumented), and the files.
     """
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        match node:
-            case ast.ImportFrom(module=str(module)) if re.match(
-                r"(dask|distributed)\b.*\._", module
-            ):
-                found.add(module)
-            case ast.Call(
-                func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]
-            ):
-                if _called(owner) in theirs and _is_private(name):
-                    found.add(name)
-            case ast.Attribute(value=ast.Attribute(attr=name), attr="__code__"):
-                found.add(name)
-            case ast.Attribute(value=owner, attr=name):
-                if _called(owner) in theirs and _is_private(name):
-                    found.add(name)
+    found: dict[str, dict[str, set[str]]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        for name, how in _touched(ast.parse(path.read_text())):
+            if how:
+                file = path.relative_to(folder).as_posix()
+                found.setdefault(name, {}).setdefault(how, set()).add(file)
     return found
+
+
+def _touched(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the names of Dask in a module, and how it touches them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module)) if re.match(r"(dask|distr\w+)\b.*\._", module):
+                yield module, "private"
+            case ast.Assign(targets=[ast.Name(id=table)], value=value) if table in TABLES:
+                shown = value.values if isinstance(value, ast.Dict) else ast.walk(value)
+                for each in shown:
+                    if isinstance(each, ast.Constant):
+                        yield each.value, "overridden"
+            case ast.Assign(targets=[ast.Subscript(value=owner, slice=ast.Constant(value=name))]):
+                if _called(owner) == "handlers":
+                    yield name, "overridden"
+            case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(value=name), *_]):
+                yield name, _how(_called(owner), name)
+            case ast.Attribute(value=ast.Attribute(attr=name), attr="__code__"):
+                yield name, "private"  # whose frame is looked for
+            case ast.Attribute(value=owner, attr=name, ctx=context):
+                yield name, _how(_called(owner), name, written=not isinstance(context, ast.Load))
+
+
+@cache
+def _how(owner: str, name: str, written: bool = False) -> str:
+    """Return how an attribute is touched; empty if it is documented, or not one of Dask's."""
+    theirs = THEIRS.get(owner)
+    if theirs is None or name.startswith("__"):
+        return ""
+    source = _source(theirs)
+    if name.startswith("_") and (not source or name in source):
+        return "private"
+    if not re.search(rf"\bself\.{name}\b|^    (async def |def )?{name}\b", source, re.M):
+        return ""
+    return "written" if written else "" if _is_documented(theirs, name, source) else "undocumented"
+
+
+@cache
+def _source(theirs: type) -> str:
+    """Return the source of a class of Dask and of its bases, empty for other classes."""
+    classes = [each for each in theirs.__mro__ if each.__module__.startswith("distributed")]
+    return "".join(map(inspect.getsource, classes))
+
+
+def _is_documented(theirs: type, name: str, source: str) -> bool:
+    """Return whether a docstring, a comment ``#:``, or a line in that of the class is about it."""
+    value = inspect.getattr_static(theirs, name, None)
+    if inspect.isroutine(value) or isinstance(value, property):
+        return bool(getattr(value, "__doc__", None))
+    return re.search(rf"^ +#: .*\n(    #:.*\n)*    {name}\b|\*\*{name}\b", source, re.M) is not None
 
 
 def _called(owner: ast.expr) -> str:
     """Return by which name an object is called."""
     return owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
-
-
-def _is_private(name: str) -> bool:
-    return re.fullmatch(r"_[a-z]\w*", name) is not None
-
-
-def handlers_set(folder: Path) -> set[str]:
-    """Return the requests whose handlers the package replaces: ``handlers["..."] = ...``."""
-
-    def targets() -> Iterator[str]:
-        for path in (folder / "scheduler").rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Assign):
-                    yield from map(ast.unparse, node.targets)
-
-    matches = (re.fullmatch(r".*handlers\['(\w+)'\]", target) for target in targets())
-    return {match[1] for match in matches if match}
-
-
-def touch_points(folder: Path) -> list[Points]:
-    """Return what the package overrides, surrounds and reads of Dask's insides."""
-    from dask_slaq.scheduler.plugin import AT_FIRST_USE, SURROUNDED
-    from dask_slaq.scheduler.pools.seam import OVERRIDDEN
-
-    def private(parts: Iterable[str], *theirs: str) -> tuple[str, ...]:
-        paths = (path for part in parts for path in (folder / part).rglob("*.py"))
-        return tuple(sorted(set().union(*(private_names(p, THEIRS | {*theirs}) for p in paths))))
-
-    surrounded = tuple(sorted({*SURROUNDED.values(), *handlers_set(folder)}))
-    later = tuple(sorted(SURROUNDED[name] for name in AT_FIRST_USE))
-    on_workers = private(("worker",), "pool", "executor")
-    return [
-        Points("scheduler", "methods overridden", tuple(sorted(OVERRIDDEN))),
-        Points("scheduler", "handlers surrounded", surrounded, later),
-        Points("scheduler", "private names read", private(("scheduler", "memory"))),
-        Points("clients", "private names read", private(("client",), "client")),
-        # All of these are of models that report, and of what they are called with.
-        Points("workers", "private names read", on_workers, on_workers),
-    ]
