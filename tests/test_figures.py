@@ -49,4 +49,4 @@ def test_a_table_without_is_refused():
     assert tables(rows.replace("2 %", "two")) == []
     assert not MEASURED.fullmatch("text")
     assert MEASURED.fullmatch("<!-- measured: python -m benchmarks.live @ 0123abc -->")
-    assert sum(len(tables(page.read_text())) for page in PAGES) > 15
+    assert sum(len(tables(page.read_text())) for page in PAGES) > 10

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.core.dispatch import NOT_DATA
 from dask_slaq.scheduler.hooks import guarded_as
@@ -21,8 +21,6 @@ from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
-
-    from dask_slaq.scheduler.pools.task_control import Sending
 
 _BARRIER = "shuffle-barrier-"
 #: Methods of the scheduler that are overridden.
@@ -34,6 +32,20 @@ OVERRIDDEN = (
 )
 #: Worker-saturation while tasks of pools are queued, where Dask is to queue nothing: its default.
 SATURATION = 1.1
+
+
+class Sending(NamedTuple):
+    """Task that is to be sent to a worker.
+
+    Work stealing may move it to the `workers` of its job, but not if it is `bound` by its inputs.
+    On the worker lower orders compute first, before all tasks that were not sent.
+    """
+
+    ts: TaskState
+    ws: WorkerState
+    workers: frozenset[str]
+    order: tuple[float, ...]
+    bound: bool = False
 
 
 class Seam:

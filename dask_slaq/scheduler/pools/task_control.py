@@ -9,33 +9,19 @@ import inspect
 import logging
 from collections.abc import Iterable
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
-
-from dask_slaq.scheduler.pools.seam import Seam
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
+
+    from dask_slaq.scheduler.pools.seam import Seam, Sending
 
 logger = logging.getLogger(__name__)
 
 # First element of the priority of tasks that are sent. They run before all other tasks of a worker,
 # whose priorities begin with the user's, negated.
 _FIRST = -(2.0**62)
-
-
-class Sending(NamedTuple):
-    """Task that is to be sent to a worker.
-
-    Work stealing may move it to the `workers` of its job, but not if it is `bound` by its inputs.
-    On the worker lower orders compute first, before all tasks that were not sent.
-    """
-
-    ts: TaskState
-    ws: WorkerState
-    workers: frozenset[str]
-    order: tuple[float, ...]
-    bound: bool = False
 
 
 class TaskControl:

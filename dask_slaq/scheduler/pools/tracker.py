@@ -23,8 +23,7 @@ from dask_slaq.core.dispatch import (
 )
 from dask_slaq.scheduler.pools.entries import entry_of
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.seam import bound_to, is_dasks, is_direct
-from dask_slaq.scheduler.pools.task_control import Sending
+from dask_slaq.scheduler.pools.seam import Sending, bound_to, is_dasks, is_direct
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState

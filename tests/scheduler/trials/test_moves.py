@@ -76,7 +76,7 @@ RUN: list[tuple[float, int]] = []
 def train_and_note(offset: float, steps: int = STEPS) -> list[int]:
     step, made = slaq.resume() or (0, [])
     while step < steps:
-        time.sleep(0.01)
+        time.sleep(0.05)  # long enough to see all of them there
         step += 1
         made = [*made, step]
         RUN.append((offset, step))
