@@ -55,6 +55,8 @@ class Forecasts:
         predictor, names = LossPredictor(), [str(m) for m in range(grid.models)]
         for name in names:
             predictor.add(name)
+        if min(map(min, grid.losses)) < 0:
+            predictor.unbound(names)  # a search does once one reports such a loss
         found: dict[str, list[Any]] = {}
         for step in range(grid.steps + 1):
             if step:
@@ -92,6 +94,9 @@ class _Predictor:
 
     def remove(self, name: str) -> None:
         """Forget a trial: nothing to do."""
+
+    def unbound(self, names: list[str]) -> None:
+        """Let losses fall below zero: they did from the beginning."""
 
     def report(self, name: str, loss: float) -> None:
         """Record a loss: it is known."""
