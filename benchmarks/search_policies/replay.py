@@ -10,13 +10,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from types import SimpleNamespace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.search_policies.grids import Grid
-from dask_slaq.core.forecast import LossPredictor
+from dask_slaq.core.forecast import Forecast, LossPredictor
 from dask_slaq.core.trials import (
     EXPLORE,
     Places,
@@ -32,6 +32,8 @@ __all__ = ["Event", "Forecasts", "Replay"]
 
 #: Mean steps until a decision arrives at the workers.
 LAG = 0.3
+#: What a forecast says of each model.
+COLUMNS = tuple(one.name for one in fields(Forecast) if one.name != "horizons")
 #: Tasks that Dask sends to a worker, per thread.
 SATURATION = 1.1
 
@@ -65,21 +67,16 @@ class Forecasts:
                         predictor.report(name, curve[step - 1])
                 predictor.fit()
             forecast, (low, high) = predictor.forecast(names), predictor.band(names)
-            rows = {
-                "level": forecast.level,
-                "start": forecast.start,
-                "remaining": forecast.remaining,
-                "reduction": forecast.reduction,
-                "low": low,
-                "high": high,
-            }
+            rows = {name: getattr(forecast, name) for name in COLUMNS} | {"low": low, "high": high}
             for name, row in rows.items():
                 found.setdefault(name, []).append(row)
-        self._of = {name: np.stack(rows, axis=1) for name, rows in found.items()}
+        self._of, self._any = {name: np.stack(rows, axis=1) for name, rows in found.items()}, forecast
 
-    def at(self, models: list[int], steps: list[int]) -> SimpleNamespace:
-        """Return the forecasts of some models, each after a number of steps."""
-        return SimpleNamespace(**{name: rows[models, steps] for name, rows in self._of.items()})
+    def at(self, models: list[int], steps: list[int]) -> tuple[Forecast, Any, Any]:
+        """Return the forecasts of some models, each after a number of steps, and their bands."""
+        found = {name: rows[models, steps] for name, rows in self._of.items()}
+        low, high = found.pop("low"), found.pop("high")
+        return replace(self._any, **found), low, high
 
 
 class _Predictor:
@@ -105,15 +102,17 @@ class _Predictor:
         """Make forecasts: they are made."""
         return 0
 
-    def forecast(self, names: list[str]) -> SimpleNamespace:
+    def forecast(self, names: list[str]) -> Forecast:
         """Return the forecasts of some trials."""
-        models = [self.model[name] for name in names]
-        return self._forecasts.at(models, [self._steps[m] for m in models])
+        return self._at(names)[0]
 
     def band(self, names: list[str]) -> tuple[Any, Any]:
         """Return their bands."""
-        found = self.forecast(names)
-        return found.low, found.high
+        return self._at(names)[1:]
+
+    def _at(self, names: list[str]) -> tuple[Forecast, Any, Any]:
+        models = [self.model[name] for name in names]
+        return self._forecasts.at(models, [self._steps[m] for m in models])
 
 
 class _Worker:
