@@ -18,7 +18,6 @@ import numpy as np
 from benchmarks.search_policies.grids import Grid
 from dask_slaq.core.forecast import Forecast, LossPredictor
 from dask_slaq.core.trials import (
-    EXPLORE,
     Places,
     Room,
     SearchSettings,
@@ -245,7 +244,7 @@ class Replay:
             return
         turns, held = worker.turns, worker.held()
         known = model in held or model in turns.order
-        if turns.explored > 0 and not known and step >= EXPLORE:
+        if turns.explored > 0 and not known and step >= trial.explore:
             turns.explored -= 1
             worker.explored_here.add(model)
             held.add(model)

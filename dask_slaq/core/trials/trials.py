@@ -20,6 +20,7 @@ from dask_slaq.core.search_goals import Goal, Model, goal_of
 from dask_slaq.core.search_settings import EXPLORE, PATIENCE, SearchSettings
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
+from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.events import Events
 
 __all__ = ["Trial", "Trials", "row_of"]
@@ -30,6 +31,8 @@ TURN = 3
 DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 8
+#: Until so many models are ready, one thread of so many is a leading trial's: of this part of all.
+ENOUGH_READY, LEAD_OF, LEAD_PART = 3, 8, 0.25
 #: Factor of the mean seconds of a report beyond which a trial is silent.
 SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds;
@@ -103,6 +106,8 @@ class Trial:
     heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
     silent: bool = False  # it trains, and has sent none for long
     held_up: bool = False  # the same, and others may have its turn
+    leads: bool = False  # it keeps its thread to its end, whatever others report
+    explore: int = EXPLORE  # reports of its first turn
     shared: bool = False  # others want its result: it trains on, and is not given up
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
     curve: Curve = field(default_factory=Curve)  # of its losses
@@ -144,7 +149,7 @@ class Trial:
     @property
     def explored(self) -> bool:
         """Whether it has made enough reports to be compared with others."""
-        return self.reports >= EXPLORE
+        return self.reports >= self.explore
 
     @property
     def diverges(self) -> bool:
@@ -154,13 +159,13 @@ class Trial:
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        return not self.waits and self.reports - self.turn < (self.span if self.turn else EXPLORE)
+        return not self.waits and self.reports - self.turn < (self.span if self.turn else self.explore)
 
 
 #: Attributes of a trial that are not of its curve.
 _OF_MODEL = (
     *("computed", "waited", "waits", "verdict", "moves", "kept", "nbytes", "span", "heard"),
-    *("held_up", "shared", "params", "began", "told"),
+    *("held_up", "shared", "params", "began", "told", "explore"),
 )
 
 
@@ -186,6 +191,7 @@ class Trials:
         self._reported: dict[str, Trial] = {}
         self._count = 0
         self._turns: dict[str, int] = {}
+        self._early = Early()
         # Lowest losses at each of the steps that were reported last, sorted.
         self._lowest: OrderedDict[int, list[float]] = OrderedDict()
         self._events: Events | None = None  # for those who follow the search
@@ -211,6 +217,11 @@ class Trials:
         if settings.goal != self._settings.goal:
             self._goal, self._hopeless = goal_of(settings.goal), set()
         self._settings = settings
+
+    @property
+    def explore(self) -> int:
+        """Reports that a new trial makes before others may go first: other goals need forecasts."""
+        return 1 if self.settings.goal == "best" else EXPLORE
 
     @property
     def ended(self) -> list[Trial]:
@@ -285,6 +296,7 @@ class Trials:
         self._forget_ended(key, number)
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
         trial.began = self._clock()
+        trial.explore = self.explore
         trial.lost = self._lost.get(key, {}).pop(number, None)
         if trial.lost is not None and self._events is not None:
             trial.known_to = max(trial.lost.step, trial.lost.known_to)
@@ -389,6 +401,7 @@ class Trials:
         if loss < 0 <= self._best:  # zero bounds none of the models
             self._predictor.unbound([each.name for each in self.alive.values()])
             self._judge_anew()
+        self._early.add(trial.usable, loss)
         self._best = min(self._best, loss)
         if self.settings.prunes:
             lowest = self._lowest.setdefault(trial.step, [])
@@ -681,6 +694,44 @@ class Trials:
                 self._find_noise(trial)
         if self._goal is not None:
             self._judge(self._goal)
+        elif self.settings.goal == "best":
+            self._score_young()
+
+    def _score_young(self) -> None:
+        """Score the trials of too few reports for a forecast by their places among all."""
+        young, firsts, finals = [], [], []
+        for trial in self:
+            final = trial.loss if trial.outcome == "done" else trial.predicted
+            if not trial.usable or trial.diverges or math.isfinite(trial.known):
+                continue
+            if trial.usable < EXPLORE and not trial.outcome:
+                young.append(trial)
+            elif math.isfinite(final):
+                firsts.append(trial.curve.losses[0])
+                finals.append(final)
+        if young:
+            losses = [(trial.usable, trial.loss) for trial in young]
+            scores = self._early.scores(losses, firsts, finals)
+            for trial, score in zip(young, scores, strict=True):
+                trial.score = score
+
+    def choose_leads(self, threads: int) -> None:
+        """Let some trials keep a thread to their end, so that a good model is ready soon.
+
+        One of eight `threads`, until a few models are ready: of those with the lowest scores, those
+        that are done first.
+        """
+        if self.settings.goal != "best" or len(self._ended) >= ENOUGH_READY:
+            return
+        leads = sum(t.leads and not t.held_up for t in self.alive.values())
+        some = [t for t in self.alive.values() if t.usable and t.score < math.inf and not t.away]
+        if len(some) < LEAD_OF or leads >= (wanted := (threads + LEAD_OF // 2) // LEAD_OF):
+            return
+        some.sort(key=lambda t: (t.score, t.name))
+        del some[math.ceil(LEAD_PART * len(some)) :]
+        some = [t for t in some if not (t.leads or t.held_up)]
+        for trial in sorted(some, key=lambda t: (self.seconds_left(t), t.name))[: wanted - leads]:
+            trial.leads = True
 
     def _judge(self, goal: Goal) -> None:
         """Score the trials by a goal that is not built in."""

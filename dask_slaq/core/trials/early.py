@@ -1,0 +1,76 @@
+"""Scores of models with too few reports for a forecast: places among all at the same report."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.core.search_settings import EXPLORE
+
+__all__ = ["Early"]
+
+#: Slope of a score by place: 1 takes the place as it is, 0 ignores it.
+PULL = 0.5
+#: Trust in places that is assumed at first, as if so many models had shown it.
+TRUST, SHOWN = 0.75, 16
+#: Fewest models with forecasts that are compared with their first places.
+FEWEST = 3
+
+
+class Early:
+    """Losses of all models of a search at each of their first reports.
+
+    Young models have places among these, from 0 for the best to 1. On the scale of the predicted
+    final losses of others, they are there after the best quarter if early places have told final
+    ones so far; else they come before all others, which explores them.
+
+    >>> early = Early()
+    >>> for loss in (3.0, 1.0, 2.0):
+    ...     early.add(1, loss)
+    >>> early.scores([(1, 1.0), (1, 3.0)], [2.0] * 5, [0.1, 0.2, 0.3, 0.4, 0.5])
+    [0.2, 0.3]
+    """
+
+    def __init__(self) -> None:
+        self._losses: list[list[float]] = [[] for _ in range(EXPLORE - 1)]
+
+    def add(self, report: int, loss: float) -> None:
+        """Record the loss of the `report`-th usable report of a model."""
+        if report < EXPLORE:
+            insort(self._losses[report - 1], loss)
+
+    def _place(self, report: int, loss: float) -> float:
+        known = self._losses[report - 1]
+        return (bisect_left(known, loss) + bisect_right(known, loss)) / max(2 * len(known), 1)
+
+    def trust(self, firsts: Sequence[float], finals: Sequence[float]) -> float:
+        """Return the rank correlation of first losses with final ones, 0 to 1, from few as usual."""
+        shown = 0.0
+        if len(finals) >= FEWEST and np.ptp(firsts) and np.ptp(finals):
+            shown = len(finals) * float(np.corrcoef(_ranks(firsts), _ranks(finals))[0, 1])
+        return max((shown + SHOWN * TRUST) / (len(finals) * bool(shown) + SHOWN), 0.0)
+
+    def scores(
+        self,
+        young: Sequence[tuple[int, float]],
+        firsts: Sequence[float],
+        finals: Sequence[float],
+    ) -> list[float]:
+        """Return scores of models by number and loss of their last reports.
+
+        `firsts` and `finals` are the first and the final losses, as predicted, of the others.
+        """
+        place = np.array([self._place(*one) for one in young])
+        if not len(finals):
+            return place.tolist()
+        low = self.trust(firsts, finals) * (0.5 + PULL * (place - 0.5))
+        return np.quantile(finals, low).tolist()
+
+
+def _ranks(values: Sequence[float]) -> FloatArray:
+    """Return the ranks of values; equal ones share theirs."""
+    known = np.sort(values)
+    return np.searchsorted(known, values, "left") + np.searchsorted(known, values, "right")
