@@ -40,8 +40,8 @@ NOTES = (
     "best, near, top5, all: time until the best model, one within 1 % of it, the best five and all",
     "are ready, over plain's mean; worst: the latest best of any order; oracle: best over the",
     "oracle's; lost: share of orders in which the best is never ready; kept5: of the best five;",
-    "regret25: of the best model ready after a quarter of plain's time; core_s: over plain's",
-    "area: regret of the best ready model, over plain's whole time; first: any is ready; of plain's",
+    "regret25: of the best model ready after a quarter of plain's time; core_s: over plain's;",
+    "area: regret of the best ready model in plain's whole time; first: any is ready; of plain's",
 )
 
 

@@ -69,7 +69,8 @@ class Forecasts:
             rows = {name: getattr(forecast, name) for name in COLUMNS} | {"low": low, "high": high}
             for name, row in rows.items():
                 found.setdefault(name, []).append(row)
-        self._of, self._any = {name: np.stack(rows, axis=1) for name, rows in found.items()}, forecast
+        self._of = {name: np.stack(rows, axis=1) for name, rows in found.items()}
+        self._any = forecast
 
     def at(self, models: list[int], steps: list[int]) -> tuple[Forecast, Any, Any]:
         """Return the forecasts of some models, each after a number of steps, and their bands."""

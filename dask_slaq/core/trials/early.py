@@ -47,11 +47,11 @@ class Early:
         return (bisect_left(known, loss) + bisect_right(known, loss)) / max(2 * len(known), 1)
 
     def trust(self, firsts: Sequence[float], finals: Sequence[float]) -> float:
-        """Return the rank correlation of first losses with final ones, 0 to 1, from few as usual."""
-        shown = 0.0
-        if len(finals) >= FEWEST and np.ptp(firsts) and np.ptp(finals):
-            shown = len(finals) * float(np.corrcoef(_ranks(firsts), _ranks(finals))[0, 1])
-        return max((shown + SHOWN * TRUST) / (len(finals) * bool(shown) + SHOWN), 0.0)
+        """Return how well first losses tell final ones: a rank correlation, but at least 0."""
+        if len(finals) < FEWEST or not (np.ptp(firsts) and np.ptp(finals)):
+            return TRUST
+        shown = float(np.corrcoef(_ranks(firsts), _ranks(finals))[0, 1])
+        return max((len(finals) * shown + SHOWN * TRUST) / (len(finals) + SHOWN), 0.0)
 
     def scores(
         self,
@@ -63,11 +63,12 @@ class Early:
 
         `firsts` and `finals` are the first and the final losses, as predicted, of the others.
         """
-        place = np.array([self._place(*one) for one in young])
-        if not len(finals):
-            return place.tolist()
-        low = self.trust(firsts, finals) * (0.5 + PULL * (place - 0.5))
-        return np.quantile(finals, low).tolist()
+        places = [self._place(*one) for one in young]
+        if not finals:
+            return places
+        pulled = 0.5 + PULL * (np.array(places) - 0.5)
+        scores: list[float] = np.quantile(finals, self.trust(firsts, finals) * pulled).tolist()
+        return scores
 
 
 def _ranks(values: Sequence[float]) -> FloatArray:

@@ -31,6 +31,8 @@ TURN = 3
 DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 8
+#: Trials that begin first, and make as many reports as a forecast needs.
+SAMPLE = 4
 #: Until so many models are ready, one thread of so many is a leading trial's: of this part of all.
 ENOUGH_READY, LEAD_OF, LEAD_PART = 3, 8, 0.25
 #: Factor of the mean seconds of a report beyond which a trial is silent.
@@ -159,7 +161,8 @@ class Trial:
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        return not self.waits and self.reports - self.turn < (self.span if self.turn else self.explore)
+        span = self.span if self.turn else self.explore
+        return not self.waits and self.reports - self.turn < span
 
 
 #: Attributes of a trial that are not of its curve.
@@ -220,8 +223,11 @@ class Trials:
 
     @property
     def explore(self) -> int:
-        """Reports that a new trial makes before others may go first: other goals need forecasts."""
-        return 1 if self.settings.goal == "best" else EXPLORE
+        """Reports that a new trial makes before others may go first.
+
+        The first trials show how they grow, and what places tell. Other goals need forecasts.
+        """
+        return 1 if self.settings.goal == "best" and self._count > SAMPLE else EXPLORE
 
     @property
     def ended(self) -> list[Trial]:
@@ -682,7 +688,7 @@ class Trials:
             if trial.diverges:
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
                 continue
-            if math.isfinite(trial.known):
+            if math.isfinite(trial.known) or self._is_young(trial):
                 continue
             trial.predicted, trial.low, trial.high = predicted, low, high
             if self.settings.goal != "all":
@@ -694,26 +700,28 @@ class Trials:
                 self._find_noise(trial)
         if self._goal is not None:
             self._judge(self._goal)
-        elif self.settings.goal == "best":
+        else:
             self._score_young()
 
     def _score_young(self) -> None:
         """Score the trials of too few reports for a forecast by their places among all."""
-        young, firsts, finals = [], [], []
+        young = [t for t in self.alive.values() if self._is_young(t) and not t.diverges]
+        if not young:
+            return
+        firsts, finals = [], []
         for trial in self:
             final = trial.loss if trial.outcome == "done" else trial.predicted
-            if not trial.usable or trial.diverges or math.isfinite(trial.known):
-                continue
-            if trial.usable < EXPLORE and not trial.outcome:
-                young.append(trial)
-            elif math.isfinite(final):
+            if trial.usable and not trial.diverges and math.isfinite(final):
                 firsts.append(trial.curve.losses[0])
                 finals.append(final)
-        if young:
-            losses = [(trial.usable, trial.loss) for trial in young]
-            scores = self._early.scores(losses, firsts, finals)
-            for trial, score in zip(young, scores, strict=True):
-                trial.score = score
+        scores = self._early.scores([(t.usable, t.loss) for t in young], firsts, finals)
+        for trial, score in zip(young, scores, strict=True):
+            trial.score = score
+
+    def _is_young(self, trial: Trial) -> bool:
+        """Return whether a trial has too few losses for a forecast, and none that it ended with."""
+        few = 0 < trial.usable < EXPLORE and self.settings.goal == "best"
+        return few and not math.isfinite(trial.known)
 
     def choose_leads(self, threads: int) -> None:
         """Let some trials keep a thread to their end, so that a good model is ready soon.

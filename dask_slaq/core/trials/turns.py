@@ -214,7 +214,8 @@ def moves(
         if rooms[worker].closing:
             continue
         free[worker] = max(turn.width - len(turn.order), 0)
-        worst[worker] = [trials.alive[key] for key in turn.over if not trials.alive[key].leads]  # best first
+        over = (trials.alive[key] for key in turn.over)  # best first
+        worst[worker] = [trial for trial in over if not trial.leads]
     found = []
     moving = (t for t in trials.alive.values() if t.away or not trials.is_at_its_end(t))
     for trial in sorted((t for t in moving if _may_move(t, turns)), key=_rank):
