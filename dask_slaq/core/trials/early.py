@@ -15,7 +15,7 @@ __all__ = ["Early"]
 #: Slope of a score by place: 1 takes the place as it is, 0 ignores it.
 PULL = 0.5
 #: Trust in places that is assumed at first, as if so many models had shown it.
-TRUST, SHOWN = 0.75, 16
+TRUST, SHOWN = 0.5, 16
 #: Fewest models with forecasts that are compared with their first places.
 FEWEST = 3
 
@@ -30,8 +30,9 @@ class Early:
     >>> early = Early()
     >>> for loss in (3.0, 1.0, 2.0):
     ...     early.add(1, loss)
-    >>> early.scores([(1, 1.0), (1, 3.0)], [2.0] * 5, [0.1, 0.2, 0.3, 0.4, 0.5])
-    [0.2, 0.3]
+    >>> finals = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    >>> [round(score, 2) for score in early.scores([(1, 1.0), (1, 3.0)], [2.0] * 7, finals)]
+    [1.0, 2.0]
     """
 
     def __init__(self) -> None:
@@ -74,4 +75,5 @@ class Early:
 def _ranks(values: Sequence[float]) -> FloatArray:
     """Return the ranks of values; equal ones share theirs."""
     known = np.sort(values)
-    return np.searchsorted(known, values, "left") + np.searchsorted(known, values, "right")
+    ends = (np.searchsorted(known, values, side) for side in ("left", "right"))
+    return np.add(*ends, dtype=float)

@@ -32,9 +32,9 @@ DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 8
 #: Trials that begin first, and make as many reports as a forecast needs.
-SAMPLE = 4
-#: Until so many models are ready, one thread of so many is a leading trial's: of this part of all.
-ENOUGH_READY, LEAD_OF, LEAD_PART = 3, 8, 0.25
+SAMPLE = 8
+#: Until a model is ready, one thread of so many is a leading trial's, of this part of all.
+LEAD_OF, LEAD_PART = 8, 0.25
 #: Factor of the mean seconds of a report beyond which a trial is silent.
 SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds;
@@ -726,10 +726,10 @@ class Trials:
     def choose_leads(self, threads: int) -> None:
         """Let some trials keep a thread to their end, so that a good model is ready soon.
 
-        One of eight `threads`, until a few models are ready: of those with the lowest scores, those
-        that are done first.
+        One of eight `threads`, until one is ready: of those with the lowest scores, those that are
+        done first.
         """
-        if self.settings.goal != "best" or len(self._ended) >= ENOUGH_READY:
+        if self.settings.goal != "best" or self._ended:
             return
         leads = sum(t.leads and not t.held_up for t in self.alive.values())
         some = [t for t in self.alive.values() if t.usable and t.score < math.inf and not t.away]
