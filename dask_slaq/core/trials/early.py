@@ -14,7 +14,7 @@ __all__ = ["Early"]
 
 #: Slope of a score by place: 1 takes the place as it is, 0 ignores it.
 PULL = 0.5
-#: Trust in places that is assumed at first, as if so many models had shown it.
+#: Rank correlation that is assumed at first, as if so many models had shown it.
 TRUST, SHOWN = 0.5, 16
 #: Fewest models with forecasts that are compared with their first places.
 FEWEST = 3
@@ -32,7 +32,7 @@ class Early:
     ...     early.add(1, loss)
     >>> finals = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     >>> [round(score, 2) for score in early.scores([(1, 1.0), (1, 3.0)], [2.0] * 7, finals)]
-    [1.0, 2.0]
+    [0.5, 1.0]
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class Early:
         return (bisect_left(known, loss) + bisect_right(known, loss)) / max(2 * len(known), 1)
 
     def trust(self, firsts: Sequence[float], finals: Sequence[float]) -> float:
-        """Return how well first losses tell final ones: a rank correlation, but at least 0."""
+        """Return the part of the variance of final ranks that first ones explain, 0 if inversely."""
         if len(finals) < FEWEST or not (np.ptp(firsts) and np.ptp(finals)):
-            return TRUST
+            return TRUST**2
         shown = float(np.corrcoef(_ranks(firsts), _ranks(finals))[0, 1])
-        return max((len(finals) * shown + SHOWN * TRUST) / (len(finals) + SHOWN), 0.0)
+        return max((len(finals) * shown + SHOWN * TRUST) / (len(finals) + SHOWN), 0.0) ** 2
 
     def scores(
         self,
