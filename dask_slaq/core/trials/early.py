@@ -48,7 +48,7 @@ class Early:
         return (bisect_left(known, loss) + bisect_right(known, loss)) / max(2 * len(known), 1)
 
     def trust(self, firsts: Sequence[float], finals: Sequence[float]) -> float:
-        """Return the part of the variance of final ranks that first ones explain, if not inverse."""
+        """Return the part of the variance of final ranks that first ones explain, inverse is 0."""
         if len(finals) < FEWEST or not (np.ptp(firsts) and np.ptp(finals)):
             return TRUST**2
         shown = float(np.corrcoef(_ranks(firsts), _ranks(finals))[0, 1])
