@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
+import numpy as np
 
 from benchmarks.common.results import Names, give, json_option
 from benchmarks.search_policies.grids import Grid, read_grids
@@ -31,33 +32,41 @@ OURS: dict[str, dict[str, Any]] = {
 POLICIES = ("plain", *OURS, *(name for name in RIVALS if name != "plain"))
 #: A model is near the best if its final loss is above it by less than this part of the `Grid.span`.
 NEAR = 0.01
-FIGURES = ("best", "near", "top5", "all", "oracle", "lost", "regret25", "core_s", "worst", "kept5")
+FIGURES = (
+    *("best", "near", "top5", "all", "oracle", "lost", "regret25", "core_s", "worst", "kept5"),
+    *("area", "first"),
+)
 NOTES = (
     "best, near, top5, all: time until the best model, one within 1 % of it, the best five and all",
     "are ready, over plain's mean; worst: the latest best of any order; oracle: best over the",
     "oracle's; lost: share of orders in which the best is never ready; kept5: of the best five;",
-    "regret25: of the best model ready after a quarter of plain's time; core_s: over plain's",
+    "regret25: of the best model ready after a quarter of plain's time; core_s: over plain's;",
+    "area: regret of the best ready model in plain's whole time; first: any is ready; of plain's",
 )
 
 
-def measure(grid: Grid, events: list[Event], quarter: float) -> dict[str, float]:
-    """Compute the figures of one order.
+def measure(grid: Grid, events: list[Event], whole: float) -> dict[str, float]:
+    """Compute the figures of one order, in which plain takes the time `whole`.
 
     ``best``, ``near``, ``top5``, ``all``: mean steps until these are ready, inf if they never are;
-    ``regret25``: distance of the best model that is ready at the time `quarter` from the best of
-    all, in spans of the grid; ``core_s``: mean steps that were computed; ``kept5``: how many of the
-    best five were ready at last.
+    ``regret25``: distance of the best model that is ready at a quarter of `whole` from the best of
+    all, in spans of the grid, at most 1; ``area``: its mean until `whole`; ``first``: mean steps
+    until any is ready; ``core_s``: mean steps that were computed; ``kept5``: how many of the best
+    five were ready at last.
     """
     ready = {event.model: event.time for event in events if event.done}
     top, best = grid.ranked[:5], grid.final[grid.ranked[0]]
     near = [time for m, time in ready.items() if grid.final[m] <= best + NEAR * grid.span]
-    soon = [grid.final[m] for m, time in ready.items() if time <= quarter]
+    regrets = np.minimum.accumulate([1.0, *((grid.final[m] - best) / grid.span for m in ready)])
+    times = np.array([0.0, *ready.values()])
     return {
         "best": ready.get(top[0], math.inf),
         "near": min(near, default=math.inf),
         "top5": max(ready.get(m, math.inf) for m in top),
         "all": events[-1].time,
-        "regret25": min((min(soon, default=math.inf) - best) / grid.span, 1.0),
+        "regret25": regrets[np.searchsorted(times, whole / 4, "right") - 1],
+        "area": np.diff(np.minimum([*times, whole], whole)) @ regrets / whole,
+        "first": min(ready.values(), default=math.inf),
         "core_s": sum(grid.seconds[event.model] for event in events),
         "kept5": sum(m in ready for m in top),
     }
@@ -77,9 +86,9 @@ def compare(
         return run(RIVALS[policy](grid, order), workers * threads)
 
     def runs(policy: str) -> list[dict[str, float]]:
-        return [measure(grid, events(policy, o), quarter) for o in some]
+        return [measure(grid, events(policy, o), whole) for o in some]
 
-    quarter = 0.25 * statistics.fmean(events("plain", order)[-1].time for order in some)
+    whole = statistics.fmean(events("plain", order)[-1].time for order in some)
     plain, oracle = runs("plain"), runs("oracle")
     return {name: _summary(runs(name), plain, oracle) for name in policies}
 
@@ -89,7 +98,7 @@ def _summary(
 ) -> dict[str, float | None]:
     base = {key: _mean(one[key] for one in plain) or 1.0 for key in plain[0]}
     found: dict[str, float | None] = {}
-    for key in ("best", "near", "top5", "all", "core_s"):
+    for key in ("best", "near", "top5", "all", "core_s", "area", "first"):
         mean = _mean(one[key] for one in runs)
         found[key] = None if mean is None else mean / base[key]
     kept = [one["best"] for one in runs if one["best"] < math.inf]

@@ -10,15 +10,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from types import SimpleNamespace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.search_policies.grids import Grid
-from dask_slaq.core.forecast import LossPredictor
+from dask_slaq.core.forecast import Forecast, LossPredictor
 from dask_slaq.core.trials import (
-    EXPLORE,
     Places,
     Room,
     SearchSettings,
@@ -32,6 +31,8 @@ __all__ = ["Event", "Forecasts", "Replay"]
 
 #: Mean steps until a decision arrives at the workers.
 LAG = 0.3
+#: What a forecast says of each model.
+COLUMNS = tuple(one.name for one in fields(Forecast) if one.name != "horizons")
 #: Tasks that Dask sends to a worker, per thread.
 SATURATION = 1.1
 
@@ -55,6 +56,8 @@ class Forecasts:
         predictor, names = LossPredictor(), [str(m) for m in range(grid.models)]
         for name in names:
             predictor.add(name)
+        if min(map(min, grid.losses)) < 0:
+            predictor.unbound(names)  # a search does once one reports such a loss
         found: dict[str, list[Any]] = {}
         for step in range(grid.steps + 1):
             if step:
@@ -63,21 +66,17 @@ class Forecasts:
                         predictor.report(name, curve[step - 1])
                 predictor.fit()
             forecast, (low, high) = predictor.forecast(names), predictor.band(names)
-            rows = {
-                "level": forecast.level,
-                "start": forecast.start,
-                "remaining": forecast.remaining,
-                "reduction": forecast.reduction,
-                "low": low,
-                "high": high,
-            }
+            rows = {name: getattr(forecast, name) for name in COLUMNS} | {"low": low, "high": high}
             for name, row in rows.items():
                 found.setdefault(name, []).append(row)
         self._of = {name: np.stack(rows, axis=1) for name, rows in found.items()}
+        self._any = forecast
 
-    def at(self, models: list[int], steps: list[int]) -> SimpleNamespace:
-        """Return the forecasts of some models, each after a number of steps."""
-        return SimpleNamespace(**{name: rows[models, steps] for name, rows in self._of.items()})
+    def at(self, models: list[int], steps: list[int]) -> tuple[Forecast, Any, Any]:
+        """Return the forecasts of some models, each after a number of steps, and their bands."""
+        found = {name: rows[models, steps] for name, rows in self._of.items()}
+        low, high = found.pop("low"), found.pop("high")
+        return replace(self._any, **found), low, high
 
 
 class _Predictor:
@@ -93,6 +92,9 @@ class _Predictor:
     def remove(self, name: str) -> None:
         """Forget a trial: nothing to do."""
 
+    def unbound(self, names: list[str]) -> None:
+        """Let losses fall below zero: they did from the beginning."""
+
     def report(self, name: str, loss: float) -> None:
         """Record a loss: it is known."""
 
@@ -100,15 +102,17 @@ class _Predictor:
         """Make forecasts: they are made."""
         return 0
 
-    def forecast(self, names: list[str]) -> SimpleNamespace:
+    def forecast(self, names: list[str]) -> Forecast:
         """Return the forecasts of some trials."""
-        models = [self.model[name] for name in names]
-        return self._forecasts.at(models, [self._steps[m] for m in models])
+        return self._at(names)[0]
 
     def band(self, names: list[str]) -> tuple[Any, Any]:
         """Return their bands."""
-        found = self.forecast(names)
-        return found.low, found.high
+        return self._at(names)[1:]
+
+    def _at(self, names: list[str]) -> tuple[Forecast, Any, Any]:
+        models = [self.model[name] for name in names]
+        return self._forecasts.at(models, [self._steps[m] for m in models])
 
 
 class _Worker:
@@ -241,7 +245,7 @@ class Replay:
             return
         turns, held = worker.turns, worker.held()
         known = model in held or model in turns.order
-        if turns.explored > 0 and not known and step >= EXPLORE:
+        if turns.explored > 0 and not known and step >= trial.explore:
             turns.explored -= 1
             worker.explored_here.add(model)
             held.add(model)

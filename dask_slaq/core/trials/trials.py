@@ -20,6 +20,7 @@ from dask_slaq.core.search_goals import Goal, Model, goal_of
 from dask_slaq.core.search_settings import EXPLORE, PATIENCE, SearchSettings
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
+from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.events import Events
 
 __all__ = ["Trial", "Trials", "row_of"]
@@ -30,6 +31,10 @@ TURN = 3
 DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 8
+#: Trials that begin first, and make as many reports as a forecast needs.
+SAMPLE = 8
+#: Until a model is ready, one thread of so many is a leading trial's, of this part of all.
+LEAD_OF, LEAD_PART = 8, 0.25
 #: Factor of the mean seconds of a report beyond which a trial is silent.
 SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds;
@@ -103,6 +108,8 @@ class Trial:
     heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
     silent: bool = False  # it trains, and has sent none for long
     held_up: bool = False  # the same, and others may have its turn
+    leads: bool = False  # it keeps its thread to its end, whatever others report
+    explore: int = EXPLORE  # reports of its first turn
     shared: bool = False  # others want its result: it trains on, and is not given up
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
     curve: Curve = field(default_factory=Curve)  # of its losses
@@ -144,7 +151,7 @@ class Trial:
     @property
     def explored(self) -> bool:
         """Whether it has made enough reports to be compared with others."""
-        return self.reports >= EXPLORE
+        return self.reports >= self.explore
 
     @property
     def diverges(self) -> bool:
@@ -154,13 +161,14 @@ class Trial:
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        return not self.waits and self.reports - self.turn < (self.span if self.turn else EXPLORE)
+        span = self.span if self.turn else self.explore
+        return not self.waits and self.reports - self.turn < span
 
 
 #: Attributes of a trial that are not of its curve.
 _OF_MODEL = (
     *("computed", "waited", "waits", "verdict", "moves", "kept", "nbytes", "span", "heard"),
-    *("held_up", "shared", "params", "began", "told"),
+    *("held_up", "shared", "params", "began", "told", "explore"),
 )
 
 
@@ -186,6 +194,7 @@ class Trials:
         self._reported: dict[str, Trial] = {}
         self._count = 0
         self._turns: dict[str, int] = {}
+        self._early = Early()
         # Lowest losses at each of the steps that were reported last, sorted.
         self._lowest: OrderedDict[int, list[float]] = OrderedDict()
         self._events: Events | None = None  # for those who follow the search
@@ -211,6 +220,14 @@ class Trials:
         if settings.goal != self._settings.goal:
             self._goal, self._hopeless = goal_of(settings.goal), set()
         self._settings = settings
+
+    @property
+    def explore(self) -> int:
+        """Reports that a new trial makes before others may go first.
+
+        The first trials show how they grow, and what places tell. Other goals need forecasts.
+        """
+        return 1 if self.settings.goal == "best" and self._count > SAMPLE else EXPLORE
 
     @property
     def ended(self) -> list[Trial]:
@@ -285,6 +302,7 @@ class Trials:
         self._forget_ended(key, number)
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
         trial.began = self._clock()
+        trial.explore = self.explore
         trial.lost = self._lost.get(key, {}).pop(number, None)
         if trial.lost is not None and self._events is not None:
             trial.known_to = max(trial.lost.step, trial.lost.known_to)
@@ -389,6 +407,7 @@ class Trials:
         if loss < 0 <= self._best:  # zero bounds none of the models
             self._predictor.unbound([each.name for each in self.alive.values()])
             self._judge_anew()
+        self._early.add(trial.usable, loss)
         self._best = min(self._best, loss)
         if self.settings.prunes:
             lowest = self._lowest.setdefault(trial.step, [])
@@ -669,7 +688,7 @@ class Trials:
             if trial.diverges:
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
                 continue
-            if math.isfinite(trial.known):
+            if math.isfinite(trial.known) or self._is_young(trial):
                 continue
             trial.predicted, trial.low, trial.high = predicted, low, high
             if self.settings.goal != "all":
@@ -681,6 +700,46 @@ class Trials:
                 self._find_noise(trial)
         if self._goal is not None:
             self._judge(self._goal)
+        else:
+            self._score_young()
+
+    def _score_young(self) -> None:
+        """Score the trials of too few reports for a forecast by their places among all."""
+        young = [t for t in self.alive.values() if self._is_young(t) and not t.diverges]
+        if not young:
+            return
+        firsts, finals = [], []
+        for trial in self:
+            final = trial.loss if trial.outcome == "done" else trial.predicted
+            if trial.usable and not trial.diverges and math.isfinite(final):
+                firsts.append(trial.curve.losses[0])
+                finals.append(final)
+        scores = self._early.scores([(t.usable, t.loss) for t in young], firsts, finals)
+        for trial, score in zip(young, scores, strict=True):
+            trial.score = score
+
+    def _is_young(self, trial: Trial) -> bool:
+        """Return whether a trial has too few losses for a forecast, and none that it ended with."""
+        few = 0 < trial.usable < EXPLORE and self.settings.goal == "best"
+        return few and not math.isfinite(trial.known)
+
+    def choose_leads(self, threads: int) -> None:
+        """Let some trials keep a thread to their end, so that a good model is ready soon.
+
+        One of eight `threads`, until one is ready: of those with the lowest scores, those that are
+        done first.
+        """
+        if self.settings.goal != "best" or self._ended:
+            return
+        leads = sum(t.leads and not t.held_up for t in self.alive.values())
+        some = [t for t in self.alive.values() if t.usable and t.score < math.inf and not t.away]
+        if len(some) < LEAD_OF or leads >= (wanted := (threads + LEAD_OF // 2) // LEAD_OF):
+            return
+        some.sort(key=lambda t: (t.score, t.name))
+        del some[math.ceil(LEAD_PART * len(some)) :]
+        some = [t for t in some if not (t.leads or t.held_up)]
+        for trial in sorted(some, key=lambda t: (self.seconds_left(t), t.name))[: wanted - leads]:
+            trial.leads = True
 
     def _judge(self, goal: Goal) -> None:
         """Score the trials by a goal that is not built in."""

@@ -120,6 +120,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     the threads. `unstarted` tasks of the search are ready and on no worker yet.
     """
     trials.forecast()
+    trials.choose_leads(sum(room.threads for room in rooms.values()))
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
     for trial in trials.alive.values():
         if trial.worker in at and not (trial.away or trial.held_up):
@@ -143,8 +144,9 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         free = max(threads - young - running, 0)
         new = room.begun - running
         takes = explores and room.takes_new
-        reserved = min(unstarted, max(free - new - room.held_up, 0)) if takes else 0
-        width = max(free - new - reserved, 0)
+        led = sum(trial.leads for trial in compared)
+        reserved = min(unstarted, max(free - new - room.held_up - led, 0)) if takes else 0
+        width = max(free - new - reserved, min(led, free))
         # A trial yields to a new one only if another may wait.
         yields = max(min(training, free) - width, 0)
         allowed = max(min(yields, may_wait, admits), 0) if explores else 0
@@ -212,7 +214,8 @@ def moves(
         if rooms[worker].closing:
             continue
         free[worker] = max(turn.width - len(turn.order), 0)
-        worst[worker] = [trials.alive[key] for key in turn.over]  # best first
+        over = (trials.alive[key] for key in turn.over)  # best first
+        worst[worker] = [trial for trial in over if not trial.leads]
     found = []
     moving = (t for t in trials.alive.values() if t.away or not trials.is_at_its_end(t))
     for trial in sorted((t for t in moving if _may_move(t, turns)), key=_rank):
@@ -271,7 +274,7 @@ def _ahead(
 
 def _rank(trial: Trial) -> tuple[bool, bool, float, str]:
     """Return the sort key of a trial on its worker, first served first."""
-    return (not trial.shared, not trial.in_turn, _score(trial), trial.name)
+    return (not trial.shared and not trial.leads, not trial.in_turn, _score(trial), trial.name)
 
 
 def _score(trial: Trial) -> float:

@@ -30,7 +30,6 @@ from dask_slaq.core.settings import SILENT, is_whole, shown
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.text import printable
 from dask_slaq.core.trials import (
-    EXPLORE,
     EndedSearches,
     Events,
     Places,
@@ -920,7 +919,7 @@ class Searches:
                     "runs": search.runs,
                     "order": chosen.order,
                     "width": chosen.width,
-                    "explore": EXPLORE,
+                    "explore": search.trials.explore,
                     "explored": chosen.explored,
                     "prune": chosen.pruned,
                     "free": free,

@@ -12,7 +12,8 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.reports import LOST
 from dask_slaq.core.search_settings import EXPLORE, PATIENCE
 from dask_slaq.core.trials import Account, Places, Room, SearchSettings, Trials, choose, decide
-from dask_slaq.core.trials.trials import HELD_UP, TURN
+from dask_slaq.core.trials.early import Early
+from dask_slaq.core.trials.trials import HELD_UP, SAMPLE, TURN
 
 #: Reports of models that are long compared with others.
 MANY = 10
@@ -498,3 +499,31 @@ def test_a_model_that_is_as_long_as_the_longest_makes_as_many_steps_again():
     trials.end(0, "done")
     trial = trials.alive[1]
     assert trials.steps_left(trial) == trial.step == 8
+
+
+def test_models_of_one_report_are_compared_by_their_places():
+    trials = trials_at(*"a" * SAMPLE)  # which end at their number
+    for key, loss in enumerate((9.0, 2.0), SAMPLE):
+        trials.report(trials.at(key, "a"), [loss], 0.1)
+        trials.alive[key].waits = True
+    order = choose(trials, {"a": Room(1)}, 0)["a"].order
+    assert order[0] == 0 and order.index(SAMPLE + 1) < order.index(SAMPLE)
+    assert math.isnan(trials.alive[SAMPLE].predicted)
+
+
+def test_places_count_as_far_as_early_ones_have_told_final_losses():
+    early, finals = Early(), [float(k) for k in range(40)]
+    for loss in finals:
+        early.add(1, loss)
+    told = early.scores([(1, 1.0), (1, 30.0)], finals, finals)
+    misled = early.scores([(1, 1.0), (1, 30.0)], finals[::-1], finals)
+    assert misled == [0, 0] < told and told[0] < told[1]  # all are explored before others go on
+
+
+def test_one_of_eight_threads_leads_to_the_first_models_that_are_ready():
+    trials = trials_at(*"a" * 8)
+    trials.report(trials.alive[1], [1.1] * 20, 1.0)  # among the best two, it is ready first
+    choose(trials, {"a": Room(8)}, 0)
+    trials.report(trials.alive[1], [5.0] * 5, 0.2)
+    assert [t.key for t in trials if t.leads] == [1]
+    assert allowed(choose(trials, {"a": Room(1)}, 5)["a"]) == [1]  # though others are to come

@@ -1,0 +1,79 @@
+"""Scores of models with too few reports for a forecast: places among all at the same report."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.core.search_settings import EXPLORE
+
+__all__ = ["Early"]
+
+#: Slope of a score by place: 1 takes the place as it is, 0 ignores it.
+PULL = 0.5
+#: Rank correlation that is assumed at first, as if so many models had shown it.
+TRUST, SHOWN = 0.5, 16
+#: Fewest models with forecasts that are compared with their first places.
+FEWEST = 3
+
+
+class Early:
+    """Losses of all models of a search at each of their first reports.
+
+    Young models have places among these, from 0 for the best to 1. On the scale of the predicted
+    final losses of others, they are there after the best quarter if early places have told final
+    ones so far; else they come before all others, which explores them.
+
+    >>> early = Early()
+    >>> for loss in (3.0, 1.0, 2.0):
+    ...     early.add(1, loss)
+    >>> finals = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    >>> [round(score, 2) for score in early.scores([(1, 1.0), (1, 3.0)], [2.0] * 7, finals)]
+    [0.5, 1.0]
+    """
+
+    def __init__(self) -> None:
+        self._losses: list[list[float]] = [[] for _ in range(EXPLORE - 1)]
+
+    def add(self, report: int, loss: float) -> None:
+        """Record the loss of the `report`-th usable report of a model."""
+        if report < EXPLORE:
+            insort(self._losses[report - 1], loss)
+
+    def _place(self, report: int, loss: float) -> float:
+        known = self._losses[report - 1]
+        return (bisect_left(known, loss) + bisect_right(known, loss)) / max(2 * len(known), 1)
+
+    def trust(self, firsts: Sequence[float], finals: Sequence[float]) -> float:
+        """Return the part of the variance of final ranks that first ones explain, inverse is 0."""
+        if len(finals) < FEWEST or not (np.ptp(firsts) and np.ptp(finals)):
+            return TRUST**2
+        shown = float(np.corrcoef(_ranks(firsts), _ranks(finals))[0, 1])
+        return max((len(finals) * shown + SHOWN * TRUST) / (len(finals) + SHOWN), 0.0) ** 2
+
+    def scores(
+        self,
+        young: Sequence[tuple[int, float]],
+        firsts: Sequence[float],
+        finals: Sequence[float],
+    ) -> list[float]:
+        """Return scores of models by number and loss of their last reports.
+
+        `firsts` and `finals` are the first and the final losses, as predicted, of the others.
+        """
+        places = [self._place(*one) for one in young]
+        if not finals:
+            return places
+        pulled = 0.5 + PULL * (np.array(places) - 0.5)
+        scores: list[float] = np.quantile(finals, self.trust(firsts, finals) * pulled).tolist()
+        return scores
+
+
+def _ranks(values: Sequence[float]) -> FloatArray:
+    """Return the ranks of values; equal ones share theirs."""
+    known = np.sort(values)
+    ends = (np.searchsorted(known, values, side) for side in ("left", "right"))
+    return np.add(*ends, dtype=float)
