@@ -51,6 +51,38 @@ async def held_tasks(c, plugin, n=8):
     return futures
 
 
+@pytest.mark.parametrize("taken", [OVERRIDDEN, *({name} for name in sorted(OVERRIDDEN))])
+@with_plugin(TWO, **LATE)
+async def test_overrides_that_somebody_takes_away_are_back_within_an_epoch(
+    c, s, plugin, a, b, taken
+):
+    async with jobs(c, "a", "b"):
+        futures = await held_tasks(c, plugin)
+        for name in taken:
+            delattr(s, name)
+        s.stimulus_queue_slots_maybe_opened(stimulus_id="test")  # which others may call
+        await Event("go").set()
+        plugin.run_once()
+        assert overrides(s) == OVERRIDDEN
+        assert await c.gather(futures) == list(range(8))
+
+
+@with_plugin(TWO)
+async def test_tasks_are_held_when_worker_saturation_becomes_infinite(c, s, plugin, a, b):
+    before = s.WORKER_SATURATION
+    async with jobs(c, "a", "b"):
+        s.WORKER_SATURATION = float("inf")
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 8, range(8), pure=False)
+        await until(lambda: ready(plugin, "a") == 6)
+        await Event("go").set()
+        assert await c.gather(futures) == list(range(8))
+    plugin.run_once()
+    await until(lambda: not overrides(s))
+    assert s.WORKER_SATURATION == float("inf")
+    s.WORKER_SATURATION = before
+
+
 @with_plugin(TWO, **LATE)
 async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plugin, a, b):
     both = {a.address, b.address}
