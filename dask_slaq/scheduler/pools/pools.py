@@ -403,12 +403,22 @@ class Pools:
             pool.fade(factor)
         if self.tracker.holding:
             self.seam.install()  # somebody may have taken our overrides away
+            self._release(self._impossible())
         if self.filling.due or not self.tracker.holding:
             return 0
         before = self._stranded([pool for pool in self.pools.values() if pool.ready])
         self.filling.look_at = set(self.scheduler.workers)
         self.dispatch()
         return len(before) - len(self._stranded(before))
+
+    def _impossible(self) -> Iterator[TaskState]:
+        """Yield the queued tasks that no worker may compute any more, which time out under Dask."""
+        running = self.scheduler.running
+        for pool in self.pools.values() if running else ():
+            kinds = {kind for kind in pool.kinds if not any(map(kind.allows, running))}
+            if kinds:
+                ready = pool.ready.items()
+                yield from (ts for ts, e in ready if e.kind in kinds and ts.state == "queued")
 
     def _look_at_load(self) -> None:
         """Find out whether the scheduler had no time since the last look to choose short tasks."""

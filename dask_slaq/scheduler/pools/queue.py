@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,9 @@ class IdleWorkers(set[Any]):
 
 
 class Queue:
-    """Dask's own queue, and beside it the tasks of pools, which Dask must not send by itself.
+    """Dask's own queue, and the tasks of pools, which are told of each that comes and goes.
 
-    So it is true, and has a first task, as Dask's own does. Its length and iteration are of all.
+    While Dask takes tasks from it in its own order, those of pools are `hidden`.
     """
 
     came: Callable[[TaskState, bool], object]
@@ -36,12 +37,13 @@ class Queue:
     def __init__(self) -> None:
         self.plain: Any = ()  # Dask's own queue
         self.held: dict[TaskState, None] = {}  # tasks of pools
+        self.hidden = False
         # Task of a pool that is about to come, and whether Dask itself would queue it.
         self.coming: tuple[TaskState, bool] | None = None
         self.taking: TaskState | None = None  # the same, once Dask was told so
 
     def __bool__(self) -> bool:
-        return bool(self.plain)
+        return bool(self.plain) or (bool(self.held) and not self.hidden)
 
     def __len__(self) -> int:
         return len(self.held) + len(self.plain)
@@ -52,8 +54,24 @@ class Queue:
     def __iter__(self) -> Iterator[TaskState]:
         return chain(list(self.held), self.plain)
 
-    def __getattr__(self, name: str) -> Any:  # `peek` and what else others ask of Dask's own
+    def __getattr__(self, name: str) -> Any:  # what else there is of Dask's own
         return getattr(self.plain, name)
+
+    def peek(self) -> TaskState:
+        """Return the first task in Dask's order. Raises `KeyError` if there is none."""
+        for ts in self.peekn(1):
+            return ts
+        raise KeyError("peek into empty set")
+
+    def peekn(self, n: int) -> Iterator[TaskState]:
+        """Iterate over the first `n` tasks in Dask's order."""
+        if self.hidden or not self.held:
+            return iter(self.plain.peekn(n))
+        return iter(nsmallest(n, self, key=lambda ts: ts.priority))
+
+    def sorted(self) -> Iterator[TaskState]:
+        """Iterate over all tasks in Dask's order."""
+        return self.peekn(len(self))
 
     def add(self, ts: TaskState) -> None:
         """Add a task."""
@@ -66,10 +84,13 @@ class Queue:
 
     def discard(self, ts: TaskState) -> None:
         """Remove a task, if it is here."""
+        if ts in self:
+            self.remove(ts)
+
+    def remove(self, ts: TaskState) -> None:
+        """Remove a task. Raises `KeyError` if it is not here."""
         if ts in self.held:
             del self.held[ts]
             self.left(ts)
         else:
-            self.plain.discard(ts)
-
-    remove = discard
+            self.plain.remove(ts)

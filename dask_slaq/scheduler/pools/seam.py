@@ -30,8 +30,9 @@ OVERRIDDEN = (
     "decide_worker_rootish_queuing_enabled",
     "stimulus_queue_slots_maybe_opened",
 )
-#: Worker-saturation while tasks of pools are queued, where Dask is to queue nothing: its default.
-SATURATION = 1.1
+#: Worker-saturation while tasks of pools are queued, where Dask is to queue nothing: its default,
+#: but for the last digit, so that one that somebody sets meanwhile stays.
+SATURATION = math.nextafter(1.1, 2.0)
 
 
 class Sending(NamedTuple):
@@ -71,7 +72,6 @@ class Seam:
         self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
         self.fall_back = fail
         self.queue = Queue()
-        self._saturation = math.nan
         self._passes = False  # whether all that is asked goes to what is plain
         self.sending: Sending | None = None  # what is sent when Dask asks for its worker
 
@@ -98,7 +98,6 @@ class Seam:
         if scheduler.queued is not self.queue:
             self.queue.plain, scheduler.queued = scheduler.queued, self.queue
             scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count, self.queue)
-            self._saturation = scheduler.WORKER_SATURATION
 
     def remove(self) -> None:
         """Restore them once no task of a pool is queued, except what others have overridden."""
@@ -108,8 +107,8 @@ class Seam:
         if scheduler.queued is self.queue:
             scheduler.queued, self.queue.plain = self.queue.plain, ()
             scheduler.idle_task_count = set(scheduler.idle_task_count)
-            if math.isinf(self._saturation):
-                scheduler.WORKER_SATURATION = self._saturation
+            if scheduler.WORKER_SATURATION == SATURATION:
+                scheduler.WORKER_SATURATION = math.inf
         for name in OVERRIDDEN:
             ours: Any = vars(self._scheduler).get(name)
             if self._is_ours(ours):
@@ -171,7 +170,7 @@ class Seam:
         queue.coming = queue.taking = None
         if scheduler.queued is queue and self.is_queued(ts):
             if math.isinf(scheduler.WORKER_SATURATION):  # else Dask would queue nothing
-                self._saturation, scheduler.WORKER_SATURATION = math.inf, SATURATION
+                scheduler.WORKER_SATURATION = SATURATION
             queue.coming = ts, plain(ts)
             return True
         return not self.is_kept_from_queue(ts) and plain(ts)
@@ -208,8 +207,11 @@ class Seam:
     def _stimulus_queue_slots_maybe_opened(
         self, plain: Callable[..., None], *, stimulus_id: str
     ) -> None:
-        self.queue.taking = None
-        plain(stimulus_id=stimulus_id)
+        self.queue.taking, self.queue.hidden = None, True
+        try:
+            plain(stimulus_id=stimulus_id)
+        finally:
+            self.queue.hidden = False
         if self.queue.held:
             self._fill()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import time
 
@@ -39,6 +40,9 @@ OVERRIDDEN = {
 }
 
 
+NO_WORKERS = {"distributed.scheduler.no-workers-timeout": "200ms"}
+
+
 def overrides(scheduler):
     return OVERRIDDEN & vars(scheduler).keys()
 
@@ -67,20 +71,43 @@ async def test_overrides_that_somebody_takes_away_are_back_within_an_epoch(
         assert await c.gather(futures) == list(range(8))
 
 
-@with_plugin(TWO)
-async def test_tasks_are_held_when_worker_saturation_becomes_infinite(c, s, plugin, a, b):
-    before = s.WORKER_SATURATION
+@with_plugin(TWO, **LATE)
+async def test_the_queue_is_what_others_expect(c, s, plugin, a, b):
+    saturation = s.WORKER_SATURATION
     async with jobs(c, "a", "b"):
-        s.WORKER_SATURATION = float("inf")
+        futures = await held_tasks(c, plugin)
+        queue = s.queued
+        assert queue and len(queue) == 6 and queue.peek() in queue
+        assert [ts.key for ts in queue.sorted()] == [f.key for f in futures[2:]]
+        assert list(queue.peekn(2)) == list(queue.sorted())[:2]
+        with pytest.raises(KeyError):
+            queue.remove(s.tasks[futures[0].key])
+        s.check_idle()
+        assert s.idle_since is None  # and Dask would end a scheduler without progress otherwise
+        s.WORKER_SATURATION = float("inf")  # tasks are held all the same
         with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 8, range(8), pure=False)
-        await until(lambda: ready(plugin, "a") == 6)
+            futures += c.map(wait_for, ["go"] * 2, range(8, 10), pure=False)
+        await until(lambda: ready(plugin, "a") == 8)
         await Event("go").set()
-        assert await c.gather(futures) == list(range(8))
+        assert await c.gather(futures) == list(range(10))
     plugin.run_once()
     await until(lambda: not overrides(s))
-    assert s.WORKER_SATURATION == float("inf")
-    s.WORKER_SATURATION = before
+    assert math.isinf(s.WORKER_SATURATION)
+    s.WORKER_SATURATION = saturation
+
+
+@with_plugin([*TWO, ("", 1, {"resources": {"GPU": 1}})], **LATE, config=NO_WORKERS)
+async def test_queued_tasks_whose_workers_leave_fail_as_under_dask(c, s, plugin, a, b, d):
+    async with jobs(c, "a", "b"):
+        with tasks_of("b"):
+            busy = c.map(wait_for, ["go"] * 3, workers=[d.address], pure=False)
+        with tasks_of("a"):
+            futures = c.map(inc, range(3), resources={"GPU": 1}, pure=False)
+            await until(lambda: ready(plugin, "a"))
+        await d.close()
+        plugin.run_once()
+        await c.gather(busy + futures, errors="skip")
+        assert {future.status for future in busy + futures} == {"error"}
 
 
 @with_plugin(TWO, **LATE)
