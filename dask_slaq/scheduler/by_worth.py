@@ -228,7 +228,7 @@ class ByWorth:
         if chosen != self.draining:
             self.draining = chosen
             self._pools.drain(chosen)
-            self._searches.draining = chosen
+            self._searches.choices.draining = chosen
             self._searches.look()
             self._changed()
 
