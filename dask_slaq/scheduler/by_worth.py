@@ -229,7 +229,7 @@ class ByWorth:
             self.draining = chosen
             self._pools.drain(chosen)
             self._searches.choices.draining = chosen
-            self._searches.look()
+            self._searches.choices.look()
             self._changed()
 
     def check(self) -> None:

@@ -244,19 +244,7 @@ class SlaqPlugin(SchedulerPlugin):
             listen=functools.partial(self._hook_into, AT_FIRST_USE),
         )
         self.searches = Searches(
-            scheduler,
-            self.engine,
-            self.pools.pools,
-            self.pools.tracker,
-            report=self.jobs.report,
-            stopping=self.jobs.stopping,
-            stop=self.jobs.stop,
-            end_job=self.end_job,
-            is_active=lambda: self.is_active,
-            let_move=self.pools.let_models_move,
-            tell_client=self.jobs.tell_client,
-            tell=self.jobs.goals.tell_once,
-            enter=self.enter,
+            self.jobs, end_job=self.end_job, is_active=lambda: self.is_active, enter=self.enter
         )
         self._loose_runs = LooseRuns()
         self._warned_of_loose_runs = False
@@ -684,7 +672,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
         self.speeds.forget_worker(worker)
-        self.searches.forget_worker(worker)
+        self.searches.choices.forget_worker(worker)
         if self.jobs.reports:
             self.changed()
 
@@ -802,7 +790,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()
-        self.searches.look()
+        self.searches.choices.look()
         self.spares.look(worker)
         if self.jobs.reports:
             self.pools.slots_changed(worker)

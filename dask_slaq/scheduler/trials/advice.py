@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +14,20 @@ from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.text import printable
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
+    from distributed.scheduler import TaskState
 
-    from dask_slaq.scheduler.pools import TaskTracker
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials.running import RunningSearch
 
 __all__ = ["Advice", "name_of"]
 
 
 class Advice:
-    """Advice about the searches in `running`; `tell` sends it to the client of a job."""
+    """Advice about the searches in `running`, which is told to their clients."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        tracker: TaskTracker,
-        running: Mapping[str, RunningSearch],
-        tell: Callable[..., None],
-    ) -> None:
-        self._scheduler, self._tracker = scheduler, tracker
-        self._running, self._tell = running, tell
+    def __init__(self, jobs: ScheduledJobs, running: Mapping[str, RunningSearch]) -> None:
+        self._scheduler, self._tracker = jobs.scheduler, jobs.pools.tracker
+        self._running, self._tell = running, jobs.tell_client
 
     def _warn(self, name: str, why: str, **about: Any) -> None:
         self._tell(name, SILENT, job=name, why=why, **about)

@@ -2,65 +2,100 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from tornado.ioloop import PeriodicCallback
+
 from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.trials import Places, Room, Turns, decide
+from dask_slaq.scheduler.event_loop import Soon
+from dask_slaq.scheduler.trials.desks import Desks
+from dask_slaq.scheduler.trials.rooms import Rooms
+from dask_slaq.scheduler.trials.silence import SilentTrials
+from dask_slaq.scheduler.trials.states import States
+from dask_slaq.scheduler.trials.suspects import Suspects
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
+    from distributed.scheduler import TaskState
 
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.pools import Pool, TaskTracker
-    from dask_slaq.scheduler.trials.desks import Desks
-    from dask_slaq.scheduler.trials.rooms import Rooms
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials.running import RunningSearch
-    from dask_slaq.scheduler.trials.silence import SilentTrials
-    from dask_slaq.scheduler.trials.states import States
-    from dask_slaq.scheduler.trials.suspects import Suspects
 
 __all__ = ["Choices"]
 
+#: Seconds between two messages to a worker on which trials wait.
+BEAT = 0.5
+#: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
+PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
+
 
 class Choices:
-    """Choices for the searches in `running`.
+    """Choices for the searches in `running`, and what is known of workers for them.
 
-    `stop` asks a job to stop, `stopping` has those that were asked, and `later` calls something
-    soon, while `is_active`.
+    `enter` calls what the event loop has to do, and `give_up` is called unless it `is_active` then.
     """
 
     def __init__(
         self,
-        scheduler: Scheduler,
-        engine: Engine | Recorder,
-        pools: Mapping[str, Pool],
-        tracker: TaskTracker,
+        jobs: ScheduledJobs,
         running: Mapping[str, RunningSearch],
-        desks: Desks,
-        rooms: Rooms,
-        silence: SilentTrials,
-        states: States,
-        suspects: Suspects,
-        *,
-        stopping: Collection[str],
-        stop: Callable[[str], None],
-        later: Callable[..., None],
+        enter: Callable[..., Any],
         is_active: Callable[[], bool],
+        give_up: Callable[[], None],
     ) -> None:
-        self._scheduler, self._engine = scheduler, engine
-        self._pools, self._tracker, self._running = pools, tracker, running
-        self._desks, self._rooms, self._silence = desks, rooms, silence
-        self._states, self._suspects = states, suspects
-        self._stopping, self._stop = stopping, stop
-        self._later, self._is_active = later, is_active
+        scheduler, pools, tracker = jobs.scheduler, jobs.pools.pools, jobs.pools.tracker
+        self._scheduler, self._engine = scheduler, jobs.engine
+        self._pools, self._tracker = pools, tracker
+        self._stopping, self._stop, self._running = jobs.stopping, jobs.stop, running
+        self._enter, self._is_active, self._give_up = enter, is_active, give_up
+        self.desks = Desks(scheduler)
+        self.rooms = Rooms(scheduler, pools, tracker, running)
+        hold = partial(jobs.pools.let_models_move, True)
+        self.suspects = Suspects(scheduler, tracker, running, hold)
+        self.states = States(
+            scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
+        )
+        tell = jobs.goals.tell_once
+        self._silence = SilentTrials(scheduler, lambda name, told: tell(name, "silent", told))
         self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
         self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where
         self._decided = 0.0
+        decide_soon = partial(enter, self._decide_if_active)
+        self.beat = PeriodicCallback(decide_soon, BEAT * 1000)
+        self._soon = Soon(decide_soon, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
+        self.ask = self._soon.ask
 
-    def choose(self) -> dict[str, list[dict[str, Any]]]:
+    def look(self) -> None:
+        """Choose again soon: a worker has changed."""
+        if self._running:
+            self.ask()
+
+    def later(self, call: Callable[..., object], *args: Any) -> None:
+        """Call something soon, and not at once: this may be called inside a transition."""
+        asyncio.get_running_loop().call_soon(self._enter, call, *args)
+
+    def forget_worker(self, worker: str) -> None:
+        """Forget a worker that left. If its memory was the reason, none waits on those like it."""
+        self.desks.forget_worker(worker)
+        if self.rooms.forget_worker(worker):
+            self.ask()
+
+    def _decide_if_active(self) -> None:
+        if self._is_active():
+            self.decide()
+        elif self._running:
+            self._give_up()
+
+    def decide(self) -> None:
+        """Choose the trials that train on every worker, and tell the workers."""
+        with self._soon.work():
+            self.desks.tell(self._choose())
+
+    def _choose(self) -> dict[str, list[dict[str, Any]]]:
         """Return the turns of the trials on every worker where some are alive."""
         now = monotonic()
         pools = self._pools.values()
@@ -68,18 +103,18 @@ class Choices:
         for name, search in self._running.items():
             if search.trials.waiting and not search.pool.paused:
                 wanting.add(name)
-        self._rooms.claim()
+        self.rooms.claim()
         for name, search in self._running.items():
             self._silence.look(name, search.trials, now, now - self._decided)
             self._bound(name, search)
-        rooms_of = self._rooms.divide(wanting, self.draining, now - self._decided)
+        rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self._running.items():
             free, rooms = self._free(search), rooms_of[name]
             for worker, chosen in self._choose_of(search, rooms).items():
                 turn = self._turn_of(search, worker, rooms[worker], chosen)
                 turns.setdefault(worker, []).append(turn | {"free": free})
-        self._suspects.spare()
+        self.suspects.spare()
         self._decided = now
         return turns
 
@@ -92,14 +127,14 @@ class Choices:
                 self._stop(job)
         freed, places = self.is_freed(search), None
         if self._tracker.models_move and not freed:
-            places = Places(self._states.at, search.speed.bandwidth, self._allowed(search))
+            places = Places(self.states.at, search.speed.bandwidth, self._allowed(search))
         choice, found = decide(search.trials, rooms, unstarted, places)
         if freed:
             self.release(search)
         elif places is not None:
             self._to_send += [(search, move.key, move.worker) for move in found]
-            self._to_send += self._suspects.next(search, places.allowed)
-            self._later(self._send_models)
+            self._to_send += self.suspects.next(search, places.allowed)
+            self.later(self._send_models)
         search.give_turns(choice)
         return choice
 
@@ -122,7 +157,7 @@ class Choices:
             "leave": chosen.leave,
             "leaves": room.leaves,
             "apart": room.held_up > 0,
-            "peer": self._desks.peer_of(worker),
+            "peer": self.desks.peer_of(worker),
         }
 
     def _free(self, search: RunningSearch) -> list[Any]:
@@ -159,7 +194,7 @@ class Choices:
     def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
         tasks, allowed = self._scheduler.tasks, {}
-        tried = {*self._suspects.tried(), *self.draining} if search.suspects else set()
+        tried = {*self.suspects.tried(), *self.draining} if search.suspects else set()
         for key in {**search.trials.alive, **search.suspects}:
             ts: TaskState | None = tasks.get(key)
             if ts is None:
@@ -180,7 +215,7 @@ class Choices:
     def _send_models(self) -> None:
         """Send models that have left their worker to the workers where they go on."""
         some, self._to_send = self._to_send, []
-        tried = self._suspects.tried()
+        tried = self.suspects.tried()
         for search, key, worker in some:
             suspect = key in search.suspects
             ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
@@ -232,4 +267,4 @@ class Choices:
         """Leave models that have left their worker to Dask, soon: this may be in a transition."""
         some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
         if some:
-            self._later(self._tracker.leave_to_dask, some)
+            self.later(self._tracker.leave_to_dask, some)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.scheduler.trials.running import OUTCOMES
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
+    from distributed.scheduler import TaskState
 
     from dask_slaq.core.trials import EndedSearches
-    from dask_slaq.scheduler.pools import TaskTracker
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials.running import RunningSearch
 
 __all__ = ["Elsewhere"]
@@ -29,16 +29,14 @@ class Elsewhere:
 
     def __init__(
         self,
-        scheduler: Scheduler,
-        tracker: TaskTracker,
+        jobs: ScheduledJobs,
         running: Mapping[str, RunningSearch],
         over: EndedSearches,
-        *,
         ask: Callable[[], None],
         end_if_over: Callable[[RunningSearch], None],
     ) -> None:
-        self._scheduler, self._tracker, self._running = scheduler, tracker, running
-        self._over, self._ask, self._end_if_over = over, ask, end_if_over
+        self._scheduler, self._tracker = jobs.scheduler, jobs.pools.tracker
+        self._running, self._over, self._ask, self._end_if_over = running, over, ask, end_if_over
 
     def submitted(self, client: str, keys: Collection[Any]) -> None:
         """Follow a graph of a client: some tasks may be known to others, or have ended before.

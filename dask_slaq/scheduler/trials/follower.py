@@ -11,19 +11,15 @@ from dask_slaq.scheduler.trials.advice import name_of
 from dask_slaq.scheduler.trials.running import OUTCOMES, is_wanted
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
+    from distributed.scheduler import TaskState
 
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
     from dask_slaq.core.trials import Trial, Trials
-    from dask_slaq.scheduler.pools import Pool, TaskTracker
+    from dask_slaq.scheduler.pools import Pool
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials.advice import Advice
-    from dask_slaq.scheduler.trials.desks import Desks
+    from dask_slaq.scheduler.trials.choices import Choices
     from dask_slaq.scheduler.trials.elsewhere import Elsewhere
-    from dask_slaq.scheduler.trials.rooms import Rooms
     from dask_slaq.scheduler.trials.running import RunningSearch
-    from dask_slaq.scheduler.trials.states import States
-    from dask_slaq.scheduler.trials.suspects import Suspects
 
 __all__ = ["Follower", "TrialMessage"]
 
@@ -62,38 +58,26 @@ class TrialMessage:
 class Follower:
     """Follower of the searches in `running`, and of those that an exception has `interrupted`.
 
-    `report` records the loss of a job, `is_freed` tells whether a search is left to Dask, `ask` has
-    the next choice made, `later` calls something soon, and `end_if_over` ends a search whose last
-    model has ended.
+    `end_if_over` ends a search whose last model has ended.
     """
 
     def __init__(
         self,
-        scheduler: Scheduler,
-        engine: Engine | Recorder,
-        tracker: TaskTracker,
+        jobs: ScheduledJobs,
         running: Mapping[str, RunningSearch],
         interrupted: Mapping[tuple[str, str], tuple[Trials, list[str]]],
+        choices: Choices,
         advice: Advice,
-        desks: Desks,
         elsewhere: Elsewhere,
-        rooms: Rooms,
-        states: States,
-        suspects: Suspects,
-        *,
-        report: Callable[..., None],
-        let_move: Callable[[bool], None],
-        is_freed: Callable[[RunningSearch], bool],
-        ask: Callable[[], None],
-        later: Callable[..., None],
         end_if_over: Callable[[RunningSearch], None],
     ) -> None:
-        self._scheduler, self._engine, self._tracker = scheduler, engine, tracker
-        self._running, self._interrupted = running, interrupted
-        self._advice, self._desks, self._elsewhere = advice, desks, elsewhere
-        self._rooms, self._states, self._suspects = rooms, states, suspects
-        self._report, self._let_move, self._is_freed = report, let_move, is_freed
-        self._ask, self._later, self._end_if_over = ask, later, end_if_over
+        self._scheduler, self._engine, self._report = jobs.scheduler, jobs.engine, jobs.report
+        self._tracker, self._let_move = jobs.pools.tracker, jobs.pools.let_models_move
+        self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
+        self._advice, self._elsewhere = advice, elsewhere
+        self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
+        self._suspects, self._is_freed = choices.suspects, choices.is_freed
+        self._ask, self._later = choices.ask, choices.later
 
     def _search_of(self, key: Any) -> RunningSearch | None:
         pool: Pool | None = self._tracker.owner.get(key)

@@ -9,45 +9,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
-
-from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search
 from dask_slaq.core.settings import is_whole
 from dask_slaq.core.trials import EndedSearches, SearchSettings, Trials
-from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.trials.advice import Advice
 from dask_slaq.scheduler.trials.choices import Choices
-from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.elsewhere import Elsewhere
 from dask_slaq.scheduler.trials.follower import Follower
 from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
-from dask_slaq.scheduler.trials.rooms import Rooms
 from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch, is_wanted
-from dask_slaq.scheduler.trials.silence import SilentTrials
-from dask_slaq.scheduler.trials.states import States, remove_files
-from dask_slaq.scheduler.trials.suspects import Suspects
+from dask_slaq.scheduler.trials.states import remove_files
 from dask_slaq.scheduler.trials.tables import Tables
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler
-
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.pools import Pool, TaskTracker
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
 __all__ = ["Searches"]
 
-#: Seconds between two messages to a worker on which trials wait.
-BEAT = 0.5
-#: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
-PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
 #: What Dask tells of a client just before it drops what the client wants, and of a worker.
 LEAVES, DIES = "remove-client", "remove-worker"
 #: Number of interrupted searches that are remembered.
@@ -57,89 +41,36 @@ INTERRUPTED = 20
 class Searches:
     """Searches of one scheduler.
 
-    `report` records the loss of a job, `stop` asks one to stop, `stopping` has those that were,
-    `tell` sends an alert of a job, once per kind, and `enter` calls what the event loop has to do:
-    after an error in that, nothing is active.
+    `enter` calls what the event loop has to do: after an error in that, nothing `is_active`.
     """
 
     def __init__(
         self,
-        scheduler: Scheduler,
-        engine: Engine | Recorder,
-        pools: Mapping[str, Pool],
-        tracker: TaskTracker,
+        jobs: ScheduledJobs,
         *,
-        report: Callable[..., None],
-        stopping: Collection[str],
-        stop: Callable[[str], None],
         end_job: Callable[[str, str | None], None],
         is_active: Callable[[], bool],
-        let_move: Callable[[bool], None],
-        tell_client: Callable[..., None],
-        tell: Callable[[str, str, str], object],
         enter: Callable[..., Any],
     ) -> None:
-        self._scheduler, self._engine, self._tracker = scheduler, engine, tracker
-        self._pools, self._report, self._end_job = pools, report, end_job
-        self._is_active, self._enter, self._let_move = is_active, enter, let_move
+        self._scheduler, self._engine, self._report = jobs.scheduler, jobs.engine, jobs.report
+        self._pools, self._end_job, self._is_active = jobs.pools, end_job, is_active
         self.running: dict[str, RunningSearch] = {}
         self._with_job: dict[str, RunningSearch] = {}  # searches whose models are jobs, by these
         self.ended = EndedSearches()
         # Trials and blocks of searches whose block an exception left, by client and name, the last
         # ones. A search goes on in the next block of its name.
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
-        decide_soon = partial(enter, self._decide_if_active)
-        self._beat = PeriodicCallback(decide_soon, BEAT * 1000)
-        self._soon = Soon(decide_soon, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
-        self.kept = KeptSearches(scheduler, self._end_kept, enter)
-        self.silence = SilentTrials(scheduler, lambda name, message: tell(name, "silent", message))
-        self.states = States(
-            scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
-        )
-        self.desks = Desks(scheduler)
-        self.rooms = Rooms(scheduler, pools, tracker, self.running)
-        self.suspects = Suspects(scheduler, tracker, self.running, partial(let_move, True))
-        self.advice = Advice(scheduler, tracker, self.running, tell_client)
-        ask, end_if_over = self._soon.ask, self._end_if_over
-        self.elsewhere = Elsewhere(
-            scheduler, tracker, self.running, self.ended, ask=ask, end_if_over=end_if_over
-        )
-        self.tables = Tables(scheduler, self.running, self.ended, self.elsewhere, self.states)
-        self.choices = Choices(
-            scheduler,
-            engine,
-            pools,
-            tracker,
-            self.running,
-            self.desks,
-            self.rooms,
-            self.silence,
-            self.states,
-            self.suspects,
-            stopping=stopping,
-            stop=stop,
-            later=self._later,
-            is_active=is_active,
-        )
-        self.follower = Follower(
-            scheduler,
-            engine,
-            tracker,
-            self.running,
-            self._interrupted,
-            self.advice,
-            self.desks,
-            self.elsewhere,
-            self.rooms,
-            self.states,
-            self.suspects,
-            report=report,
-            let_move=let_move,
-            is_freed=self.choices.is_freed,
-            ask=ask,
-            later=self._later,
-            end_if_over=end_if_over,
-        )
+        self.kept = KeptSearches(jobs.scheduler, self._end_kept, enter)
+        self.choices = Choices(jobs, self.running, enter, is_active, self.release_all)
+        self.desks, self.rooms = self.choices.desks, self.choices.rooms
+        self.states, self._later = self.choices.states, self.choices.later
+        self.advice = Advice(jobs, self.running)
+        ask, end = self.choices.ask, self._end_if_over
+        self.elsewhere = Elsewhere(jobs, self.running, self.ended, ask, end)
+        parts = self.choices, self.advice, self.elsewhere
+        self.follower = Follower(jobs, self.running, self._interrupted, *parts, end)
+        told = self.ended, self.elsewhere, self.states
+        self.tables = Tables(jobs.scheduler, self.running, *told)
 
     # Coming and going
 
@@ -159,7 +90,7 @@ class Searches:
         its name that an exception left, its models are known; so are those of a search that has
         ended and was `kept`.
         """
-        search = self.running[name] = RunningSearch(self._pools[name], run, settings)
+        search = self.running[name] = RunningSearch(self._pools.pools[name], run, settings)
         if kept is not None:
             ended = kept.search
             self._interrupted[search.pool.client, name] = ended.trials, ended.runs
@@ -175,7 +106,7 @@ class Searches:
                 search.trials, trials.settings = trials, settings
                 search.inherited = {trial.key for trial in trials}
         self.tables.begin(search, followed)
-        self._beat.start()
+        self.choices.beat.start()
 
     def _end_lost(self, trials: Trials) -> None:
         """End the trials whose tasks have ended after the block was left; drop unwanted ones."""
@@ -251,7 +182,7 @@ class Searches:
             search.trials.settings = settings
         self.kept.hand_over(kept, search)
         self.tables.follow(search, followed)
-        self._soon.ask()
+        self.choices.ask()
 
     def _end_kept(self, name: str) -> None:
         """End a search whose driver was gone for too long."""
@@ -318,18 +249,18 @@ class Searches:
         self._leave_to_dask(search)
         self.choices.release(search)
         self.states.unpin(search.trained_on)
-        self._decide()
+        self.choices.decide()
         if not self.running:
-            self._beat.stop()
+            self.choices.beat.stop()
             self._later(self._stay)
             self.desks.clear()
             self.rooms.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
-        self._beat.stop()
+        self.choices.beat.stop()
         self.desks.tell({})
-        self._later(self._let_move, False)
+        self._later(self._pools.let_models_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts(curves=True))
             search.trials.follow(None)
@@ -350,12 +281,12 @@ class Searches:
         alive: list[Any] = list(search.trials.alive)
         for key in alive:
             ts = self._scheduler.tasks.get(key)
-            if ts is not None and key in self._tracker.seceded_at:
-                self._tracker.rested(ts)
+            if ts is not None and key in self._pools.tracker.seceded_at:
+                self._pools.tracker.rested(ts)
 
     def _stay(self) -> None:
         if not self.running:
-            self._let_move(False)
+            self._pools.let_models_move(False)
 
     def check(self, name: str, settings: Mapping[str, Any]) -> RunningSearch:
         """Return a search that may change these settings. Raises `InvalidSetting`."""
@@ -370,7 +301,7 @@ class Searches:
         search = self.check(name, settings)
         search.trials.change(**settings)
         search.bound, search.seen = None, (None, 0, 0)
-        self._soon.ask()
+        self.choices.ask()
 
     def describe(self, name: str) -> str | None:
         """Return in words what the trials of a search do; None for another job."""
@@ -386,35 +317,9 @@ class Searches:
             dies = not event.get("expected")
             self.rooms.leaves(event["worker"], dies=dies)
             some = [s for s in self.running.values() if dies and not self.choices.is_freed(s)]
-            self.suspects.worker_dies(event["worker"], some)
-
-    def forget_worker(self, worker: str) -> None:
-        """Forget a worker that left. If its memory was the reason, none waits on those like it."""
-        self.desks.forget_worker(worker)
-        if self.rooms.forget_worker(worker):
-            self._soon.ask()
-
-    def look(self) -> None:
-        """Choose again soon: a worker has changed."""
-        if self.running:
-            self._soon.ask()
+            self.choices.suspects.worker_dies(event["worker"], some)
 
     def _end_if_over(self, search: RunningSearch) -> None:
         name = search.pool.name
         if self.running.get(name) is search and not search.goes_on:
             self._end_job(name, search.outcome)
-
-    def _later(self, call: Callable[..., object], *args: Any) -> None:
-        """Call something soon, and not at once: this may be called inside a transition."""
-        asyncio.get_running_loop().call_soon(self._enter, call, *args)
-
-    def _decide_if_active(self) -> None:
-        if self._is_active():
-            self._decide()
-        elif self.running:
-            self.release_all()
-
-    def _decide(self) -> None:
-        """Choose the trials that train on every worker, and tell the workers."""
-        with self._soon.work():
-            self.desks.tell(self.choices.choose())
