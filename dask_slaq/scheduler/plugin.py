@@ -719,7 +719,7 @@ class SlaqPlugin(SchedulerPlugin):
         ours, sender = our_topics(topic), sender_of_message()
         worker = "" if sender is None else sender.worker
         if worker and topic == ASTRAY_TOPIC and isinstance(msg, dict):
-            self.searches.advice.hear_of_stray(msg, worker)
+            self.searches.follower.hear_of_stray(msg, worker)
         losses = worker and all(name.startswith(f"{LOSS_TOPIC}-") for name in ours)
         return self._do_not_hear() if losses or not ours else False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskKind
-from dask_slaq.core.trials import Places, Room, Turns, decide
+from dask_slaq.core.trials import Places, Room, decide
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.rooms import Rooms
@@ -110,16 +110,17 @@ class Choices:
         rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self._running.items():
-            free, rooms = self._free(search), rooms_of[name]
-            for worker, chosen in self._choose_of(search, rooms).items():
-                turn = self._turn_of(search, worker, rooms[worker], chosen)
-                turns.setdefault(worker, []).append(turn | {"free": free})
+            for worker, turn in self._turns_of(search, rooms_of[name]):
+                turns.setdefault(worker, []).append(turn)
         self.suspects.spare()
         self._decided = now
         return turns
 
-    def _choose_of(self, search: RunningSearch, rooms: dict[str, Room]) -> dict[str, Turns]:
-        """Choose the trials of a search that train in its rooms, and those that move."""
+    def _turns_of(
+        self, search: RunningSearch, rooms: dict[str, Room]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Choose the trials of a search that train, and those that move. Yield turns by worker."""
+        free = self._free(search)
         unstarted = 0 if search.pool.paused else self.unstarted(search)
         for job, trial in search.jobs.items():
             if not trial.verdict and search.trials.gives_up(trial):
@@ -136,29 +137,26 @@ class Choices:
             self._to_send += self.suspects.next(search, places.allowed)
             self.later(self._send_models)
         search.give_turns(choice)
-        return choice
-
-    def _turn_of(
-        self, search: RunningSearch, worker: str, room: Room, chosen: Turns
-    ) -> dict[str, Any]:
-        """Return what a worker is told of a choice."""
-        if not (self._engine.traits.holds_tasks or search.pool.paused):
-            chosen.width, chosen.explored = len(chosen.order), 0
-        return {
-            "run": search.run,
-            "runs": search.runs,
-            "order": chosen.order,
-            "width": chosen.width,
-            "explore": search.trials.explore,
-            "explored": chosen.explored,
-            "prune": chosen.pruned,
-            "steps": search.trials.settings.steps,
-            "stop": search.pool.name in self._stopping,
-            "leave": chosen.leave,
-            "leaves": room.leaves,
-            "apart": room.held_up > 0,
-            "peer": self.desks.peer_of(worker),
-        }
+        for worker, chosen in choice.items():
+            if not (self._engine.traits.holds_tasks or search.pool.paused):
+                chosen.width, chosen.explored = len(chosen.order), 0
+            turn = {
+                "run": search.run,
+                "runs": search.runs,
+                "order": chosen.order,
+                "width": chosen.width,
+                "explore": search.trials.explore,
+                "explored": chosen.explored,
+                "prune": chosen.pruned,
+                "free": free,
+                "steps": search.trials.settings.steps,
+                "stop": search.pool.name in self._stopping,
+                "leave": chosen.leave,
+                "leaves": rooms[worker].leaves,
+                "apart": rooms[worker].held_up > 0,
+                "peer": self.desks.peer_of(worker),
+            }
+            yield worker, turn
 
     def _free(self, search: RunningSearch) -> list[Any]:
         """Mark trials of which others want the result, and return their keys.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.trials.advice import name_of
+from dask.utils import key_split
+
+from dask_slaq.core.settings import SILENT, shown
+from dask_slaq.core.task_reports import MOST_METRICS
+from dask_slaq.core.text import printable
 from dask_slaq.scheduler.trials.running import OUTCOMES, is_wanted
 
 if TYPE_CHECKING:
@@ -16,7 +22,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.trials import Trial, Trials
     from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.trials.advice import Advice
     from dask_slaq.scheduler.trials.choices import Choices
     from dask_slaq.scheduler.trials.elsewhere import Elsewhere
     from dask_slaq.scheduler.trials.running import RunningSearch
@@ -67,14 +72,13 @@ class Follower:
         running: Mapping[str, RunningSearch],
         interrupted: Mapping[tuple[str, str], tuple[Trials, list[str]]],
         choices: Choices,
-        advice: Advice,
         elsewhere: Elsewhere,
         end_if_over: Callable[[RunningSearch], None],
     ) -> None:
         self._scheduler, self._engine, self._report = jobs.scheduler, jobs.engine, jobs.report
         self._tracker, self._let_move = jobs.pools.tracker, jobs.pools.let_models_move
         self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
-        self._advice, self._elsewhere = advice, elsewhere
+        self._elsewhere, self._tell = elsewhere, jobs.tell_client
         self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
         self._suspects, self._is_freed = choices.suspects, choices.is_freed
         self._ask, self._later = choices.ask, choices.later
@@ -83,7 +87,8 @@ class Follower:
         pool: Pool | None = self._tracker.owner.get(key)
         return None if pool is None else self._running.get(pool.name)
 
-    # Messages
+    def _warn(self, name: str, why: str, **about: Any) -> None:
+        self._tell(name, SILENT, job=name, why=why, **about)
 
     def message(self, worker: str, told: TrialMessage) -> None:
         """Follow the message of a trial."""
@@ -98,9 +103,7 @@ class Follower:
         if (search := self._search_of(told.key)) is None:
             self._report_outside(ts, worker, told)
             return
-        pool, first = search.pool, search.begun.pop(told.key, None) is not None
-        trial = self._heard(search, worker, told, first)
-        self._learn(search, trial, ts, told, first)
+        pool, trial = search.pool, self._heard(search, ts, told)
         added = search.trials.report(trial, told.losses, told.computed, told.steps, told.others)
         trial.waited += told.waited
         if self._suspects.reported(search, trial):
@@ -137,28 +140,18 @@ class Follower:
         if self._running:
             self._ask()
 
-    def _heard(self, search: RunningSearch, worker: str, told: TrialMessage, first: bool) -> Trial:
-        """Return the trial that has sent a message, its `first` one on its worker or not."""
-        trial = search.trials.at(told.key, worker, told.number, anew=told.anew)
+    def _heard(self, search: RunningSearch, ts: TaskState, told: TrialMessage) -> Trial:
+        """Return the trial that has sent a message, and learn what that tells of its model."""
+        ws: Any = ts.processing_on
+        first = search.begun.pop(ts.key, None) is not None
+        trial = search.trials.at(ts.key, ws.address, told.number, anew=told.anew)
         trial.heard, trial.silent = monotonic(), False
-        trial.held_up = first and told.key in search.locked
+        trial.held_up = first and ts.key in search.locked
         if trial.away or (first and told.begins):
             search.trials.arrive(trial, told.begins, next(iter(told.steps), None))
         if not trial.reports:
-            search.unreported.heard(name_of(told.key))
-        if told.params:
-            trial.params = told.params
-            if told.drawn:
-                self._advice.of_twin(search, told.key, told.number, told.params)
-        if told.metric:
-            self._advice.of_metric(search, told.metric)
-        return trial
-
-    def _learn(
-        self, search: RunningSearch, trial: Trial, ts: TaskState, told: TrialMessage, first: bool
-    ) -> None:
-        """Learn what a model takes: to move, in its state, and of its worker's memory."""
-        ws: Any = ts.processing_on
+            search.unreported.heard(_name_of(ts.key))
+        self._hear_names(search, trial, told)
         if told.moves is not None:
             if told.took > 0.0:
                 search.speed.learn(told.moves, told.took)
@@ -167,11 +160,25 @@ class Follower:
         if (state := told.state) is not None:
             trial.kept = state["reports"]
             if state["name"]:
-                args = state["name"], state["nbytes"], state["peer"]
-                self._states.keep(ts, ws.address, *args)
+                about = state["name"], state["nbytes"], state["peer"]
+                self._states.keep(ts, ws.address, *about)
         if told.memory is not None:
             first = first or not trial.reports
             self._rooms.learn(search, trial, ws, told.memory, told.at, told.grown, first=first)
+        return trial
+
+    def _hear_names(self, search: RunningSearch, trial: Trial, told: TrialMessage) -> None:
+        """Know the parameters of a model and the name of its loss. Warn of two that differ."""
+        name, params = search.pool.name, told.params
+        if params:
+            trial.params = params
+            if told.drawn and search.unreported.is_twin(told.key, told.number, params):
+                some = ", ".join(f"{key}={shown(value)}" for key, value in params.items())
+                self._warn(name, "equal", tasks=some[:300])
+        if told.metric and told.metric not in search.metrics and len(search.metrics) < 2:
+            search.metrics.append(told.metric)
+            if len(search.metrics) == 2:
+                self._warn(name, "metrics", tasks=" and ".join(map(shown, search.metrics)))
 
     def _take_turn(self, search: RunningSearch, trial: Trial, ts: TaskState, what: str) -> None:
         """Follow whether a trial goes on, waits, or has heard its verdict."""
@@ -190,6 +197,46 @@ class Follower:
             self._suspects.spare()
             search.revoked.pop(ws.address, None)
 
+    def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
+        """Tell the client of a job that its task there reports as if it were one of a search.
+
+        In a search, such a report lacks the loss.
+        """
+        key: Any = told.get("key")
+        ts = pool = None
+        with suppress(TypeError):  # not a key
+            ts, pool = self._scheduler.tasks.get(key), self._tracker.owner.get(key)
+        there = ts is not None and ts.processing_on and ts.processing_on.address == worker
+        search = self._running.get(pool.name) if there and pool is not None else None
+        if search is not None and isinstance(told.get("has"), list | tuple):
+            search.lacks = shown(told.get("metric"))
+            names = told["has"][: MOST_METRICS - len(search.has)]
+            search.has |= dict.fromkeys(map(printable, names))
+        elif there and pool is not None and pool.reports and search is None:
+            self._warn(pool.name, "job", tasks=_name_of(key))
+
+    def warn_of_silence(self, search: RunningSearch, least: int) -> None:
+        """Tell the client which tasks ended without any report, if `least` of a name have."""
+        tasks: Mapping[Any, TaskState] = self._scheduler.tasks
+        for kind, n in search.unreported.of(least, lambda key: _is_input(tasks.get(key))):
+            if search.lacking:
+                self._warn(search.pool.name, "metric", tasks=search.lacking)
+            else:
+                self._warn(search.pool.name, "silent", tasks=kind, n=n)
+
+    def warn_of_unknown(self, search: RunningSearch) -> None:
+        """Tell the client that no task was submitted, or of which ones nothing can be known."""
+        models = {_name_of(trial.key) for trial in search.trials}
+        is_empty = not (search.pool.tasks or search.pool.ended or models)
+        known: Mapping[Any, TaskState] = self._scheduler.tasks
+        some = [key for key, run in search.unknown.items() if is_empty or not run]
+        some += [key for key, run in search.elsewhere.items() if not run]
+        kinds = [_name_of(key) for key in some if not _is_input(known.get(key))]
+        if some := [kind for kind in kinds if not models or kind in models]:
+            self._warn(search.pool.name, "known", tasks=some[0], n=len(some))
+        elif is_empty and not search.elsewhere:
+            self._warn(search.pool.name, "empty")
+
     def seceded(self, key: Any) -> None:
         """Count a trial whose task has given up its thread, before it tells why."""
         search = self._search_of(key)
@@ -199,8 +246,6 @@ class Follower:
             search.left.add(key)
             search.pool.waiting = search.trials.waiting
             search.promise()
-
-    # Tasks
 
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
@@ -274,8 +319,8 @@ class Follower:
             search.trials.at(key, worker or "")
             search.trials.end(key, outcome, error)
         elif outcome == "done" and not search.trials.has_ended(key):
-            search.unreported.ended(name_of(key), key)
-            self._advice.of_silence(search, least=FEW)
+            search.unreported.ended(_name_of(key), key)
+            self.warn_of_silence(search, least=FEW)
 
     def _drop_inherited(self, search: RunningSearch, key: Any) -> None:
         """Drop a trial of the earlier block that the new one does not want."""
@@ -290,3 +335,14 @@ class Follower:
         if self._tracker.models_move and not self._is_freed(search):
             self._tracker.away[key] = self._scheduler.tasks[key]
         return True
+
+
+def _name_of(key: Any) -> str:
+    """Return the name that a task shares with those of its kind."""
+    # joblib's batches tell their size, and whether their calls are of one function.
+    return re.sub(r"^mixed_|_\d+_calls$", "", key_split(key))
+
+
+def _is_input(ts: TaskState | None) -> bool:
+    """Return whether a task made what other tasks need: it trained no model."""
+    return ts is not None and bool(ts.dependents)

@@ -18,7 +18,6 @@ from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search
 from dask_slaq.core.settings import is_whole
 from dask_slaq.core.trials import EndedSearches, SearchSettings, Trials
-from dask_slaq.scheduler.trials.advice import Advice
 from dask_slaq.scheduler.trials.choices import Choices
 from dask_slaq.scheduler.trials.elsewhere import Elsewhere
 from dask_slaq.scheduler.trials.follower import Follower
@@ -64,11 +63,10 @@ class Searches:
         self.choices = Choices(jobs, self.running, enter, is_active, self.release_all)
         self.desks, self.rooms = self.choices.desks, self.choices.rooms
         self.states, self._later = self.choices.states, self.choices.later
-        self.advice = Advice(jobs, self.running)
         ask, end = self.choices.ask, self._end_if_over
         self.elsewhere = Elsewhere(jobs, self.running, self.ended, ask, end)
-        parts = self.choices, self.advice, self.elsewhere
-        self.follower = Follower(jobs, self.running, self._interrupted, *parts, end)
+        some = self._interrupted, self.choices, self.elsewhere
+        self.follower = Follower(jobs, self.running, *some, end)
         told = self.ended, self.elsewhere, self.states
         self.tables = Tables(jobs.scheduler, self.running, *told)
 
@@ -206,7 +204,7 @@ class Searches:
         if search is not None:
             search.outcome = outcome
             if outcome == "done":
-                self.advice.of_unknown(search)
+                self.follower.warn_of_unknown(search)
         if search is None or outcome == "failed" or not search.goes_on:
             self._end_job(name, outcome)
 
@@ -230,7 +228,7 @@ class Searches:
         if search is None:
             return
         if search.outcome == "done":
-            self.advice.of_silence(search, least=1)
+            self.follower.warn_of_silence(search, least=1)
         self.kept.end(search)
         self.ended.add(search.run, search.trials.as_dicts(curves=True))
         if search.outcome == "failed" and search.pool.tasks:
