@@ -250,12 +250,7 @@ def _add_table(data: SearchData, ranked: list[dict[str, Any]]) -> None:
 
 
 def _add(
-    columns: Columns,
-    row: dict[str, Any],
-    x: list[Any],
-    y: list[Any],
-    alpha: float,
-    width: float,
+    columns: Columns, row: dict[str, Any], x: list[Any], y: list[Any], alpha: float, width: float
 ) -> None:
     values = (x, y, STATE_COLORS[row["state"]], alpha, width, str(row["model"]), row["state"])
     for key, value in zip(LINE, (*values, number(row["loss"]), row["text"]), strict=True):

@@ -267,13 +267,7 @@ class Messages:
         return name in plugin.jobs.reports and plugin.failed is None and not decided
 
     async def close(
-        self,
-        sender: Sender,
-        /,
-        name: Any,
-        reports: Any = 0,
-        run: Any = None,
-        outcome: Any = "done",
+        self, sender: Sender, /, name: Any, reports: Any = 0, run: Any = None, outcome: Any = "done"
     ) -> None:
         """End a job once `reports` reports have been received, or after two seconds.
 

@@ -195,11 +195,7 @@ class RunningSearch:
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
         counts = (
-            (
-                self.training + sum(not self.is_guest(key) for key in self.begun),
-                "trains",
-                "train",
-            ),
+            (self.training + sum(not self.is_guest(key) for key in self.begun), "trains", "train"),
             (self.trials.staying, "waits in its report", "wait in their report"),
             (self.trials.waiting - self.trials.staying, "has left its worker", "have left theirs"),
             (self.silent, "is silent", "are silent"),
