@@ -243,9 +243,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.speeds,
             listen=functools.partial(self._hook_into, AT_FIRST_USE),
         )
-        self.searches = Searches(
-            self.jobs, end_job=self.end_job, is_active=lambda: self.is_active, enter=self.enter
-        )
+        self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
         self._loose_runs = LooseRuns()
         self._warned_of_loose_runs = False
         self.job_states = JobStates(scheduler)

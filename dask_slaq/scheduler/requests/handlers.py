@@ -309,7 +309,7 @@ class Messages:
     async def train_on(
         self, run: Any, keys: Any, best: Any, steps: Any, mark: Any = None
     ) -> list[dict[str, Any]]:
-        """Return tasks of a search, by the identifier of its block; see `Searches.train_on`."""
+        """Return tasks of a search, by the identifier of its block; see `Tables.train_on`."""
         if not (is_whole(steps, 1) and (best is None or is_whole(best, 1))):
             raise InvalidSetting(f"best and steps are numbers >= 1, not {shown((best, steps))}")
         if keys is not None and not isinstance(keys, list | tuple):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def events(plugin: RunningPlugin, /, run: Any, after: Any = 0) -> dict[str, Any]:
-    """Return what happened in a search that its client follows; see `Searches.read_events`."""
+    """Return what happened in a search that its client follows; see `Tables.read_events`."""
     if not (isinstance(run, str) and is_whole(after, 0)):
         raise InvalidSetting(f"events are read by run and number, not {shown((run, after))}")
     return plugin.searches.tables.read_events(run, after)

@@ -1,4 +1,9 @@
-"""Choices: which trials train on every worker, and where those go on that have left theirs."""
+"""Choices: which trials train on every worker, and where those go on that have left theirs.
+
+Workers follow the last `Turns` that they were sent, by themselves. They are sent some at least
+every `BEAT` seconds, and let all trials train when they hear nothing for longer. So whatever fails
+here, nothing stays waiting.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +53,10 @@ class Choices:
         give_up: Callable[[], None],
     ) -> None:
         scheduler, pools, tracker = jobs.scheduler, jobs.pools.pools, jobs.pools.tracker
-        self._scheduler, self._engine = scheduler, jobs.engine
-        self._pools, self._tracker = pools, tracker
-        self._stopping, self._stop, self._running = jobs.stopping, jobs.stop, running
-        self._enter, self._is_active, self._give_up = enter, is_active, give_up
+        self._scheduler, self._pools, self._tracker = scheduler, pools, tracker
+        self._engine, self._stopping, self._stop = jobs.engine, jobs.stopping, jobs.stop
+        self._running, self._enter, self._is_active = running, enter, is_active
+        self._give_up = give_up
         self.desks = Desks(scheduler)
         self.rooms = Rooms(scheduler, pools, tracker, running)
         hold = partial(jobs.pools.let_models_move, True)
@@ -100,9 +105,8 @@ class Choices:
         now = monotonic()
         pools = self._pools.values()
         wanting = {pool.name for pool in pools if pool.ready and not pool.paused}
-        for name, search in self._running.items():
-            if search.trials.waiting and not search.pool.paused:
-                wanting.add(name)
+        some = self._running.items()
+        wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
         self.rooms.claim()
         for name, search in self._running.items():
             self._silence.look(name, search.trials, now, now - self._decided)

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Elsewhere"]
 
-#: How trials end that are not dropped.
-ENDS = ("done", "pruned", "stopped", "failed")
-
 
 class Elsewhere:
     """Models that train elsewhere, of the searches in `running`; others are `over`.
@@ -46,8 +43,7 @@ class Elsewhere:
         are those of their first submission.
         """
         self._ask()  # a model that others want is not given up
-        search = self._block_of(client)
-        if search is None:
+        if (search := self._block_of(client)) is None:
             return
         ended = []
         for key in keys:
@@ -98,12 +94,12 @@ class Elsewhere:
             run = search.elsewhere.pop(key)
             state = OUTCOMES[self._scheduler.tasks[key].state]
             for row in rows.get(key, ()):
-                over = row["state"] in ENDS
+                over = row["state"] in ("done", "pruned", "stopped", "failed")
                 search.trials.restore(row if over else {**row, "state": state, "ended": time()})
             if key not in rows:
                 search.unknown[key] = run
 
-    def ended(self, search: RunningSearch, key: Any) -> None:
+    def model_ended(self, search: RunningSearch, key: Any) -> None:
         """Follow the end of a model that others have trained."""
         ts, name = self._scheduler.tasks.get(key), search.pool.name
         if self._running.get(name) is not search or key not in search.elsewhere:

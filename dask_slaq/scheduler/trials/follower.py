@@ -14,7 +14,7 @@ from dask.utils import key_split
 from dask_slaq.core.settings import SILENT, shown
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.text import printable
-from dask_slaq.scheduler.trials.running import OUTCOMES, is_wanted
+from dask_slaq.scheduler.trials.running import OUTCOMES
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
@@ -84,11 +84,11 @@ class Follower:
         self._ask, self._later = choices.ask, choices.later
 
     def _search_of(self, key: Any) -> RunningSearch | None:
-        pool: Pool | None = self._tracker.owner.get(key)
+        pool = self._tracker.owner.get(key)
         return None if pool is None else self._running.get(pool.name)
 
-    def _warn(self, name: str, why: str, **about: Any) -> None:
-        self._tell(name, SILENT, job=name, why=why, **about)
+    def _warn(self, pool: Pool, why: str, **about: Any) -> None:
+        self._tell(pool.name, SILENT, job=pool.name, why=why, **about)
 
     def message(self, worker: str, told: TrialMessage) -> None:
         """Follow the message of a trial."""
@@ -151,7 +151,15 @@ class Follower:
             search.trials.arrive(trial, told.begins, next(iter(told.steps), None))
         if not trial.reports:
             search.unreported.heard(_name_of(ts.key))
-        self._hear_names(search, trial, told)
+        if told.params:
+            trial.params = told.params
+            if told.drawn and search.unreported.is_twin(ts.key, told.number, told.params):
+                some = ", ".join(f"{name}={shown(value)}" for name, value in told.params.items())
+                self._warn(search.pool, "equal", tasks=some[:300])
+        if told.metric and told.metric not in search.metrics and len(search.metrics) < 2:
+            search.metrics.append(told.metric)
+            if len(search.metrics) == 2:
+                self._warn(search.pool, "metrics", tasks=" and ".join(map(shown, search.metrics)))
         if told.moves is not None:
             if told.took > 0.0:
                 search.speed.learn(told.moves, told.took)
@@ -160,25 +168,11 @@ class Follower:
         if (state := told.state) is not None:
             trial.kept = state["reports"]
             if state["name"]:
-                about = state["name"], state["nbytes"], state["peer"]
-                self._states.keep(ts, ws.address, *about)
+                self._states.keep(ts, ws.address, state["name"], state["nbytes"], state["peer"])
         if told.memory is not None:
             first = first or not trial.reports
             self._rooms.learn(search, trial, ws, told.memory, told.at, told.grown, first=first)
         return trial
-
-    def _hear_names(self, search: RunningSearch, trial: Trial, told: TrialMessage) -> None:
-        """Know the parameters of a model and the name of its loss. Warn of two that differ."""
-        name, params = search.pool.name, told.params
-        if params:
-            trial.params = params
-            if told.drawn and search.unreported.is_twin(told.key, told.number, params):
-                some = ", ".join(f"{key}={shown(value)}" for key, value in params.items())
-                self._warn(name, "equal", tasks=some[:300])
-        if told.metric and told.metric not in search.metrics and len(search.metrics) < 2:
-            search.metrics.append(told.metric)
-            if len(search.metrics) == 2:
-                self._warn(name, "metrics", tasks=" and ".join(map(shown, search.metrics)))
 
     def _take_turn(self, search: RunningSearch, trial: Trial, ts: TaskState, what: str) -> None:
         """Follow whether a trial goes on, waits, or has heard its verdict."""
@@ -213,16 +207,16 @@ class Follower:
             names = told["has"][: MOST_METRICS - len(search.has)]
             search.has |= dict.fromkeys(map(printable, names))
         elif there and pool is not None and pool.reports and search is None:
-            self._warn(pool.name, "job", tasks=_name_of(key))
+            self._warn(pool, "job", tasks=_name_of(key))
 
     def warn_of_silence(self, search: RunningSearch, least: int) -> None:
         """Tell the client which tasks ended without any report, if `least` of a name have."""
         tasks: Mapping[Any, TaskState] = self._scheduler.tasks
         for kind, n in search.unreported.of(least, lambda key: _is_input(tasks.get(key))):
             if search.lacking:
-                self._warn(search.pool.name, "metric", tasks=search.lacking)
+                self._warn(search.pool, "metric", tasks=search.lacking)
             else:
-                self._warn(search.pool.name, "silent", tasks=kind, n=n)
+                self._warn(search.pool, "silent", tasks=kind, n=n)
 
     def warn_of_unknown(self, search: RunningSearch) -> None:
         """Tell the client that no task was submitted, or of which ones nothing can be known."""
@@ -233,15 +227,14 @@ class Follower:
         some += [key for key, run in search.elsewhere.items() if not run]
         kinds = [_name_of(key) for key in some if not _is_input(known.get(key))]
         if some := [kind for kind in kinds if not models or kind in models]:
-            self._warn(search.pool.name, "known", tasks=some[0], n=len(some))
+            self._warn(search.pool, "known", tasks=some[0], n=len(some))
         elif is_empty and not search.elsewhere:
-            self._warn(search.pool.name, "empty")
+            self._warn(search.pool, "empty")
 
     def seceded(self, key: Any) -> None:
         """Count a trial whose task has given up its thread, before it tells why."""
         search = self._search_of(key)
-        trial = None if search is None else search.trials.alive.get(key)
-        if search is not None and trial is not None:
+        if search is not None and (trial := search.trials.alive.get(key)) is not None:
             trial.waits = True
             search.left.add(key)
             search.pool.waiting = search.trials.waiting
@@ -249,8 +242,7 @@ class Follower:
 
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
-        search = self._running.get(name)
-        if search is None:
+        if (search := self._running.get(name)) is None:
             return
         search.inherited.add(ts.key)
         if ts.processing_on is not None:
@@ -267,7 +259,7 @@ class Follower:
         if finish in ("memory", "erred", "forgotten"):
             for other in self._running.values():
                 if key in other.elsewhere:
-                    self._later(self._elsewhere.ended, other, key)
+                    self._later(self._elsewhere.model_ended, other, key)
         if search is None:
             for other in self._running.values() if finish == "forgotten" else ():
                 self._drop_inherited(other, key)
@@ -311,8 +303,10 @@ class Follower:
         if key in search.trials.alive:
             if not outcome:
                 search.cut_off.add(key)
-            if outcome or not self._leaves(search, key):
+            if outcome or not search.trials.leave(key):
                 search.trials.end(key, outcome, error)
+            elif self._tracker.models_move and not self._is_freed(search):
+                self._tracker.away[key] = self._scheduler.tasks[key]  # it goes on from a state
             search.pool.waiting = search.trials.waiting
         elif outcome == "failed" and all(trial.key != key for trial in search.trials):
             # Before its first report.
@@ -324,17 +318,10 @@ class Follower:
 
     def _drop_inherited(self, search: RunningSearch, key: Any) -> None:
         """Drop a trial of the earlier block that the new one does not want."""
-        if key in search.inherited and not is_wanted(self._scheduler.tasks.get(key)):
+        ts = self._scheduler.tasks.get(key)
+        if key in search.inherited and (ts is None or not ts.who_wants):
             search.inherited.discard(key)
             search.trials.drop(key)
-
-    def _leaves(self, search: RunningSearch, key: Any) -> bool:
-        """Hold a model that is on no worker any more. Returns whether it goes on from a state."""
-        if not search.trials.leave(key):
-            return False
-        if self._tracker.models_move and not self._is_freed(search):
-            self._tracker.away[key] = self._scheduler.tasks[key]
-        return True
 
 
 def _name_of(key: Any) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.pools import Pool
 
-__all__ = ["OUTCOMES", "Claims", "RunningSearch", "is_wanted"]
+__all__ = ["OUTCOMES", "Claims", "RunningSearch"]
 
 logger = logging.getLogger(__name__)
 
@@ -214,8 +214,3 @@ class Claims(NamedTuple):
     search: RunningSearch
     begun: dict[str, list[TaskState]]
     growth: dict[str, float]
-
-
-def is_wanted(ts: TaskState | None) -> bool:
-    """Return whether any client wants the result of a task."""
-    return ts is not None and bool(ts.who_wants)

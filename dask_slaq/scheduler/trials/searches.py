@@ -1,9 +1,4 @@
-"""Searches on one scheduler: trials report, and wait while others of their worker train.
-
-Workers follow the last `Turns` that they were sent, by themselves. They are sent some at least
-every `BEAT` seconds, and let all trials train when they hear nothing for longer. So whatever fails
-here, nothing stays waiting.
-"""
+"""Searches on one scheduler: how they begin, go on in other blocks, and end."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from dask_slaq.scheduler.trials.choices import Choices
 from dask_slaq.scheduler.trials.elsewhere import Elsewhere
 from dask_slaq.scheduler.trials.follower import Follower
 from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
-from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch, is_wanted
+from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch
 from dask_slaq.scheduler.trials.states import remove_files
 from dask_slaq.scheduler.trials.tables import Tables
 
@@ -46,31 +41,25 @@ class Searches:
     def __init__(
         self,
         jobs: ScheduledJobs,
-        *,
         end_job: Callable[[str, str | None], None],
         is_active: Callable[[], bool],
         enter: Callable[..., Any],
     ) -> None:
         self._scheduler, self._engine, self._report = jobs.scheduler, jobs.engine, jobs.report
         self._pools, self._end_job, self._is_active = jobs.pools, end_job, is_active
-        self.running: dict[str, RunningSearch] = {}
+        self.running = running = dict[str, RunningSearch]()
         self._with_job: dict[str, RunningSearch] = {}  # searches whose models are jobs, by these
         self.ended = EndedSearches()
         # Trials and blocks of searches whose block an exception left, by client and name, the last
         # ones. A search goes on in the next block of its name.
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
         self.kept = KeptSearches(jobs.scheduler, self._end_kept, enter)
-        self.choices = Choices(jobs, self.running, enter, is_active, self.release_all)
-        self.desks, self.rooms = self.choices.desks, self.choices.rooms
-        self.states, self._later = self.choices.states, self.choices.later
-        ask, end = self.choices.ask, self._end_if_over
-        self.elsewhere = Elsewhere(jobs, self.running, self.ended, ask, end)
-        some = self._interrupted, self.choices, self.elsewhere
-        self.follower = Follower(jobs, self.running, *some, end)
-        told = self.ended, self.elsewhere, self.states
-        self.tables = Tables(jobs.scheduler, self.running, *told)
-
-    # Coming and going
+        self.choices = choices = Choices(jobs, running, enter, is_active, self.release_all)
+        self.desks, self.rooms = choices.desks, choices.rooms
+        self.states, self._later, end = choices.states, choices.later, self._end_if_over
+        self.elsewhere = Elsewhere(jobs, running, self.ended, choices.ask, end)
+        self.follower = Follower(jobs, running, self._interrupted, choices, self.elsewhere, end)
+        self.tables = Tables(jobs.scheduler, running, self.ended, self.elsewhere, self.states)
 
     def begin(
         self,
@@ -90,8 +79,7 @@ class Searches:
         """
         search = self.running[name] = RunningSearch(self._pools.pools[name], run, settings)
         if kept is not None:
-            ended = kept.search
-            self._interrupted[search.pool.client, name] = ended.trials, ended.runs
+            self._interrupted[search.pool.client, name] = kept.search.trials, kept.search.runs
             self.kept.hand_over(kept, search)
         elif settings.keep is not None:
             self.kept.begin(search, owner, settings.keep)
@@ -110,10 +98,11 @@ class Searches:
         """End the trials whose tasks have ended after the block was left; drop unwanted ones."""
         keys: set[Any] = {trial.key for trial in trials}
         for key in keys:
-            if not is_wanted(self._scheduler.tasks.get(key)):
+            ts = self._scheduler.tasks.get(key)
+            if ts is None or not ts.who_wants:
                 trials.drop(key)
-            elif (state := self._scheduler.tasks[key].state) != "processing":
-                trials.end(key, OUTCOMES.get(state, ""))
+            elif ts.state != "processing":
+                trials.end(key, OUTCOMES.get(ts.state, ""))
 
     def around(self, name: str | None, owner: str) -> RunningSearch | None:
         """Return the search of an `owner` in whose block, that of `name`, a job is opened."""
@@ -157,9 +146,7 @@ class Searches:
         """Return whether a search whose client has left goes on; it ends with its last task."""
         search = self.running.get(name)
         kept = None if search is None else self.kept.of(search)
-        if search is None or kept is None or not self._is_active():
-            return False
-        if kept.gone is None:
+        if search is None or kept is None or kept.gone is None or not self._is_active():
             return False
         search.outcome = search.outcome or "done"
         return search.goes_on
@@ -224,8 +211,7 @@ class Searches:
 
     def end(self, name: str) -> None:
         """Forget a search whose job ends, and let its trials train on."""
-        search = self.running.pop(name, None)
-        if search is None:
+        if (search := self.running.pop(name, None)) is None:
             return
         if search.outcome == "done":
             self.follower.warn_of_silence(search, least=1)
@@ -238,11 +224,8 @@ class Searches:
         search.trials.follow(None)
         folder = search.trials.settings.states
         ends = {trial.outcome for trial in search.trials.ended}
-        if (
-            folder
-            and search.outcome == "done"
-            and not (search.trials.alive or search.cut_off or ends - {"done", "pruned"})
-        ):
+        lacks = search.trials.alive or search.cut_off or ends - {"done", "pruned"}
+        if folder and search.outcome == "done" and not lacks:
             asyncio.get_running_loop().run_in_executor(None, remove_files, folder)
         self._leave_to_dask(search)
         self.choices.release(search)
@@ -288,8 +271,7 @@ class Searches:
 
     def check(self, name: str, settings: Mapping[str, Any]) -> RunningSearch:
         """Return a search that may change these settings. Raises `InvalidSetting`."""
-        search = self.running.get(name)
-        if search is None:
+        if (search := self.running.get(name)) is None:
             raise no_search(name, settings)
         replace(search.trials.settings, **settings)
         return search

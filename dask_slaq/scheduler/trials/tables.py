@@ -70,8 +70,7 @@ class Tables:
 
     def read_events(self, run: str, after: int) -> dict[str, Any]:
         """Return what happened in a search that is followed; see `Events.read`."""
-        events = self._events.get(run)
-        if events is None:
+        if (events := self._events.get(run)) is None:
             return {"events": [], "after": after, "dropped": 0, "over": True}
         if events.over:
             del self._events[run]
@@ -109,8 +108,7 @@ class Tables:
             raise search_is_over()
         ended = {trial.key: trial for trial in search.trials.ended}
         known: Mapping[Any, TaskState] = self._scheduler.tasks
-        there = {key: known[key] for key in ended if key in known}
-        held = {key: ts for key, ts in there.items() if ts.run_spec is not None}
+        held = {k: known[k] for k in ended if k in known and known[k].run_spec is not None}
         if keys is None:
             done = [t for t in ended.values() if t.outcome == "done" and not t.diverges]
             done = [t for t in done if t.key not in search.trained_on]
