@@ -91,11 +91,7 @@ def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_where(
-        *args: Any,
-        address: str | None,
-        scheduler_file: str | None,
-        timeout: float,
-        **options: Any,
+        *args: Any, address: str | None, scheduler_file: str | None, timeout: float, **options: Any
     ) -> Any:
         if address is not None and scheduler_file is not None:
             raise click.UsageError("give --scheduler or --scheduler-file, not both")

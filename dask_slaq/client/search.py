@@ -27,12 +27,7 @@ from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trial import SearchInTask
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.job_settings import (
-    CHANGEABLE,
-    OF_SEARCH,
-    check_job_settings,
-    given_settings,
-)
+from dask_slaq.core.job_settings import CHANGEABLE, OF_SEARCH, check_job_settings, given_settings
 from dask_slaq.core.search_goals import is_unknown
 from dask_slaq.core.settings import check_name, shown
 from dask_slaq.core.task_reports import as_metric

@@ -169,12 +169,7 @@ JOB_COLUMNS = (
         ranked=_done,
         terminal=True,
     ),
-    Column(
-        "predicted",
-        "predicted fall of the normalized loss by the next epoch",
-        "1",
-        kept="<f8",
-    ),
+    Column("predicted", "predicted fall of the normalized loss by the next epoch", "1", kept="<f8"),
     Column("running", "tasks that hold a slot", "tasks", terminal=True, kept="<u4", metric=True),
     Column("ready", "tasks that wait for a slot", "tasks", terminal=True, metric=True),
     Column(

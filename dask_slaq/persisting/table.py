@@ -26,17 +26,17 @@ def lines_of(job: Mapping[str, Any]) -> list[str]:
     """Return the lines of a table of what to persist, as of `dask_slaq.core.persisting.advise`."""
     shown = [x for k, x in enumerate(job["layers"]) if k < MOST_LAYERS or x["persist"]]
     cells = [list(HEADING)]
-    for layer in shown:
-        cells.append(
-            [
-                _shorten(layer["layer"]),
-                f"{layer['computed'] / layer['keys']:.1f}",
-                f"{layer['seconds']:.2f}",
-                f"{layer['saves']:.2f}",
-                format_bytes(layer["bytes"]),
-                "persist" if layer["persist"] else "",
-            ]
-        )
+    cells += [
+        [
+            _shorten(layer["layer"]),
+            f"{layer['computed'] / layer['keys']:.1f}",
+            f"{layer['seconds']:.2f}",
+            f"{layer['saves']:.2f}",
+            format_bytes(layer["bytes"]),
+            "persist" if layer["persist"] else "",
+        ]
+        for layer in shown
+    ]
     lines = [*aligned(cells, left=(0, 5))]
     if more := len(job["layers"]) - len(shown):
         lines.append(f"and {more} more, see --json")

@@ -228,8 +228,8 @@ class ByWorth:
         if chosen != self.draining:
             self.draining = chosen
             self._pools.drain(chosen)
-            self._searches.draining = chosen
-            self._searches.look()
+            self._searches.choices.draining = chosen
+            self._searches.choices.look()
             self._changed()
 
     def check(self) -> None:

@@ -5,6 +5,7 @@ They are keys in Dask's memory that the scheduler wants, so they outlive the cli
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 from time import time
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from dask_slaq.core.settings import shown
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
-__all__ = ["JobStates"]
+__all__ = ["JobStates", "release"]
 
 #: Client that wants the keys, and how their names begin.
 CLIENT, PREFIX = "slaq-job-states", "slaq-job-state"
@@ -46,9 +47,9 @@ class JobStates:
         before = self._names.pop((owner, job), [])
         self._names[owner, job] = list(names)
         self._scheduler.client_desires_keys(list(names), CLIENT)
-        self._release(before)
+        release(self._scheduler, before, CLIENT)
         while len(self._names) > MOST:
-            self._release(self._names.pop(oldest_of_most(self._names, itemgetter(0))))
+            self.free(*oldest_of_most(self._names, itemgetter(0)))
 
     def of(self, owner: str, job: str) -> list[str]:
         """Return the keys of a job's state that workers have."""
@@ -58,12 +59,14 @@ class JobStates:
 
     def free(self, owner: str, job: str) -> None:
         """Free the state of a job."""
-        self._release(self._names.pop((owner, job), ()))
+        release(self._scheduler, self._names.pop((owner, job), ()), CLIENT)
 
-    def _release(self, names: list[str] | tuple[()]) -> None:
-        known = [name for name in names if name in self._scheduler.tasks]
-        if known and CLIENT in self._scheduler.clients:
-            self._scheduler.client_releases_keys(known, CLIENT, f"slaq-job-states-{time()}")
-        cs = self._scheduler.clients.get(CLIENT)
-        if cs is not None and not cs.wants_what:
-            del self._scheduler.clients[CLIENT]
+
+def release(scheduler: Scheduler, names: Iterable[str], client: str) -> None:
+    """Free keys that a client of ours wants, and forget it once it wants none."""
+    known = [name for name in names if name in scheduler.tasks]
+    if known and client in scheduler.clients:
+        scheduler.client_releases_keys(known, client, f"{client}-{time()}")
+    cs = scheduler.clients.get(client)
+    if cs is not None and not cs.wants_what:
+        del scheduler.clients[client]

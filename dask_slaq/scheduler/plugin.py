@@ -243,21 +243,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.speeds,
             listen=functools.partial(self._hook_into, AT_FIRST_USE),
         )
-        self.searches = Searches(
-            scheduler,
-            self.engine,
-            self.pools.pools,
-            self.pools.tracker,
-            report=self.jobs.report,
-            stopping=self.jobs.stopping,
-            stop=self.jobs.stop,
-            end_job=self.end_job,
-            is_active=lambda: self.is_active,
-            let_move=self.pools.let_models_move,
-            tell_client=self.jobs.tell_client,
-            tell=self.jobs.goals.tell_once,
-            enter=self.enter,
-        )
+        self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
         self._loose_runs = LooseRuns()
         self._warned_of_loose_runs = False
         self.job_states = JobStates(scheduler)
@@ -266,7 +252,7 @@ class SlaqPlugin(SchedulerPlugin):
             running=self.jobs.reports,
             pool_of_unowned=self.jobs.pool_of_unowned,
             is_contended=lambda: self.jobs.contended,
-            claimed=self.searches.claim,
+            claimed=self.searches.follower.claim,
             outside=self._submits_outside,
             is_of=self.jobs.submits,
             until=lambda holds: self.messages.waiting.until(holds),
@@ -579,7 +565,7 @@ class SlaqPlugin(SchedulerPlugin):
                 client, about = sender.client, {"submitter": sender.submitter, "comm": sender.comm}
             self.task_owners.own(client, tasks, keys, received_at(stimulus_id), **about)
             if self.searches.running:
-                self.searches.submitted(client, tasks)
+                self.searches.elsewhere.submitted(client, tasks)
         elif len(tasks) == 1 and key_split(tasks[0]) == LIGHTGBM_TASK:
             self._warn_of_loose_runs(client, scheduler.tasks[tasks[0]])
 
@@ -655,7 +641,7 @@ class SlaqPlugin(SchedulerPlugin):
             if job in self.jobs.reports and (start, finish) == ("processing", "memory"):
                 self._computed(job, key, kwargs)
         if self.searches.running:
-            self.searches.transition(key, start, finish, kwargs.get("worker"))
+            self.searches.follower.transition(key, start, finish, kwargs.get("worker"))
         self.pools.tracker.transition(key, start, finish, kwargs)
         if self.scheduler.validate:
             self.pools.check_task(key)
@@ -684,7 +670,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
         self.speeds.forget_worker(worker)
-        self.searches.forget_worker(worker)
+        self.searches.choices.forget_worker(worker)
         if self.jobs.reports:
             self.changed()
 
@@ -731,7 +717,7 @@ class SlaqPlugin(SchedulerPlugin):
         ours, sender = our_topics(topic), sender_of_message()
         worker = "" if sender is None else sender.worker
         if worker and topic == ASTRAY_TOPIC and isinstance(msg, dict):
-            self.searches.hear_of_stray(msg, worker)
+            self.searches.follower.hear_of_stray(msg, worker)
         losses = worker and all(name.startswith(f"{LOSS_TOPIC}-") for name in ours)
         return self._do_not_hear() if losses or not ours else False
 
@@ -791,7 +777,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Free the slot of a task that seceded."""
         if self.jobs.reports:
             self.pools.tracker.seceded(key)
-            self.searches.seceded(key)
+            self.searches.follower.seceded(key)
 
     @guarded
     def _task_finished(
@@ -802,7 +788,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()
-        self.searches.look()
+        self.searches.choices.look()
         self.spares.look(worker)
         if self.jobs.reports:
             self.pools.slots_changed(worker)

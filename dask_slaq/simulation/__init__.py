@@ -12,9 +12,5 @@ if TYPE_CHECKING:
 
 __getattr__ = later(
     __name__,
-    {
-        "settings": ("Settings",),
-        "study": ("simulate",),
-        "workload": ("CurveError", "TraceError"),
-    },
+    {"settings": ("Settings",), "study": ("simulate",), "workload": ("CurveError", "TraceError")},
 )

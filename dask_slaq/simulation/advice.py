@@ -18,13 +18,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, Status
 from dask_slaq.core.gains import iterations_to_target
 from dask_slaq.core.memory import PastRun
-from dask_slaq.simulation.recorded import (
-    GROUP,
-    RunningTime,
-    Trial,
-    read_trials,
-    running_time,
-)
+from dask_slaq.simulation.recorded import GROUP, RunningTime, Trial, read_trials, running_time
 from dask_slaq.simulation.remembered import losses_of
 
 __all__ = ["advise"]

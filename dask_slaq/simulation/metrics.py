@@ -97,10 +97,7 @@ def normalized_loss(job: SimulatedJob) -> FloatArray:
 
 
 def summarize(
-    runs: Sequence[Run],
-    fair: Sequence[Run],
-    cores: int,
-    capacity: Sequence[tuple[float, int]] = (),
+    runs: Sequence[Run], fair: Sequence[Run], cores: int, capacity: Sequence[tuple[float, int]] = ()
 ) -> dict[str, float | int | None]:
     """Summarize the `runs` of one policy over its seeds, and those of `fair` on the same lists.
 

@@ -231,13 +231,7 @@ class Desk:
             return True
         spare = self._has_rested(seat)
         try:
-            kept = freeze(
-                seat.state,
-                reports,
-                seat.iterations,
-                seat.number,
-                copy=not leaves,
-            )
+            kept = freeze(seat.state, reports, seat.iterations, seat.number, copy=not leaves)
             kept.last = seat.last
             if seat.folder:
                 write(file_of(seat.folder, seat.key), kept)

@@ -65,7 +65,7 @@ async def test_events_tell_all_of_every_model(c, s, plugin, a, b):
     (thread,) = threads
     assert thread is not threading.main_thread()
     await until(lambda: not thread.is_alive())
-    assert not plugin.searches._events
+    assert not plugin.searches.tables._events
 
 
 @with_plugin(ONE)
@@ -133,7 +133,7 @@ async def test_slow_callbacks_miss_reports_and_nothing_else(c, s, plugin, a, cap
 @with_plugin(ONE)
 async def test_nothing_is_kept_for_those_who_do_not_listen(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
-        assert not plugin.searches._events
+        assert not plugin.searches.tables._events
         await c.gather(search.map(train, GRID))
         assert plugin.searches.running["grid"].trials._events is None
         told = await c.scheduler.slaq_events(run=search._run, after=0)

@@ -44,7 +44,7 @@ async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
         alive = plugin.searches.running["grid"].trials.alive
         await until(lambda: held.key in alive and alive[held.key].params)
         data = newest(s, "grid")
-        assert plugin.searches.names() == ["grid"]
+        assert plugin.searches.tables.names() == ["grid"]
         assert "2 done" in data.head and "1 failed" in data.head
         states = dict(zip(data.curves["state"], data.curves["color"], strict=True))
         assert states == {state: STATE_COLORS[state] for state in states}

@@ -44,7 +44,7 @@ BOUNDS = [
     ("dask_slaq.memory.filed", "MOST_LOADED_KINDS", 4),
     ("dask_slaq.memory.following", "MOST_UNFINISHED", 4),
     ("dask_slaq.core.trials.ended", "MOST_BYTES", 1),
-    ("dask_slaq.scheduler.trials.searches", "NAMED", 4),
+    ("dask_slaq.scheduler.trials.tables", "NAMED", 4),
 ]
 #: Rounds after which objects are counted: enough of them to reach all bounds, and some more. By how
 #: many objects of a type it counts as growth: one per round.

@@ -502,7 +502,7 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         slaq.job("a", client=c),
     ):
         warnings, searches = [], plugin.searches
-        searches._tell_client = lambda *args, **about: warnings.append(about)
+        searches.follower._tell = lambda *args, **about: warnings.append(about)
         with tasks_of("a"):
             future = c.submit(wait_for, "go", key="x")
         await until(lambda: "x" in plugin.pools.tracker.owner and s.tasks["x"].processing_on)

@@ -215,13 +215,7 @@ class Filler:
                 heapq.heappush(queue, (again, i, pool))
 
     def _take(
-        self,
-        pool: Contender,
-        entry: Entry,
-        slots: Slots,
-        key: Key,
-        why: str,
-        threads: float = 0.0,
+        self, pool: Contender, entry: Entry, slots: Slots, key: Key, why: str, threads: float = 0.0
     ) -> Choice:
         """Charge a job for a task that is sent; one of a gang uses some `threads` until it ends."""
         like, address = entry.like, slots.address

@@ -106,9 +106,7 @@ def _renumbered(before: Sequence[str], now: Sequence[str], gone: int) -> IntArra
 
 
 def bytes_of(
-    affinity: Mapping[str, Mapping[str, float]],
-    jobs: Sequence[str],
-    place_of: Mapping[str, int],
+    affinity: Mapping[str, Mapping[str, float]], jobs: Sequence[str], place_of: Mapping[str, int]
 ) -> Amounts:
     """Return the bytes of the `jobs` on the workers that have a position in `place_of`."""
     found = [

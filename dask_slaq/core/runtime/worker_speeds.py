@@ -233,11 +233,7 @@ def _newest(owner: IntArray, seen: FloatArray) -> FloatArray:
 
 
 def _fit(
-    value: FloatArray,
-    weight: FloatArray,
-    group: IntArray,
-    worker: IntArray,
-    factor: FloatArray,
+    value: FloatArray, weight: FloatArray, group: IntArray, worker: IntArray, factor: FloatArray
 ) -> FloatArray:
     """Return what each value (n,) has above that of its group, beginning with some factors."""
     if not len(value):
@@ -261,11 +257,7 @@ def _variance_of_others(weight: FloatArray, group: IntArray, n_groups: int) -> F
 
 
 def _combined(
-    offset: FloatArray,
-    variance: FloatArray,
-    worker: IntArray,
-    n_workers: int,
-    was: BoolArray,
+    offset: FloatArray, variance: FloatArray, worker: IntArray, n_workers: int, was: BoolArray
 ) -> _Fit:
     """Return the factors of workers, relative to a median one, from the offsets (n,) of groups."""
     weight = 1 / variance

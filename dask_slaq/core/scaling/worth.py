@@ -69,12 +69,7 @@ class Worth:
     """
 
     def __init__(
-        self,
-        demand: Demand,
-        arrive: FloatArray,
-        stays: FloatArray,
-        threads: float,
-        price: float,
+        self, demand: Demand, arrive: FloatArray, stays: FloatArray, threads: float, price: float
     ) -> None:
         self.demand, self.price, self.threads = demand, price, threads
         self._arrive, self._stays = np.asarray(arrive, float), np.asarray(stays, float)

@@ -55,10 +55,7 @@ class Early:
         return max((len(finals) * shown + SHOWN * TRUST) / (len(finals) + SHOWN), 0.0) ** 2
 
     def scores(
-        self,
-        young: Sequence[tuple[int, float]],
-        firsts: Sequence[float],
-        finals: Sequence[float],
+        self, young: Sequence[tuple[int, float]], firsts: Sequence[float], finals: Sequence[float]
     ) -> list[float]:
         """Return scores of models by number and loss of their last reports.
 

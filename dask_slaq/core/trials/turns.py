@@ -198,10 +198,7 @@ def go_on(trials: Trials, turns: Mapping[str, Turns]) -> None:
 
 
 def moves(
-    trials: Trials,
-    rooms: Mapping[str, Room],
-    turns: Mapping[str, Turns],
-    places: Places,
+    trials: Trials, rooms: Mapping[str, Room], turns: Mapping[str, Turns], places: Places
 ) -> list[Move]:
     """Choose which trials go on at another worker, best first, and lower the `turns` there.
 
@@ -227,9 +224,7 @@ def moves(
         if trials.is_dear(trial, places.bandwidth):
             others = [w for w in others if w in here] or others * trial.away
         target = max(
-            (w for w in others if free[w] > 0),
-            key=lambda w: (w in here, free[w], w),
-            default=None,
+            (w for w in others if free[w] > 0), key=lambda w: (w in here, free[w], w), default=None
         )
         if target is None:
             some = [w for w in others if worst[w]]

@@ -141,7 +141,7 @@ def _data(plugin: RunningPlugin) -> BoardData:
     if (foretold := status["foretold"])["ended"]:
         ended, held = foretold["ended"], foretold["held"]
         data.head += f" Of the last {ended} ends, {held} were in their band."
-    data.searches = plugin.searches.names()[:MOST_BARS]
+    data.searches = plugin.searches.tables.names()[:MOST_BARS]
     if plugin.failed is not None:
         data.note = f"Plain Dask schedules all tasks, as the plugin failed: {plugin.failed}"
         data.broken = True

@@ -88,10 +88,7 @@ def _add(app: Any, url: str, document: Callable[[Any], None]) -> None:
         (
             app.prefix + url + suffix,
             handler,
-            {
-                "application_context": context,
-                "bokeh_websocket_path": f"{app.prefix}{url}/ws",
-            },
+            {"application_context": context, "bokeh_websocket_path": f"{app.prefix}{url}/ws"},
         )
         for suffix, handler in per_app_patterns
     ]

@@ -67,7 +67,7 @@ class SearchData:
 def searches_of(scheduler: Scheduler) -> list[str]:
     """Return the names of the searches that run or ended lately, the newest first."""
     plugin = registered_plugin(scheduler)
-    return [] if plugin is None else plugin.searches.names()
+    return [] if plugin is None else plugin.searches.tables.names()
 
 
 _cache: WeakKeyDictionary[Scheduler, dict[str, tuple[float, SearchData]]] = WeakKeyDictionary()
@@ -80,7 +80,7 @@ def search_data_of(scheduler: Scheduler, name: str) -> SearchData:
         plugin = registered_plugin(scheduler)
         data = SearchData(f"No search {printable(name)!r} is known.")
         if plugin is not None:
-            rows, settings = plugin.searches.table(name)
+            rows, settings = plugin.searches.tables.table(name)
             if settings is not None:
                 workers = {w.address: (w.name, w.nthreads) for w in scheduler.workers.values()}
                 data = make_data(name, rows, settings, workers)
@@ -250,12 +250,7 @@ def _add_table(data: SearchData, ranked: list[dict[str, Any]]) -> None:
 
 
 def _add(
-    columns: Columns,
-    row: dict[str, Any],
-    x: list[Any],
-    y: list[Any],
-    alpha: float,
-    width: float,
+    columns: Columns, row: dict[str, Any], x: list[Any], y: list[Any], alpha: float, width: float
 ) -> None:
     values = (x, y, STATE_COLORS[row["state"]], alpha, width, str(row["model"]), row["state"])
     for key, value in zip(LINE, (*values, number(row["loss"]), row["text"]), strict=True):

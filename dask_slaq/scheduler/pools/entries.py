@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def entry_of(
-    scheduler: Scheduler,
-    ts: TaskState,
-    pool: Pool,
-    rootish: bool,
-    count: int,
-    label: str | None,
+    scheduler: Scheduler, ts: TaskState, pool: Pool, rootish: bool, count: int, label: str | None
 ) -> Entry:
     """Return the entry of a ready task, and add the bytes of its inputs to those of their workers.
 

@@ -18,14 +18,7 @@ from operator import sub
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import (
-    LINGER,
-    LOOKED_AT,
-    QUIET,
-    SHORT,
-    Group,
-    Order,
-)
+from dask_slaq.core.dispatch import LINGER, LOOKED_AT, QUIET, SHORT, Group, Order
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.filling import Filling
@@ -104,13 +97,7 @@ class Pools:
             enter,
         )
         self.filling = filling = Filling(
-            scheduler,
-            order,
-            sent,
-            gangs,
-            limits,
-            lambda: self.dispatch(),
-            enter,
+            scheduler, order, sent, gangs, limits, lambda: self.dispatch(), enter
         )
         self.tracker = tracker = TaskTracker(
             scheduler, seam, control, sent, filling, self.bindings.append, order, limits, gangs

@@ -10,17 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import (
-    ANY,
-    BACK_WITHIN,
-    NARROWER,
-    OWED,
-    SHORT,
-    SLACK,
-    SOON,
-    Sent,
-    undo,
-)
+from dask_slaq.core.dispatch import ANY, BACK_WITHIN, NARROWER, OWED, SHORT, SLACK, SOON, Sent, undo
 from dask_slaq.scheduler.pools.entries import entry_of
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import Sending, bound_to, is_dasks, is_direct

@@ -267,13 +267,7 @@ class Messages:
         return name in plugin.jobs.reports and plugin.failed is None and not decided
 
     async def close(
-        self,
-        sender: Sender,
-        /,
-        name: Any,
-        reports: Any = 0,
-        run: Any = None,
-        outcome: Any = "done",
+        self, sender: Sender, /, name: Any, reports: Any = 0, run: Any = None, outcome: Any = "done"
     ) -> None:
         """End a job once `reports` reports have been received, or after two seconds.
 
@@ -310,18 +304,18 @@ class Messages:
         They are those that its client submitted before a mark.
         """
         await self.waiting.until(lambda: self.plugin.searches.has_mark(run, mark))
-        return self.plugin.searches.trials(run, curves=bool(curves))
+        return self.plugin.searches.tables.trials(run, curves=bool(curves))
 
     async def train_on(
         self, run: Any, keys: Any, best: Any, steps: Any, mark: Any = None
     ) -> list[dict[str, Any]]:
-        """Return tasks of a search, by the identifier of its block; see `Searches.train_on`."""
+        """Return tasks of a search, by the identifier of its block; see `Tables.train_on`."""
         if not (is_whole(steps, 1) and (best is None or is_whole(best, 1))):
             raise InvalidSetting(f"best and steps are numbers >= 1, not {shown((best, steps))}")
         if keys is not None and not isinstance(keys, list | tuple):
             raise InvalidSetting(f"keys must be a list of keys, not {shown(keys)}")
         await self.waiting.until(lambda: self.plugin.searches.has_mark(run, mark))
-        return self.plugin.searches.train_on(run, keys, best, steps)
+        return self.plugin.searches.tables.train_on(run, keys, best, steps)
 
     async def left(self, run: Any) -> None:
         """Wait until the end of a search's block has arrived on the stream, or for two seconds."""
@@ -377,10 +371,10 @@ class Messages:
             self.plugin.memory.set_kind(job, known)
 
     def trial(self, sender: Sender, /, **message: Any) -> None:
-        """Follow the message of a trial on a worker; see `Searches.message`."""
+        """Follow the message of a trial on a worker; see `TrialMessage`."""
         if not sender.worker:
             raise NotAllowed("only workers tell what trials do")
-        self.plugin.searches.message(worker=sender.worker, **check_trial(message))
+        self.plugin.searches.follower.message(sender.worker, check_trial(message))
 
     def enter(self, sender: Sender, /, job: Any = None, run: Any = None, **_: Any) -> None:
         """Record that what the client sends from now on is sent while a block is open."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
@@ -11,29 +12,25 @@ from dask_slaq.core.settings import is_number, shown
 from dask_slaq.core.task_reports import LONGEST_METRIC, MOST_LOSSES, as_metrics, as_step
 from dask_slaq.core.text import printable
 from dask_slaq.core.trials import as_parameters, bounded
+from dask_slaq.scheduler.trials import TrialMessage
 
 __all__ = ["check_trial", "read_params"]
 
-#: What the message of a trial says, and what it does from then on.
-TRIAL = (
-    *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
-    *("steps", "grown", "memory", "begins", "moves", "state", "took", "params"),
-    *("others", "drawn", "life", "anew", "metric"),  # as the line before, not of older releases
-)
+#: What a trial does from its message on.
 TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 
 
-def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the message of a trial says; see `Searches.message`. Raises `InvalidSetting`."""
-    found = {name: message.get(name) for name in TRIAL}
+def check_trial(message: Mapping[str, Any]) -> TrialMessage:
+    """Return what the message of a trial says. Raises `InvalidSetting`."""
+    found: dict[str, Any] = {each.name: message.get(each.name) for each in fields(TrialMessage)}
     losses = found["losses"]
     if isinstance(losses, list | tuple) and len(losses) > MOST_LOSSES:
         for name in ("losses", "steps", "grown", "others"):  # the newest count
-            listed: Any = found[name]
+            listed = found[name]
             found[name] = listed[-MOST_LOSSES:] if isinstance(listed, list | tuple) else listed
     try:
         hash((found["key"], found["number"]))
-        found["losses"] = [float(loss) for loss in found["losses"]]  # type: ignore[union-attr]
+        found["losses"] = [float(loss) for loss in found["losses"]]
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidSetting(
             f"a trial is known by its key and number, and has losses, not {shown(found)}"
@@ -42,7 +39,7 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidSetting(f"a trial does one of {TRIAL_DOES}, not {shown(found['what'])}")
     found["took"], found["life"] = found["took"] or 0.0, found["life"] or 0.0
     for name in ("computed", "waited", "at", "took", "life"):
-        seconds: Any = found[name]
+        seconds = found[name]
         if not (is_number(seconds) and 0 <= seconds < math.inf):
             raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
     memory: Any = [found["memory"], *_listed(found, "grown")]
@@ -56,7 +53,7 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
     found["metric"] = printable(found["metric"] or "")[:LONGEST_METRIC]
     found["drawn"], found["anew"] = found["drawn"] is True, found["anew"] is True
     found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
-    return found
+    return TrialMessage(**found)
 
 
 def read_params(given: object) -> dict[str, Any] | None:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def events(plugin: RunningPlugin, /, run: Any, after: Any = 0) -> dict[str, Any]:
-    """Return what happened in a search that its client follows; see `Searches.read_events`."""
+    """Return what happened in a search that its client follows; see `Tables.read_events`."""
     if not (isinstance(run, str) and is_whole(after, 0)):
         raise InvalidSetting(f"events are read by run and number, not {shown((run, after))}")
-    return plugin.searches.read_events(run, after)
+    return plugin.searches.tables.read_events(run, after)
 
 
 def models(plugin: RunningPlugin, /, search: Any) -> dict[str, Any]:
     """Return the models of a search by its name, without curves, and whether it maximizes."""
-    rows, settings = plugin.searches.table(str(search), curves=False)
+    rows, settings = plugin.searches.tables.table(str(search), curves=False)
     return {"rows": rows, "maximize": settings is not None and settings.maximize}
 
 

@@ -292,11 +292,7 @@ class Rooms:
         return rooms
 
     def _limit(
-        self,
-        search: RunningSearch,
-        rooms: dict[str, Room],
-        waits: Counter[str],
-        wanted: bool,
+        self, search: RunningSearch, rooms: dict[str, Room], waits: Counter[str], wanted: bool
     ) -> None:
         """Limit the room of a search to what it is due, or let it claim threads that it is due."""
         pool, most = search.pool, self._most(search)

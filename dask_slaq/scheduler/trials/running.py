@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.pools import Pool
 
-__all__ = ["Claims", "RunningSearch"]
+__all__ = ["OUTCOMES", "Claims", "RunningSearch"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 STEPS = 100
 #: Models that may need a lock which a waiting one holds, after which none waits any more.
 LOCKS = 2
+#: How a trial ended, by the state of its task.
+OUTCOMES: dict[str, str] = {"memory": "done", "erred": "failed"}
 #: Seconds in which a worker is expected to tell that a model has gone on.
 IN_FLIGHT = 0.25
 
@@ -71,10 +73,8 @@ class RunningSearch:
         self.marked = 0  # number of the last mark of its client
         self.unreported = Unreported()
         self.metrics: list[str] = []  # names of the losses of its models, up to two
-        self.lacks, self.has = (
-            "",
-            dict[str, None](),
-        )  # name of a loss, and what reports have instead
+        self.lacks = ""  # name of a loss
+        self.has: dict[str, None] = {}  # what reports have instead
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
         self.before = ""  # last block of its name
 
@@ -195,11 +195,7 @@ class RunningSearch:
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
         counts = (
-            (
-                self.training + sum(not self.is_guest(key) for key in self.begun),
-                "trains",
-                "train",
-            ),
+            (self.training + sum(not self.is_guest(key) for key in self.begun), "trains", "train"),
             (self.trials.staying, "waits in its report", "wait in their report"),
             (self.trials.waiting - self.trials.staying, "has left its worker", "have left theirs"),
             (self.silent, "is silent", "are silent"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from time import time
 from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.job_states import release
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -56,7 +57,7 @@ class States:
             names += before[1:]
         self.names[ts.key] = names
         self._annotate(ts, names)
-        self._release(set(before) - set(names))
+        release(self._scheduler, set(before) - set(names), CLIENT)
 
     def pin(self, key: Any) -> list[str]:
         """Return the names of the state of a task, which is not freed with it from now on."""
@@ -71,7 +72,7 @@ class States:
     def free(self, key: Any) -> None:
         """Free the state of a task, unless others go on from it."""
         if key not in self._pinned:
-            self._release(self.names.pop(key, ()))
+            release(self._scheduler, self.names.pop(key, ()), CLIENT)
 
     def free_forgotten(self) -> None:
         """Free the states of tasks that the scheduler has forgotten."""
@@ -85,11 +86,3 @@ class States:
 
     def _learn(self, name: str, worker: str, nbytes: int) -> None:
         self._scheduler.update_data(who_has={name: [worker]}, nbytes={name: nbytes}, client=CLIENT)
-
-    def _release(self, names: Iterable[str]) -> None:
-        known = [name for name in names if name in self._scheduler.tasks]
-        if known and CLIENT in self._scheduler.clients:
-            self._scheduler.client_releases_keys(known, CLIENT, f"slaq-states-{time()}")
-        cs = self._scheduler.clients.get(CLIENT)
-        if cs is not None and not cs.wants_what:
-            del self._scheduler.clients[CLIENT]

@@ -38,7 +38,7 @@ def overview(plugin: RunningPlugin) -> dict[str, Any]:
         "limits": plugin.pools.limits.as_dict(),
         "speeds": _speeds(plugin),
         "memory": plugin.memory.about(),
-        "searches": plugin.searches.names(),
+        "searches": plugin.searches.tables.names(),
     }
 
 

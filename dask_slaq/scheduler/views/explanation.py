@@ -137,10 +137,8 @@ def _text(found: dict[str, Any]) -> str:
     if found["like_runs"]:
         runs = "1 like run" if found["like_runs"] == 1 else f"{found['like_runs']} like runs"
         said.append(f"its forecast rests on {runs} of kind {found['kind']}")
-    limits = [f"weight {found['weight']:g}"]
-    for name in ("min_share", "max_share"):
-        if found[name] is not None:
-            limits.append(f"{name} {found[name]:g} threads")
+    shares = [name for name in ("min_share", "max_share") if found[name] is not None]
+    limits = [f"weight {found['weight']:g}", *(f"{n} {found[n]:g} threads" for n in shares)]
     if found["latest"] is not None:
         limits.append(f"latest {found['latest']:g} times its fair time")
     said.append(f"in force are: {', '.join(limits)}")

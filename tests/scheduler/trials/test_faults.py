@@ -119,7 +119,7 @@ async def test_an_error_half_way_through_an_account_is_not_a_dropped_message(
         raise KeyError("of our own")
 
     with captured_logger("dask_slaq") as log:
-        setattr(plugin.searches._tracker, where, fails)
+        setattr(plugin.pools.tracker, where, fails)
         await until(lambda: plugin.failed)
         assert plugin.failed == "KeyError: 'of our own'"
         await check_all_go_on(c, futures, a, b)

@@ -12,6 +12,7 @@ from driving import TWO, until, with_plugin
 from moving import STEPS, begin, check, let_some_leave
 
 import dask_slaq as slaq
+from dask_slaq.scheduler.job_states import release
 from dask_slaq.worker import reports
 from dask_slaq.worker.desk import desk_of
 
@@ -39,10 +40,9 @@ async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b
 @with_plugin(TWO)
 async def test_models_whose_states_are_all_lost_begin_anew(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
-    states = plugin.searches.states
     kept = [key for key, t in search.trials.alive.items() if t.kept]
     for key in kept:
-        states._release(states.names[key])
+        release(s, plugin.searches.states.names[key], "slaq-states")
     with captured_logger("dask_slaq.worker.reports") as log:
         await a.close()
         check(plugin, await c.gather(futures))

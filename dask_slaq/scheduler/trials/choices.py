@@ -1,0 +1,272 @@
+"""Choices: which trials train on every worker, and where those go on that have left theirs.
+
+Workers follow the last `Turns` that they were sent, by themselves. They are sent some at least
+every `BEAT` seconds, and let all trials train when they hear nothing for longer. So whatever fails
+here, nothing stays waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from tornado.ioloop import PeriodicCallback
+
+from dask_slaq.core.dispatch import TaskKind
+from dask_slaq.core.trials import Places, Room, decide
+from dask_slaq.scheduler.event_loop import Soon
+from dask_slaq.scheduler.trials.desks import Desks
+from dask_slaq.scheduler.trials.rooms import Rooms
+from dask_slaq.scheduler.trials.silence import SilentTrials
+from dask_slaq.scheduler.trials.states import States
+from dask_slaq.scheduler.trials.suspects import Suspects
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
+    from dask_slaq.scheduler.trials.running import RunningSearch
+
+__all__ = ["Choices"]
+
+#: Seconds between two messages to a worker on which trials wait.
+BEAT = 0.5
+#: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
+PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
+
+
+class Choices:
+    """Choices for the searches in `running`, and what is known of workers for them.
+
+    `enter` calls what the event loop has to do, and `give_up` is called unless it `is_active` then.
+    """
+
+    def __init__(
+        self,
+        jobs: ScheduledJobs,
+        running: Mapping[str, RunningSearch],
+        enter: Callable[..., Any],
+        is_active: Callable[[], bool],
+        give_up: Callable[[], None],
+    ) -> None:
+        scheduler, pools, tracker = jobs.scheduler, jobs.pools.pools, jobs.pools.tracker
+        self._scheduler, self._pools, self._tracker = scheduler, pools, tracker
+        self._engine, self._stopping, self._stop = jobs.engine, jobs.stopping, jobs.stop
+        self._running, self._enter, self._is_active = running, enter, is_active
+        self._give_up = give_up
+        self.desks = Desks(scheduler)
+        self.rooms = Rooms(scheduler, pools, tracker, running)
+        hold = partial(jobs.pools.let_models_move, True)
+        self.suspects = Suspects(scheduler, tracker, running, hold)
+        self.states = States(
+            scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
+        )
+        tell = jobs.goals.tell_once
+        self._silence = SilentTrials(scheduler, lambda name, told: tell(name, "silent", told))
+        self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
+        self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where
+        self._decided = 0.0
+        decide_soon = partial(enter, self._decide_if_active)
+        self.beat = PeriodicCallback(decide_soon, BEAT * 1000)
+        self._soon = Soon(decide_soon, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
+        self.ask = self._soon.ask
+
+    def look(self) -> None:
+        """Choose again soon: a worker has changed."""
+        if self._running:
+            self.ask()
+
+    def later(self, call: Callable[..., object], *args: Any) -> None:
+        """Call something soon, and not at once: this may be called inside a transition."""
+        asyncio.get_running_loop().call_soon(self._enter, call, *args)
+
+    def forget_worker(self, worker: str) -> None:
+        """Forget a worker that left. If its memory was the reason, none waits on those like it."""
+        self.desks.forget_worker(worker)
+        if self.rooms.forget_worker(worker):
+            self.ask()
+
+    def _decide_if_active(self) -> None:
+        if self._is_active():
+            self.decide()
+        elif self._running:
+            self._give_up()
+
+    def decide(self) -> None:
+        """Choose the trials that train on every worker, and tell the workers."""
+        with self._soon.work():
+            self.desks.tell(self._choose())
+
+    def _choose(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the turns of the trials on every worker where some are alive."""
+        now = monotonic()
+        pools = self._pools.values()
+        wanting = {pool.name for pool in pools if pool.ready and not pool.paused}
+        some = self._running.items()
+        wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
+        self.rooms.claim()
+        for name, search in self._running.items():
+            self._silence.look(name, search.trials, now, now - self._decided)
+            self._bound(name, search)
+        rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
+        turns: dict[str, list[dict[str, Any]]] = {}
+        for name, search in self._running.items():
+            for worker, turn in self._turns_of(search, rooms_of[name]):
+                turns.setdefault(worker, []).append(turn)
+        self.suspects.spare()
+        self._decided = now
+        return turns
+
+    def _turns_of(
+        self, search: RunningSearch, rooms: dict[str, Room]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Choose the trials of a search that train, and those that move. Yield turns by worker."""
+        free = self._free(search)
+        unstarted = 0 if search.pool.paused else self.unstarted(search)
+        for job, trial in search.jobs.items():
+            if not trial.verdict and search.trials.gives_up(trial):
+                search.trials.judge(trial, "pruned")
+                self._stop(job)
+        freed, places = self.is_freed(search), None
+        if self._tracker.models_move and not freed:
+            places = Places(self.states.at, search.speed.bandwidth, self._allowed(search))
+        choice, found = decide(search.trials, rooms, unstarted, places)
+        if freed:
+            self.release(search)
+        elif places is not None:
+            self._to_send += [(search, move.key, move.worker) for move in found]
+            self._to_send += self.suspects.next(search, places.allowed)
+            self.later(self._send_models)
+        search.give_turns(choice)
+        for worker, chosen in choice.items():
+            if not (self._engine.traits.holds_tasks or search.pool.paused):
+                chosen.width, chosen.explored = len(chosen.order), 0
+            turn = {
+                "run": search.run,
+                "runs": search.runs,
+                "order": chosen.order,
+                "width": chosen.width,
+                "explore": search.trials.explore,
+                "explored": chosen.explored,
+                "prune": chosen.pruned,
+                "free": free,
+                "steps": search.trials.settings.steps,
+                "stop": search.pool.name in self._stopping,
+                "leave": chosen.leave,
+                "leaves": rooms[worker].leaves,
+                "apart": rooms[worker].held_up > 0,
+                "peer": self.desks.peer_of(worker),
+            }
+            yield worker, turn
+
+    def _free(self, search: RunningSearch) -> list[Any]:
+        """Mark trials of which others want the result, and return their keys.
+
+        They neither wait nor are given up: under plain Dask, others would have the result. A search
+        that is stopped tells it of all tasks, as the next one may begin at any time.
+        """
+        alive = search.trials.alive
+        some: list[Any] = list(alive)
+        if search.pool.name in self._stopping:
+            unfinished = (ts.key for ts in search.pool.unfinished)
+            some += [key for key in (*unfinished, *search.elsewhere) if key not in alive]
+        tasks, client = self._scheduler.tasks, search.pool.client
+        known = {key for other in self._running.values() for key in other.elsewhere}
+        found = []
+        for key in some:
+            is_shared = key in known or self._is_wanted_by_others(tasks.get(key), client)
+            if is_shared:
+                found.append(key)
+            if key in alive:
+                alive[key].shared = is_shared
+        return found
+
+    def _is_wanted_by_others(self, ts: TaskState | None, client: str) -> bool:
+        """Return whether somebody else than a client waits for a task, or for what needs it."""
+        if ts is None:
+            return False
+        for cs in ts.who_wants or ():
+            if cs.client_key != client and cs.client_key in self._scheduler.client_comms:
+                return True
+        return any(pool.client != client for pool in self._tracker.waiting_for(ts))
+
+    def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
+        """Return the workers where models of a search may run that may not run everywhere."""
+        tasks, allowed = self._scheduler.tasks, {}
+        tried = {*self.suspects.tried(), *self.draining} if search.suspects else set()
+        for key in {**search.trials.alive, **search.suspects}:
+            ts: TaskState | None = tasks.get(key)
+            if ts is None:
+                continue
+            suspect = key in search.suspects
+            restricted = ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions
+            if restricted or suspect:
+                some = self._tracker.control.allowed(ts)
+                some = self._scheduler.running if some is None else some
+                some = {ws for ws in some if not (suspect and ws.address in tried)}
+                needs = TaskKind(None, tuple((ts.resource_restrictions or {}).items()))
+                group = search.pool.group
+                if group is not None and not group.supplies(needs.resources or ()):
+                    some = set()
+                allowed[key] = [ws.address for ws in some if needs.allows(ws)]
+        return allowed
+
+    def _send_models(self) -> None:
+        """Send models that have left their worker to the workers where they go on."""
+        some, self._to_send = self._to_send, []
+        tried = self.suspects.tried()
+        for search, key, worker in some:
+            suspect = key in search.suspects
+            ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
+            trial = search.trials.alive.get(key)
+            if ts is None or ws is None or ts.state != "no-worker":
+                continue
+            if (trial is None and not suspect) or (suspect and worker in tried):
+                continue
+            group, needs = search.pool.group, ts.resource_restrictions or {}
+            if group is not None and not (group.has_room() and group.supplies(needs.items())):
+                continue  # until the one whose thread it takes has reported
+            if self._tracker.send_back(ts, ws):
+                if suspect:
+                    tried.add(worker)
+                if trial is not None:
+                    trial.waits, trial.worker = False, worker
+                search.pool.waiting = search.trials.waiting
+        if self._scheduler.queued and self._is_active():
+            self._tracker.control.fill()
+
+    def _bound(self, name: str, search: RunningSearch) -> None:
+        """Set the number of steps that a search will make, if its trials have a bound."""
+        steps = search.trials.settings.steps
+        models = len(search.pool.tasks) - len(search.pool.inner)
+        seen = steps, models, search.trials.tasks_ended
+        if not steps or seen == search.seen:
+            return
+        search.seen = seen
+        # Models that were pruned or have failed make no further steps.
+        left = {t.key: steps - t.step for t in search.trials.ended if t.outcome != "done"}
+        bound = steps * models - sum(max(n, 0) for n in left.values())
+        if bound > 0 and bound != search.bound:
+            search.bound = bound
+            self._engine.set_max_iter(name, bound)
+
+    def unstarted(self, search: RunningSearch) -> int:
+        """Return the number of ready tasks of a search that are on no worker."""
+        if self._tracker.holding:
+            return len(search.pool.ready.keys() - search.pool.inner)
+        tasks = search.pool.tasks - search.pool.inner
+        return sum(ts in tasks for ts in self._scheduler.queued)
+
+    def is_freed(self, search: RunningSearch) -> bool:
+        """Return whether a search is left to Dask: by the policy, or as it is stopped."""
+        plain = not (self._engine.traits.holds_tasks or search.pool.paused)
+        return plain or search.pool.name in self._stopping
+
+    def release(self, search: RunningSearch) -> None:
+        """Leave models that have left their worker to Dask, soon: this may be in a transition."""
+        some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
+        if some:
+            self.later(self._tracker.leave_to_dask, some)

@@ -1,0 +1,335 @@
+"""What trials tell, and what becomes of their tasks: the state of searches follows both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from dask.utils import key_split
+
+from dask_slaq.core.settings import SILENT, shown
+from dask_slaq.core.task_reports import MOST_METRICS
+from dask_slaq.core.text import printable
+from dask_slaq.scheduler.trials.running import OUTCOMES
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+    from dask_slaq.core.trials import Trial, Trials
+    from dask_slaq.scheduler.pools import Pool
+    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
+    from dask_slaq.scheduler.trials.choices import Choices
+    from dask_slaq.scheduler.trials.elsewhere import Elsewhere
+    from dask_slaq.scheduler.trials.running import RunningSearch
+
+__all__ = ["Follower", "TrialMessage"]
+
+#: Tasks of one name that have ended without a report, of which the client is told at once.
+FEW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TrialMessage:
+    """Message of a trial; see `Desk.send` for `what`, and `check_trial` for the checks."""
+
+    key: Any
+    what: str
+    losses: list[float]
+    computed: float  # seconds since the message before, as the next
+    waited: float
+    at: float  # the worker's Unix time
+    number: Any
+    run_id: int | None  # Dask's number of the run of the task
+    steps: Collection[int]  # iterations of the losses, if the trial names them
+    # By how many bytes its worker has grown before each loss, and has taken; None: not known.
+    grown: Sequence[float | None]
+    memory: float | None
+    begins: int  # reports after which it went on
+    moves: int | None  # bytes that it would move to another worker, if it may leave
+    state: Mapping[str, Any] | None  # that it has kept, see `States.keep`
+    took: float  # seconds of its last move
+    params: Mapping[str, Any] | None  # of its model, which come once
+    others: Sequence[Mapping[str, float]]  # metrics with each loss
+    drawn: bool  # whether the task made the parameters itself
+    life: float  # seconds for which its worker lives
+    anew: bool  # whether its model begins again with these
+    metric: str  # name of the loss
+
+
+class Follower:
+    """Follower of the searches in `running`, and of those that an exception has `interrupted`.
+
+    `end_if_over` ends a search whose last model has ended.
+    """
+
+    def __init__(
+        self,
+        jobs: ScheduledJobs,
+        running: Mapping[str, RunningSearch],
+        interrupted: Mapping[tuple[str, str], tuple[Trials, list[str]]],
+        choices: Choices,
+        elsewhere: Elsewhere,
+        end_if_over: Callable[[RunningSearch], None],
+    ) -> None:
+        self._scheduler, self._engine, self._report = jobs.scheduler, jobs.engine, jobs.report
+        self._tracker, self._let_move = jobs.pools.tracker, jobs.pools.let_models_move
+        self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
+        self._elsewhere, self._tell = elsewhere, jobs.tell_client
+        self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
+        self._suspects, self._is_freed = choices.suspects, choices.is_freed
+        self._ask, self._later = choices.ask, choices.later
+
+    def _search_of(self, key: Any) -> RunningSearch | None:
+        pool = self._tracker.owner.get(key)
+        return None if pool is None else self._running.get(pool.name)
+
+    def _warn(self, pool: Pool, why: str, **about: Any) -> None:
+        self._tell(pool.name, SILENT, job=pool.name, why=why, **about)
+
+    def message(self, worker: str, told: TrialMessage) -> None:
+        """Follow the message of a trial."""
+        ts, what = self._scheduler.tasks.get(told.key), told.what
+        if ts is None or ts.processing_on is None or ts.processing_on.address != worker:
+            return  # it runs elsewhere by now
+        if ts.run_id != told.run_id:
+            return  # it was cancelled, and is wanted again: this is of the run before
+        self._desks.hear(worker)
+        if told.life:
+            self._rooms.lives[worker] = told.life
+        if (search := self._search_of(told.key)) is None:
+            self._report_outside(ts, worker, told)
+            return
+        pool, trial = search.pool, self._heard(search, ts, told)
+        added = search.trials.report(trial, told.losses, told.computed, told.steps, told.others)
+        trial.waited += told.waited
+        if self._suspects.reported(search, trial):
+            self._ask()
+        rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
+        if what == "left":
+            search.left.add(told.key)
+        elif what != "keeps":
+            search.left.discard(told.key)
+        self._tracker.charge_part(pool, ts, told.computed, None if rests else told.at)
+        done = self._engine.jobs[pool.name].iteration
+        for more in filter(None, added):
+            done += more
+            # Without any usable loss the best is infinite, and only the iterations count.
+            self._report(pool.name, search.trials.best, step=None if more == 1 else done)
+        self._take_turn(search, trial, ts, what)
+        search.promise()
+        pool.waiting = search.trials.waiting
+        # Within its turn a trial goes on anyway, and is not forecast.
+        if what == "keeps" and trial.in_turn:
+            return
+        if what != "reports" or not trial.in_turn or not self._desks.knows(worker):
+            self._ask()
+
+    def _report_outside(self, ts: TaskState, worker: str, told: TrialMessage) -> None:
+        """Follow what is computed for others, or in a block that may be entered again."""
+        run = (ts.annotations or {}).get("slaq_search")
+        some = [(search.trials, search.runs) for search in self._running.values()]
+        for trials, runs in (*some, *self._interrupted.values()):
+            if run in runs:
+                trial = trials.at(ts.key, worker, told.number, anew=told.anew)
+                trial.heard, trial.params = monotonic(), told.params or trial.params
+                trials.report(trial, told.losses, told.computed, told.steps, told.others)
+        if self._running:
+            self._ask()
+
+    def _heard(self, search: RunningSearch, ts: TaskState, told: TrialMessage) -> Trial:
+        """Return the trial that has sent a message, and learn what that tells of its model."""
+        ws: Any = ts.processing_on
+        first = search.begun.pop(ts.key, None) is not None
+        trial = search.trials.at(ts.key, ws.address, told.number, anew=told.anew)
+        trial.heard, trial.silent = monotonic(), False
+        trial.held_up = first and ts.key in search.locked
+        if trial.away or (first and told.begins):
+            search.trials.arrive(trial, told.begins, next(iter(told.steps), None))
+        if not trial.reports:
+            search.unreported.heard(_name_of(ts.key))
+        if told.params:
+            trial.params = told.params
+            if told.drawn and search.unreported.is_twin(ts.key, told.number, told.params):
+                some = ", ".join(f"{name}={shown(value)}" for name, value in told.params.items())
+                self._warn(search.pool, "equal", tasks=some[:300])
+        if told.metric and told.metric not in search.metrics and len(search.metrics) < 2:
+            search.metrics.append(told.metric)
+            if len(search.metrics) == 2:
+                self._warn(search.pool, "metrics", tasks=" and ".join(map(shown, search.metrics)))
+        if told.moves is not None:
+            if told.took > 0.0:
+                search.speed.learn(told.moves, told.took)
+            search.trials.can_move(trial, told.moves, search.speed.bandwidth)
+            self._let_move(True)
+        if (state := told.state) is not None:
+            trial.kept = state["reports"]
+            if state["name"]:
+                self._states.keep(ts, ws.address, state["name"], state["nbytes"], state["peer"])
+        if told.memory is not None:
+            first = first or not trial.reports
+            self._rooms.learn(search, trial, ws, told.memory, told.at, told.grown, first=first)
+        return trial
+
+    def _take_turn(self, search: RunningSearch, trial: Trial, ts: TaskState, what: str) -> None:
+        """Follow whether a trial goes on, waits, or has heard its verdict."""
+        ws: Any = ts.processing_on
+        if what in ("pruned", "stopped"):
+            search.trials.judge(trial, what)
+            ts.retries = 0  # a verdict is final
+        if what == "keeps":
+            pass  # it goes on as it did
+        elif what in ("waits", "left"):
+            trial.waits = True
+            self._tracker.rested(ts, idle=what == "waits")
+        elif what == "goes" or trial.waits or ts in ws.long_running:
+            search.trials.begin_turn(trial)
+            self._tracker.resumed(ts)
+            self._suspects.spare()
+            search.revoked.pop(ws.address, None)
+
+    def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
+        """Tell the client of a job that its task there reports as if it were one of a search.
+
+        In a search, such a report lacks the loss.
+        """
+        key: Any = told.get("key")
+        ts = pool = None
+        with suppress(TypeError):  # not a key
+            ts, pool = self._scheduler.tasks.get(key), self._tracker.owner.get(key)
+        there = ts is not None and ts.processing_on and ts.processing_on.address == worker
+        search = self._running.get(pool.name) if there and pool is not None else None
+        if search is not None and isinstance(told.get("has"), list | tuple):
+            search.lacks = shown(told.get("metric"))
+            names = told["has"][: MOST_METRICS - len(search.has)]
+            search.has |= dict.fromkeys(map(printable, names))
+        elif there and pool is not None and pool.reports and search is None:
+            self._warn(pool, "job", tasks=_name_of(key))
+
+    def warn_of_silence(self, search: RunningSearch, least: int) -> None:
+        """Tell the client which tasks ended without any report, if `least` of a name have."""
+        tasks: Mapping[Any, TaskState] = self._scheduler.tasks
+        for kind, n in search.unreported.of(least, lambda key: _is_input(tasks.get(key))):
+            if search.lacking:
+                self._warn(search.pool, "metric", tasks=search.lacking)
+            else:
+                self._warn(search.pool, "silent", tasks=kind, n=n)
+
+    def warn_of_unknown(self, search: RunningSearch) -> None:
+        """Tell the client that no task was submitted, or of which ones nothing can be known."""
+        models = {_name_of(trial.key) for trial in search.trials}
+        is_empty = not (search.pool.tasks or search.pool.ended or models)
+        known: Mapping[Any, TaskState] = self._scheduler.tasks
+        some = [key for key, run in search.unknown.items() if is_empty or not run]
+        some += [key for key, run in search.elsewhere.items() if not run]
+        kinds = [_name_of(key) for key in some if not _is_input(known.get(key))]
+        if some := [kind for kind in kinds if not models or kind in models]:
+            self._warn(search.pool, "known", tasks=some[0], n=len(some))
+        elif is_empty and not search.elsewhere:
+            self._warn(search.pool, "empty")
+
+    def seceded(self, key: Any) -> None:
+        """Count a trial whose task has given up its thread, before it tells why."""
+        search = self._search_of(key)
+        if search is not None and (trial := search.trials.alive.get(key)) is not None:
+            trial.waits = True
+            search.left.add(key)
+            search.pool.waiting = search.trials.waiting
+            search.promise()
+
+    def claim(self, name: str, ts: TaskState) -> None:
+        """Follow a task of an earlier block of this name; it may be on a worker already."""
+        if (search := self._running.get(name)) is None:
+            return
+        search.inherited.add(ts.key)
+        if ts.processing_on is not None:
+            if ts.key not in search.trials.alive:
+                search.begun[ts.key] = ts
+            self._ask()
+
+    def transition(self, key: Any, start: str, finish: str, worker: str | None = None) -> None:
+        """Follow the transition of a task, maybe off a worker.
+
+        Call it before the pool forgets the task.
+        """
+        search = self._search_of(key)
+        if finish in ("memory", "erred", "forgotten"):
+            for other in self._running.values():
+                if key in other.elsewhere:
+                    self._later(self._elsewhere.model_ended, other, key)
+        if search is None:
+            for other in self._running.values() if finish == "forgotten" else ():
+                self._drop_inherited(other, key)
+            if finish == "processing":
+                self._elsewhere.begins(key)
+        elif self._scheduler.tasks[key] not in search.pool.inner:
+            self._follow_model(search, key, start, finish, worker)
+        self._ask()  # any task may leave a thread to trials, or take one
+
+    def _follow_model(
+        self, search: RunningSearch, key: Any, start: str, finish: str, worker: str | None
+    ) -> None:
+        """Follow the transition of a task of a search that was not submitted by a model."""
+        if start != "processing" and finish in ("erred", "forgotten") and search.is_guest(key):
+            search.trials.end(key, OUTCOMES.get(finish, ""))
+            search.pool.waiting = search.trials.waiting
+        if finish == "waiting":
+            search.trials.again(key)
+        else:
+            self._drop_inherited(search, key)
+        if finish == "processing":
+            search.begun[key] = self._scheduler.tasks[key]
+            search.cut_off.discard(key)
+            self._suspects.spare()
+        elif start == "processing":
+            self._off_worker(search, key, finish, worker)
+        if finish in ("memory", "erred", "forgotten"):
+            search.suspects.pop(key, None)
+        if finish == "forgotten":
+            search.trials.forget(key)
+        search.promise()
+        if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
+            self._later(self._end_if_over, search)
+
+    def _off_worker(self, search: RunningSearch, key: Any, finish: str, worker: str | None) -> None:
+        """Follow a model that leaves its worker: it has ended, or goes on later."""
+        search.begun.pop(key, None)
+        search.left.discard(key)
+        outcome = OUTCOMES.get(finish, "")
+        error = str(self._scheduler.tasks[key].exception_text or "") if outcome else ""
+        if key in search.trials.alive:
+            if not outcome:
+                search.cut_off.add(key)
+            if outcome or not search.trials.leave(key):
+                search.trials.end(key, outcome, error)
+            elif self._tracker.models_move and not self._is_freed(search):
+                self._tracker.away[key] = self._scheduler.tasks[key]  # it goes on from a state
+            search.pool.waiting = search.trials.waiting
+        elif outcome == "failed" and all(trial.key != key for trial in search.trials):
+            # Before its first report.
+            search.trials.at(key, worker or "")
+            search.trials.end(key, outcome, error)
+        elif outcome == "done" and not search.trials.has_ended(key):
+            search.unreported.ended(_name_of(key), key)
+            self.warn_of_silence(search, least=FEW)
+
+    def _drop_inherited(self, search: RunningSearch, key: Any) -> None:
+        """Drop a trial of the earlier block that the new one does not want."""
+        ts = self._scheduler.tasks.get(key)
+        if key in search.inherited and (ts is None or not ts.who_wants):
+            search.inherited.discard(key)
+            search.trials.drop(key)
+
+
+def _name_of(key: Any) -> str:
+    """Return the name that a task shares with those of its kind."""
+    # joblib's batches tell their size, and whether their calls are of one function.
+    return re.sub(r"^mixed_|_\d+_calls$", "", key_split(key))
+
+
+def _is_input(ts: TaskState | None) -> bool:
+    """Return whether a task made what other tasks need: it trained no model."""
+    return ts is not None and bool(ts.dependents)
