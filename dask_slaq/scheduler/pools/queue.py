@@ -67,7 +67,7 @@ class Queue:
         """Iterate over the first `n` tasks in Dask's order."""
         if self.hidden or not self.held:
             return iter(self.plain.peekn(n))
-        return iter(nsmallest(n, self, key=lambda ts: ts.priority))
+        return iter(nsmallest(n, self, key=lambda ts: ts.priority or ()))
 
     def sorted(self) -> Iterator[TaskState]:
         """Iterate over all tasks in Dask's order."""

@@ -166,7 +166,8 @@ class Seam:
     def _is_rootish(self, plain: Callable[[TaskState], bool], ts: TaskState) -> bool:
         if self._passes:
             return plain(ts)
-        queue, scheduler = self.queue, self._scheduler
+        queue: Queue = self.queue
+        scheduler: Any = self._scheduler
         queue.coming = queue.taking = None
         if scheduler.queued is queue and self.is_queued(ts):
             if math.isinf(scheduler.WORKER_SATURATION):  # else Dask would queue nothing
