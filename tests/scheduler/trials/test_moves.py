@@ -163,7 +163,7 @@ async def test_a_model_of_an_earlier_program_has_its_row(
 @with_plugin(TWO)
 async def test_states_in_files_outlive_a_program_that_left_its_block(c, s, plugin, a, b, tmp_path):
     async with slaq.search("grid", client=c, steps=STEPS, states=str(tmp_path)):
-        futures = c.map(train, range(6), pure=False)
+        futures = c.map(train_and_note, range(6), steps=3 * STEPS, pure=False)
         await until(lambda: len(list(tmp_path.glob("grid/*.state"))) == 6)
     await c.cancel(futures)  # as Dask does if the program dies
     await until(lambda: not s.tasks and not plugin.searches.running)
