@@ -11,6 +11,7 @@ __all__ = ["demo"]
 
 @click.command()
 @click.option("--jobs", is_flag=True, help="Train jobs of many tasks, under each policy.")
+@click.option("--fits", is_flag=True, help="Fit estimators of dask-ml, by plain Dask and as jobs.")
 @click.option(
     "--policy",
     "policies",
@@ -20,7 +21,7 @@ __all__ = ["demo"]
     callback=known_policies,
     help="With --jobs: policy to train under; repeat it to compare several, in this order.",
 )
-@click.option("--count", type=click.IntRange(1), help="Models (32), or jobs (12).")
+@click.option("--count", type=click.IntRange(1), help="Models (32), or jobs or fits (12).")
 @click.option("--steps", type=click.IntRange(2), help="Steps of a model (30), or of a job (40).")
 @with_default(
     "--seconds",
@@ -41,6 +42,7 @@ __all__ = ["demo"]
 )
 def demo(
     jobs: bool,
+    fits: bool,
     count: int | None,
     steps: int | None,
     json_file: str | None,
@@ -50,12 +52,14 @@ def demo(
     """Train many models on this machine, to see when the best are ready.
 
     The same models train by plain client.map and then in a search, in which the most promising
-    ones go first; and once more a few of them, when a worker is killed half-way. With --jobs, jobs
-    of many tasks arrive one after another, under each policy. A comparison and an HTML report
-    follow at the end.
+    ones go first; and once more a few of them, when a worker is killed half-way. With --fits, fits
+    of dask-ml arrive one after another, by plain Dask and then each as a job; with --jobs, jobs of
+    many tasks, under each policy. A comparison and an HTML report follow at the end.
     """
     from dask_slaq.demo import local, many_tasks, search
+    from dask_slaq.demo import fits as of_dask_ml
 
-    run = many_tasks.jobs if jobs else search.search
-    sizes = {"count": count or (12 if jobs else 32), "steps": steps or (40 if jobs else 30)}
+    run = of_dask_ml.fits if fits else many_tasks.jobs if jobs else search.search
+    many = jobs or fits
+    sizes = {"count": count or (12 if many else 32), "steps": steps or (40 if many else 30)}
     raise SystemExit(local.show(run, local.Options(**sizes, **options), json_file, html_file))

@@ -17,25 +17,24 @@ __all__ = ["COLUMNS", "EndForecasts", "Ends", "Hits"]
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
 #: Number of groups: for each part, jobs whose iterations are known, and others that announced some.
 GROUPS = 2 * len(MARKS)
-#: Assumed quotients of each group, and the number of ended jobs that they count for: real seconds
-#: over the expected (low, middle, high), and over those until the promise of the present jobs.
+#: Weight of the fair share, in logarithms; the rest is that of all threads that a job can use.
+SHARED = 0.75
+#: Assumed quotients of each group: real seconds over those from the two rates (low, middle, high),
+#: and over those until the promise of the present jobs.
 ASSUMED = np.array(
     [
-        *[[0.5, 1.0, 2.0, 2.3], [0.25, 1.0, 3.5, 2.3]],
-        *[[0.5, 1.0, 2.0, 2.2], [0.25, 1.0, 3.5, 2.2]],
-        *[[0.5, 1.0, 2.0, 1.7], [0.25, 1.0, 3.5, 1.7]],
-        *[[0.5, 0.95, 2.0, 1.3], [0.25, 1.0, 3.5, 1.3]],
-        *[[0.5, 0.9, 1.5, 1.1], [0.25, 0.8, 2.5, 1.1]],
-        *[[0.35, 0.75, 1.5, 1.1], [0.25, 0.8, 2.5, 1.1]],
+        *[[0.60, 1.15, 2.6, 2.3], [0.2, 0.9, 3.0, 2.3]],
+        *[[0.55, 0.95, 1.9, 2.2], [0.2, 0.9, 3.0, 2.2]],
+        *[[0.55, 0.95, 1.9, 1.7], [0.2, 0.9, 3.0, 1.7]],
+        *[[0.50, 0.90, 1.8, 1.3], [0.2, 0.9, 3.0, 1.3]],
+        *[[0.45, 0.75, 1.6, 1.1], [0.2, 0.8, 2.5, 1.1]],
+        *[[0.35, 0.60, 1.5, 1.1], [0.2, 0.8, 2.5, 1.1]],
     ]
 )
-PRIOR = 20
-#: Ended jobs remembered in each group.
-REMEMBERED = 200
-#: Quantiles of the band and of the stated promise, and the step by which each ended job moves them.
-BAND, STEP = (0.1, 0.5, 0.9, 0.98), 0.02
-#: Epochs over which the pace of a job is averaged.
-PACE = 10.0
+#: Scores that count as much as what is assumed, and scores that are remembered.
+PRIOR, REMEMBERED = 60, 200
+#: Quantiles of the band and of the stated promise.
+BAND, STATED = (0.1, 0.5, 0.9), 0.98
 #: Quotient of the ends of a band from which on it says nothing, and is not stated: until jobs that
 #: have ended show otherwise, the first iteration does not tell what the others will take.
 WIDEST = 8.0
@@ -50,10 +49,6 @@ COLUMNS = {
     # The promised end, and the threads of the cluster, when a fifth of the work was done.
     "end_promised": ((), np.float64, math.nan),
     "end_threads": ((), np.float64, math.nan),
-    # Core-seconds per second of late, and core-seconds and time up to which they are counted.
-    "end_pace": ((), np.float64, math.nan),
-    "end_used": ((), np.float64, 0.0),
-    "end_seen": ((), np.float64, math.nan),
 }
 
 
@@ -80,33 +75,39 @@ class Hits(NamedTuple):
 class EndForecasts:
     """Forecasts of the ends of the jobs in `table`, corrected by those that have ended.
 
-    A job is expected to need its work left on its fair share, and the more of it is done, on what
-    it got of late instead. How wrong this was for jobs that have ended gives the band, whose
-    quantiles move until the band holds as many ends as it states (adaptive conformal prediction:
-    Gibbs and Candes, NeurIPS 2021). The promise of a job grows with every job that comes later. It
-    is stated with so much room that nearly all jobs end by what was stated.
+    A job is expected to need its work left at a rate between its fair share and all threads that
+    it can use. How wrong this was for jobs that have ended, at any part of their work, gives the
+    band of all (split conformal prediction: Lei et al., JASA 2018). A score is 0 for the assumed
+    middle, -1 for the assumed low end of the band, and 1 for the high one. The promise of a job
+    grows with every job that comes later. It is stated with so much room that nearly all jobs end
+    by what was stated.
     """
 
     def __init__(self, table: JobArrays) -> None:
         self._table = table
-        self._quotients: list[deque[tuple[float, float]]] = [
-            deque(maxlen=REMEMBERED) for _ in range(GROUPS)
-        ]
-        self._levels = np.tile(BAND, (GROUPS, 1))
-        self._factors = ASSUMED.copy()
-        # Of the last ended jobs: whether they ended in the band stated half-way.
-        self.held: deque[bool] = deque(maxlen=HITS)
+        # Of each group; then of jobs whose iterations are known, and of others.
+        self._scores = [deque[float](maxlen=REMEMBERED) for _ in range(GROUPS + 2)]
+        self._late = deque[float](maxlen=REMEMBERED)  # real over stated promises, as assumed
+        self._band = np.tile([-1.0, 0.0, 1.0], (GROUPS, 1))  # scores of the ends and the middle
+        self._room = 1.0  # factor of the assumed room of promises
+        # Of the last ended jobs: whether they ended in the band stated half-way, and the score.
+        self.held: deque[tuple[bool, float]] = deque(maxlen=HITS)
         self.judged = 0  # number of ends that were added to `held`
         self._epoch = 0.0
 
     @property
     def hits(self) -> Hits:
         """How well the last ends were foretold."""
-        return Hits(len(self.held), sum(self.held))
+        return Hits(len(self.held), sum(held for held, _ in self.held))
 
-    def recall(self, held: Sequence[bool]) -> None:
+    def recall(self, held: Sequence[tuple[bool, float]]) -> None:
         """Put what is known of ends before the present ones, oldest first, before these."""
         self.held = deque([*held, *self.held], maxlen=HITS)
+        scores = self._scores[GROUPS]
+        known = [*(score for _, score in held), *scores]
+        scores.clear()
+        scores.extend(known)
+        self._learn_quantiles()
 
     def forecast(
         self,
@@ -114,6 +115,7 @@ class EndForecasts:
         attained: FloatArray,
         total: FloatArray,
         share: FloatArray,
+        most: FloatArray,
         settled: BoolArray,
         fair: FloatArray,
         promised: FloatArray,
@@ -124,79 +126,85 @@ class EndForecasts:
         """Return when jobs end, and keep what is expected of those that are new to a group.
 
         All arrays are (n,). `attained` and `total` are core-seconds, until now and of the whole
-        job, inf if unknown; `share` is the fair share in threads, and `settled` tells whether the
-        cost of iterations was observed. `fair` and `promised` are seconds until the end in the fair
-        world, and until the one promised to the present jobs. Nothing is expected sooner than in an
-        `epoch`; `threads` are those of the cluster.
+        job, inf if unknown; `share` is the fair share and `most` all that it can use, in threads,
+        and `settled` tells whether the cost of iterations was observed. `fair` and `promised` are
+        seconds until the end in the fair world, and until the one promised to the present jobs.
+        Nothing is expected sooner than in an `epoch`; `threads` are those of the cluster.
         """
         column = self._table.column
         self._epoch = epoch
         known = np.isfinite(total) & (total > 0) & (share > 0)
         done = np.divide(attained, total, out=np.zeros(len(rows)), where=known)
-        pace = self._pace(rows, attained, share, epoch, now)
         left = np.where(known, np.maximum(total - attained, 0.0), math.nan)
-        alone, lately = (np.maximum(left / np.maximum(rate, 1e-3), epoch) for rate in (share, pace))
-        base = alone ** (1 - done / 2) * lately ** (done / 2)
+        alone, full = (np.maximum(left / np.maximum(rate, 1e-3), epoch) for rate in (share, most))
+        base = alone**SHARED * full ** (1 - SHARED)
         mark = np.searchsorted(MARKS, np.minimum(done, 1.0), side="right") - 1
         group = 2 * mark + ~settled
-        factors = self._factors[group].T
-        band = factors[:3] * base
+        band = base * _quotients(ASSUMED[group, :3].T, self._band[group].T)
         latest = np.maximum(promised, epoch)
+        room = np.maximum(ASSUMED[group, 3] * self._room, 1.0)
         # One that has passed is not stated: it cannot be kept any more.
-        stated = np.where(known, np.maximum(np.maximum(factors[3], 1.0) * latest, band[1]), np.nan)
+        stated = np.where(known, np.maximum(room * latest, band[1]), np.nan)
         new = known & np.isnan(column["end_at"][rows, group])
         column["end_at"][rows[new], group[new]] = now
         column["end_band"][rows[new], group[new]] = np.stack([base, latest, *band], axis=1)[new]
         young = known & (done >= MARKS[1]) & np.isnan(column["end_promised"][rows])
         column["end_promised"][rows[young]] = now + stated[young]
         column["end_threads"][rows[young]] = threads
-        return Ends(fair, stated, *np.where(factors[2] > WIDEST * factors[0], math.nan, band))
-
-    def _pace(
-        self, rows: IntArray, attained: FloatArray, share: FloatArray, epoch: float, now: float
-    ) -> FloatArray:
-        """Return the core-seconds per second (n,) of late; the `share` of a new job."""
-        column = self._table.column
-        before = column["end_pace"][rows]
-        pace: FloatArray = np.where(np.isnan(before), share, before)
-        elapsed = now - np.nan_to_num(column["end_seen"][rows], nan=now)
-        used = attained - column["end_used"][rows]
-        rate = np.divide(used, elapsed, out=pace.copy(), where=elapsed > 0)
-        pace = pace + (1 - np.exp(-elapsed / (PACE * epoch))) * (rate - pace)
-        column["end_pace"][rows] = np.where(share > 0, pace, math.nan)
-        column["end_used"][rows], column["end_seen"][rows] = attained, now
-        return pace
+        return Ends(fair, stated, *np.where(band[2] > WIDEST * band[0], math.nan, band))
 
     def learn(self, row: int, now: float) -> None:
         """Compare what was expected of the job in a `row` with its end."""
         at, band = (self._table.column[name][row] for name in ("end_at", "end_band"))
-        groups = np.flatnonzero(~np.isnan(at)).tolist()
-        for group in groups:
-            real = now - at[group]
-            base, latest, low, _, high = band[group]
-            stated = latest * max(self._factors[group, 3], 1.0)
-            self._quotients[group].append((float(real / base), float(real / latest)))
-            level = self._levels[group]
-            level[0] = np.clip(level[0] + STEP * (BAND[0] - (real < low)), 0.0, 0.4)
-            level[2] = np.clip(level[2] + STEP * ((real > high) - (1 - BAND[2])), 0.6, 1.0)
-            if np.isfinite(latest):
-                level[3] = np.clip(level[3] + STEP * ((real > stated) - (1 - BAND[3])), 0.9, 1.0)
-            self._factors[group] = self._learned(group)
+        groups = np.flatnonzero(~np.isnan(at))
+        real = np.maximum(now - at[groups], 1e-9)
+        scores = _scores(ASSUMED[groups, :3].T, real / band[groups, 0])
+        for group, score, late in zip(
+            groups, scores, real / band[groups, 1] / ASSUMED[groups, 3], strict=True
+        ):
+            self._scores[group].append(float(score))
+            self._scores[GROUPS + group % 2].append(float(score))
+            if late > 0:  # there was a promise
+                self._late.append(float(late))
+        self._learn_quantiles()
         # Nobody could go by what was stated less than an epoch before the end.
         seen = (at < now - self._epoch) & (band[:, 4] <= WIDEST * band[:, 2])
-        shown = [group for group in groups if seen[group]]
-        if shown:
+        shown = np.flatnonzero(seen[groups])
+        if len(shown):
             middle = shown[(len(shown) - 1) // 2]
-            _, _, low, _, high = band[middle]
-            self.held.append(bool(low <= now - at[middle] <= high))
+            low, high = band[groups[middle], [2, 4]]
+            self.held.append((bool(low <= real[middle] <= high), float(scores[middle])))
             self.judged += 1
 
-    def _learned(self, group: int) -> FloatArray:
-        """Return the quotients (4,) of a group, those of ended jobs mixed with the assumed ones."""
-        known = np.array(self._quotients[group])
-        part = len(known) / (len(known) + PRIOR)
-        *band, latest = self._levels[group]
-        learned = np.append(np.quantile(known[:, 0], band), np.quantile(known[:, 1], latest))
-        learned = np.maximum(learned, 1e-2)
-        mixed: FloatArray = np.exp(part * np.log(learned) + (1 - part) * np.log(ASSUMED[group]))
-        return mixed
+    def _learn_quantiles(self) -> None:
+        """Find the quantiles of the scores: of a group, of its kind, and while few, as assumed."""
+        kinds = [_mixed(np.array([-1.0, 0.0, 1.0]), scores) for scores in self._scores[GROUPS:]]
+        for group in range(GROUPS):
+            self._band[group] = _mixed(kinds[group % 2], self._scores[group])
+        if self._late:
+            part = 1 - math.exp(-len(self._late) / PRIOR)
+            self._room = max(float(np.quantile(self._late, STATED)), 1.0) ** part
+
+
+def _mixed(assumed: FloatArray, scores: Sequence[float]) -> FloatArray:
+    """Return the quantiles (3,) of `scores`, mixed with those `assumed` while there are few."""
+    if not scores:
+        return assumed
+    part = 1 - math.exp(-len(scores) / PRIOR)
+    mixed: FloatArray = part * np.quantile(scores, BAND) + (1 - part) * assumed
+    return mixed
+
+
+def _quotients(assumed: FloatArray, scores: FloatArray) -> FloatArray:
+    """Return the quotients (3, n) at `scores` (3, n), where those `assumed` (3, n) have -1, 0, 1."""
+    low, middle, high = np.log(assumed)
+    found: FloatArray = np.exp(middle + scores * np.where(scores > 0, high - middle, middle - low))
+    return found
+
+
+def _scores(assumed: FloatArray, quotients: FloatArray) -> FloatArray:
+    """Return the scores (n,) of `quotients` (n,), where those `assumed` (3, n) have -1, 0, 1."""
+    low, middle, high = np.log(assumed)
+    over = np.log(quotients) - middle
+    found: FloatArray = over / np.where(over > 0, high - middle, middle - low)
+    return found

@@ -91,8 +91,9 @@ def advance_fair_clock(
     # The first iteration includes start-up: it is the second report that tells the cost of one.
     settled = ~np.isfinite(column["max_iter"][rows]) | (jobs.runtimes.column["reports"][rows] > 1)
     return jobs.ends.forecast(
-        rows, attained, total, share, settled, fair, promised, epoch, now, capacity
-    )
+        rows, attained, total, share, np.minimum(capacity, usual), settled, fair, promised, epoch,
+        now, capacity,
+    )  # fmt: skip
 
 
 def refill_tokens(

@@ -60,6 +60,11 @@ class Training:
     error: str | None = None
 
     @property
+    def losses(self) -> list[float]:
+        """Losses, oldest first."""
+        return [loss for _, loss in self.curve]
+
+    @property
     def loss(self) -> float:
         """Last loss."""
         return self.curve[-1][1] if self.curve else math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from time import sleep
 from typing import Any
 
@@ -17,8 +18,8 @@ from dask_slaq.demo.local import Figures, Options, Run, Training
 from dask_slaq.demo.search import NOISE, TRAINED, digits
 from dask_slaq.simulation.workload import iterations_to
 
-#: Tasks per iteration.
-TASKS = 4
+#: Tasks per iteration, and iterations, of a job.
+TASKS, STEPS = 4, 40
 #: Time between arrivals, as a fraction of a job's time alone: six or seven of twelve jobs overlap.
 SPACING = 0.5
 MOMENTUM = 0.9
@@ -67,19 +68,20 @@ def jobs(client: Client, options: Options) -> local.Result:
         tasks = local.on_each_worker(client, gradient, 0, np.zeros((65, 10)), copies)
     spans = [span for _, _, span in tasks]
     copies = options.copies([(stop - start) / copies for _, start, stop in spans], TASKS)
-    runs, figures = [], {}
+    runs, moved = [], []
+    rates, arrivals = ({name: each[i] for name, *each in plan(options)} for i in (0, 1))
+
+    def fit(training: Training) -> None:
+        train(client, training, rates[training.name], options.steps, copies)
+
     for policy in options.policies:
         client.register_plugin(slaq.SlaqPlugin(policy=policy))
-        moved = _bytes_moved(client)
-        runs.append(_run(client, policy, options, copies))
-        figures[policy] = {"bytes_moved": _bytes_moved(client) - moved}
-    lowest: dict[str, float] = {}
-    for name, loss in (
-        (t.name, loss) for run in runs for t in run.trainings for _, loss in t.curve
-    ):
-        lowest[name] = min(loss, lowest.get(name, np.inf))
-    for run in runs:
-        figures[run.way].update(measure(run, lowest, options.seed))
+        before = _bytes_moved(client)
+        runs.append(train_all(policy, arrivals, fit))
+        moved.append(_bytes_moved(client) - before)
+    figures = figures_of(runs, options.seed)
+    for found, more in zip(figures.values(), moved, strict=True):
+        found["bytes_moved"] = more
     about = (
         f"{options.count} jobs (softmax regression on scikit-learn's digits by gradient descent, "
         f"{TASKS} tasks per iteration) train {options.steps} iterations each on two one-thread "
@@ -106,21 +108,24 @@ def train(client: Client, training: Training, rate: float, steps: int, copies: i
             weights = weights + speed
 
 
-def _run(client: Client, policy: str, options: Options, copies: int) -> Run:
-    planned = plan(options)
-    run = Run(policy, [Training(name) for name, _, _ in planned])
+def train_all(way: str, arrivals: Mapping[str, float], train: Callable[[Training], None]) -> Run:
+    """Train what arrives, each in a thread of its own, and watch until all have ended.
 
-    def drive(training: Training, rate: float, arrival: float) -> None:
-        sleep(max(0.0, run.start + arrival - time()))
+    `arrivals` are in seconds from the start, by name.
+    """
+    run = Run(way, [Training(name) for name in arrivals])
+
+    def drive(training: Training) -> None:
+        sleep(max(0.0, run.start + arrivals[training.name] - time()))
         training.arrived = time()
         try:
-            train(client, training, rate, options.steps, copies)
+            train(training)
         except BaseException:
             training.error = traceback.format_exc()
         training.done = time()
 
-    for training, (_, *how) in zip(run.trainings, planned, strict=True):
-        threading.Thread(target=drive, args=(training, *how), daemon=True).start()
+    for training in run.trainings:
+        threading.Thread(target=drive, args=(training,), daemon=True).start()
     local.watch(run)
     return run
 
@@ -129,14 +134,21 @@ def _bytes_moved(client: Client) -> int:
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
+def figures_of(runs: Sequence[Run], seed: int) -> Figures:
+    """Return the figures of each run, by its way."""
+    lowest: dict[str, float] = {}
+    for training in (training for run in runs for training in run.trainings):
+        lowest[training.name] = min([lowest.get(training.name, np.inf), *training.losses])
+    return {run.way: measure(run, lowest, seed) for run in runs}
+
+
 def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:
     """Return the figures of a `run` with a `seed`; `lowest` has the lowest loss of each job."""
     found: list[dict[str, Any]] = []
     for t in run.trainings:
         found.append({"name": t.name, "seed": seed, "completion_s": (t.done or 0) - t.arrived})
-        losses = [loss for _, loss in t.curve]
         for key, reduction in (("t90_s", 0.90), ("t95_s", 0.95)):
-            at = iterations_to(losses, reduction, lowest.get(t.name))
+            at = iterations_to(t.losses, reduction, lowest.get(t.name))
             found[-1][key] = None if at is None else t.curve[at - 1][0] - t.arrived
     means = {}
     for key in ("t90", "t95"):

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import sqlite3
+from math import isfinite
 
 from dask_slaq.core.ends import HITS
 
 __all__ = ["insert_end", "select_ends"]
 
 
-def insert_end(connection: sqlite3.Connection, held: bool) -> None:
-    """Insert whether a job ended in its band, and delete all but the newest rows."""
-    connection.execute("INSERT INTO ends (held) VALUES (?)", (int(held),))
+def insert_end(connection: sqlite3.Connection, held: bool, score: float) -> None:
+    """Insert whether a job ended in its band, and its score; delete all but the newest rows."""
+    connection.execute("INSERT INTO foretold (held, score) VALUES (?, ?)", (int(held), score))
     connection.execute(
-        "DELETE FROM ends WHERE number <= (SELECT max(number) FROM ends) - ?", (HITS,)
+        "DELETE FROM foretold WHERE number <= (SELECT max(number) FROM foretold) - ?", (HITS,)
     )
 
 
-def select_ends(connection: sqlite3.Connection) -> list[bool]:
-    """Return which of the last jobs ended in their band, oldest first, without damaged rows."""
-    rows = connection.execute("SELECT held FROM ends ORDER BY number").fetchall()
-    return [bool(held) for (held,) in rows if held in (0, 1)][-HITS:]
+def select_ends(connection: sqlite3.Connection) -> list[tuple[bool, float]]:
+    """Return which of the last jobs ended in their band, and their scores, oldest first.
+
+    Damaged rows are left out.
+    """
+    rows = connection.execute("SELECT held, score FROM foretold ORDER BY number").fetchall()
+    return [
+        (bool(held), score)
+        for held, score in rows
+        if held in (0, 1) and isinstance(score, float) and isfinite(score)
+    ][-HITS:]

@@ -72,8 +72,9 @@ _LATER = (
     "CREATE TABLE IF NOT EXISTS ended (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # Values of the last of these in some epochs, as lists by name; see `Epochs.curve`.
     "CREATE TABLE IF NOT EXISTS curves (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
-    # Whether a job ended in its band.
-    "CREATE TABLE IF NOT EXISTS ends (number INTEGER PRIMARY KEY, held INTEGER NOT NULL)",
+    # Whether a job ended in its band, and its score; see `EndForecasts`.
+    "CREATE TABLE IF NOT EXISTS foretold (number INTEGER PRIMARY KEY, held INTEGER NOT NULL,"
+    " score REAL NOT NULL)",
 )
 _SCHEMA = (
     f"CREATE TABLE runs ({_COLUMNS})",

@@ -67,7 +67,7 @@ class FiledMemory(Memory):
             self._keep_unfinished(one, newest=False)
 
     @safely
-    def _recall_ends(self, ends: asyncio.Future[list[bool]]) -> None:
+    def _recall_ends(self, ends: asyncio.Future[list[tuple[bool, float]]]) -> None:
         """Count the ends of jobs on earlier schedulers."""
         self._engine().jobs.ends.recall(ends.result())
 
@@ -110,7 +110,7 @@ class FiledMemory(Memory):
         ends = self._engine().jobs.ends
         if ends.judged > self._ends:
             self._ends = ends.judged
-            self.store.add_end(ends.held[-1])
+            self.store.add_end(*ends.held[-1])
         super().ended(name)
 
     def _discard(self, key: str) -> None:

@@ -130,9 +130,9 @@ class RunStore:
         """Queue that unfinished runs written `LAPSE` seconds before `now` count as failed."""
         self._put(lambda connection: let_lapse(connection, now - LAPSE))
 
-    def add_end(self, held: bool) -> None:
-        """Queue whether a job ended in its band."""
-        self._put(lambda connection: insert_end(connection, held))
+    def add_end(self, held: bool, score: float) -> None:
+        """Queue whether a job ended in its band, and its score."""
+        self._put(lambda connection: insert_end(connection, held, score))
 
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
@@ -172,8 +172,8 @@ class RunStore:
         self.flush(PATIENCE)
         return self._read(lambda connection: select_usage(connection, by, since))
 
-    def ends(self) -> list[bool]:
-        """Read which of the last jobs ended in their band, oldest first; none if it cannot be."""
+    def ends(self) -> list[tuple[bool, float]]:
+        """Read which of the last jobs ended in their band, and their scores, oldest first."""
         return self._read(select_ends) or []
 
     def reservations(self) -> list[Reservation]:

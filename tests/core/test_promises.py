@@ -254,7 +254,7 @@ def test_the_band_holds_four_of_five_ends_however_wrong_the_expectation_is(bias,
         rows, now = np.array([table.acquire()]), 1000.0 * k
         one = np.ones(1)
         found = ends.forecast(
-            rows, 50 * one, 100 * one, 5 * one, one == settled,
+            rows, 50 * one, 100 * one, 5 * one, 5 * one, one == settled,
             10 * one, 40 * one, 1.0, now, 8.0,
         )  # fmt: skip
         real = 10.0 * bias * rng.lognormal(0.0, 0.5)  # 50 core-seconds on 5 threads
@@ -277,8 +277,9 @@ def test_nothing_is_expected_before_the_second_report_until_like_jobs_have_shown
     def forecast(settled, now):
         rows = np.array([table.acquire()])
         found = ends.forecast(
-            rows, 1 * one, 100 * one, 5 * one, one == settled, 20 * one, 40 * one, 1.0, now, 8.0
-        )
+            rows, 1 * one, 100 * one, 5 * one, 5 * one, one == settled, 20 * one, 40 * one,
+            1.0, now, 8.0,
+        )  # fmt: skip
         return rows[0], found
 
     _, found = forecast(settled=False, now=0.0)
@@ -296,12 +297,28 @@ def test_nothing_is_expected_before_the_second_report_until_like_jobs_have_shown
     assert ends.judged == said  # what was not shown is not counted
 
 
+def test_what_other_schedulers_learned_of_ends_widens_the_band():
+    one, bands = np.ones(1), []
+    for held in ([], [(False, 3.0)] * 50):
+        table = JobArrays(ends_module.COLUMNS)
+        ends = EndForecasts(table)
+        ends.recall(held)
+        found = ends.forecast(
+            np.array([table.acquire()]), 1 * one, 50 * one, 5 * one, 5 * one, one > 0, 20 * one,
+            40 * one, 1.0, 0.0, 8.0,
+        )  # fmt: skip
+        bands.append(found)
+    assert bands[1].high > 2 * bands[0].high
+
+
 def test_an_end_within_an_epoch_of_what_was_stated_is_not_judged():
     table, one = JobArrays(ends_module.COLUMNS), np.ones(1)
     ends = EndForecasts(table)
     for seconds, judged in ((0.5, 0), (10.0, 1)):
         rows = np.array([table.acquire()])
-        ends.forecast(rows, 1 * one, 50 * one, 5 * one, one > 0, 20 * one, 40 * one, 1.0, 0.0, 8.0)
+        ends.forecast(
+            rows, 1 * one, 50 * one, 5 * one, 5 * one, one > 0, 20 * one, 40 * one, 1.0, 0.0, 8.0
+        )
         ends.learn(rows[0], seconds)
         table.release(rows[0])
         assert ends.judged == judged

@@ -298,10 +298,10 @@ def test_a_slow_disk_costs_runs_and_no_memory(tmp_path, caplog, monkeypatch):
 
 
 def test_the_last_ends_come_back_in_their_order(store):
-    held = [k % 3 == 0 for k in range(HITS + 20)]
+    held = [(k % 3 == 0, k / 10) for k in range(HITS + 20)]
     for each in held:
-        store.add_end(each)
+        store.add_end(*each)
     assert store.flush() and store.ends() == held[-HITS:]
     with sqlite3.connect(store.path) as connection:
-        connection.execute("UPDATE ends SET held = 'damaged' WHERE number = ?", (len(held),))
+        connection.execute("UPDATE foretold SET held = 'damaged' WHERE number = ?", (len(held),))
     assert store.ends() == held[-HITS:-1]

@@ -1,0 +1,226 @@
+"""Unmodified fits of dask-ml, each of them a job: plain Dask against the default policy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import nullcontext
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client, wait
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.metrics import time
+
+import dask_slaq as slaq
+from dask_slaq.demo import local, many_tasks
+from dask_slaq.demo.local import Options, Training
+
+__all__ = ["compile_kmeans", "estimators", "fits", "make_data", "more_estimators"]
+
+FEATURES, CENTERS = 32, 12
+#: Number of strong directions among the features, which carry most of the signal.
+STRONG = 8
+#: Partitions per data set.
+PARTITIONS = 4
+#: Rows per partition for `SECONDS` of work, if a gradient on as many takes `GRADIENT` seconds.
+ROWS, SECONDS, GRADIENT = 60_000, 32.0, 0.02
+#: Iterations of a fit relative to those of `estimators`: people let them run on to be safe.
+PART = 1.5
+#: Mean gap between arrivals, as a fraction of the time of all fits.
+SPACING = 0.06
+
+
+def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
+    """Make unfitted estimators of dask-ml: the name of the data and the estimator, by job name.
+
+    `part` is the number of iterations relative to a full run.
+    """
+    from dask_ml.cluster import KMeans
+    from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
+
+    kmeans = KMeans(CENTERS, init="random", tol=0.0, max_iter=_part(16, part), random_state=seed)
+    return {
+        "logistic-gd": ("classes", _linear(LogisticRegression, 20, part, "gradient_descent")),
+        "kmeans": ("clusters", kmeans),
+        "logistic-lbfgs": ("classes", _linear(LogisticRegression, 12, part, "lbfgs", C=10.0)),
+        "linear-gd": ("amounts", _linear(LinearRegression, 20, part, "gradient_descent")),
+        "logistic-l1": (
+            "classes",
+            _linear(LogisticRegression, 16, part, "proximal_grad", penalty="l1"),
+        ),
+        "poisson-lbfgs": ("counts", _linear(PoissonRegression, 12, part, "lbfgs")),
+    }
+
+
+def more_estimators(part: float = 1.0) -> dict[str, tuple[str, Any]]:
+    """Make six more of them, with other solvers and settings."""
+    from dask_ml.cluster import KMeans
+    from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
+
+    kmeans = KMeans(20, init="random", tol=0.0, max_iter=_part(12, part), random_state=1)
+    return {
+        "logistic-newton": ("classes", _linear(LogisticRegression, 8, part, "newton")),
+        "logistic-1": ("classes", _linear(LogisticRegression, 20, part, "lbfgs", C=1.0)),
+        "linear-lbfgs": ("amounts", _linear(LinearRegression, 15, part, "lbfgs")),
+        "poisson-gd": ("counts", _linear(PoissonRegression, 15, part, "gradient_descent")),
+        "linear-l1": (
+            "amounts",
+            _linear(LinearRegression, 20, part, "proximal_grad", penalty="l1"),
+        ),
+        "kmeans-20": ("clusters", kmeans),
+    }
+
+
+def _linear(kind: Any, iterations: int, part: float, solver: str, **given: Any) -> Any:
+    # tol=0 runs all iterations, as users often do to be safe.
+    return kind(solver=solver, tol=0.0, max_iter=_part(iterations, part), **given)
+
+
+def _part(iterations: int, part: float) -> int:
+    return max(3, round(part * iterations))
+
+
+def make_data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
+    """Make the arrays X and, for supervised learning, y, of so many `rows` per partition.
+
+    `name` is classes, amounts, counts or clusters.
+    """
+    columns = FEATURES if name == "clusters" else FEATURES + 1
+    table = da.map_blocks(
+        _block,
+        name,
+        seed,
+        rows,
+        chunks=((rows,) * PARTITIONS, (columns,)),
+        dtype=float,
+        meta=np.empty((0, 0)),
+    )
+    return (table,) if name == "clusters" else (table[:, :-1], table[:, -1])
+
+
+def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = None) -> np.ndarray:
+    """Make one partition: features of decaying strength, and the target in the last column.
+
+    Weak directions are learned long after the strong ones, so training has a long tail.
+    """
+    place = block_info[None]["chunk-location"][0] if block_info else 0
+    rng, shared = np.random.default_rng([seed, place]), np.random.default_rng(seed)
+    if name == "clusters":
+        centers = 0.6 * shared.standard_normal((CENTERS, FEATURES))
+        return centers[rng.integers(CENTERS, size=rows)] + rng.standard_normal((rows, FEATURES))
+    basis, _ = np.linalg.qr(shared.standard_normal((FEATURES, FEATURES)))
+    strong = np.arange(FEATURES) < STRONG
+    hidden = rng.standard_normal((rows, FEATURES))
+    weight = np.sqrt(np.where(strong, 0.9 / STRONG, 0.1 / (FEATURES - STRONG)))
+    signal = hidden @ (weight * shared.choice([-1.0, 1.0], FEATURES))
+    X = (hidden * np.where(strong, 1.0, 0.1)) @ basis
+    if name == "classes":
+        y = rng.random(rows) < 1.0 / (1.0 + np.exp(-3.0 * signal))
+    elif name == "counts":
+        y = rng.poisson(np.exp(0.7 * signal))
+    else:
+        y = signal + 0.3 * rng.standard_normal(rows)
+    return np.column_stack([X, y])
+
+
+def compile_kmeans() -> None:
+    """Import and compile on a worker what its first KMeans task would otherwise wait for.
+
+    Data from another worker are read-only, for which numba compiles a second version.
+    """
+    from dask_ml.cluster import KMeans
+
+    for writeable in (True, False):
+        X = np.random.default_rng(0).random((64, 2))
+        X.flags.writeable = writeable
+        with dask.config.set(scheduler="synchronous"):
+            KMeans(2, init="random", max_iter=2).fit(da.from_array(X, chunks=32))
+
+
+def gradient_seconds() -> float:
+    """Return the seconds that a gradient of a logistic regression on `ROWS` rows takes."""
+    X, y = np.split(_block("classes", 0, ROWS), [FEATURES], axis=1)
+    times = []
+    for _ in range(5):
+        start = time()
+        X.T @ (1 / (1 + np.exp(-X.sum(axis=1))) - y[:, 0])
+        times.append(time() - start)
+    return float(np.median(times))
+
+
+class _Spans(SchedulerPlugin):
+    """Plugin that notes when tasks computed, by the name of the fit that they are annotated with."""
+
+    name = "demo-spans"
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self.of: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        for ran in kwargs.get("startstops") or ():
+            fit = (self._scheduler.tasks[key].annotations or {}).get("slaq_demo")
+            if fit and ran["action"] == "compute":
+                self.of[fit].append((kwargs["worker"], ran["start"], ran["stop"]))
+
+
+def fits(client: Client, options: Options) -> local.Result:
+    """Fit the same estimators on the cluster of `client` by plain Dask, and as jobs."""
+    from sklearn.base import clone
+
+    print("Measuring how long a gradient takes ...", flush=True)
+    one = float(np.mean(local.on_each_worker(client, gradient_seconds)))
+    rows = max(round(ROWS * options.seconds / SECONDS * GRADIENT / one), 1000)
+    print(f"Making the data, of {PARTITIONS} times {rows:,} rows each ...", flush=True)
+    local.on_each_worker(client, compile_kmeans)
+    part = PART * options.steps / many_tasks.STEPS
+    models = estimators(options.seed, part) | more_estimators(part)
+    rng = np.random.default_rng(options.seed)
+    names = rng.permutation(list(models))[: options.count].tolist()
+    data = {name: make_data(name, options.seed, rows) for name, _ in models.values()}
+    data = dict(zip(data, dask.persist(*data.values()), strict=True))
+    wait(list(data.values()))
+    gaps = SPACING * options.seconds * rng.exponential(size=len(names))
+    arrivals = dict(zip(names, np.cumsum(gaps) - gaps[0], strict=True))
+    plugin = slaq.SlaqPlugin()
+    runs = []
+    for way in ("none", plugin.settings.policy):
+        if way != "none":
+            client.register_plugin(plugin)
+
+        def fit(training: Training, way: str = way) -> None:
+            name, model = models[training.name]
+            _fit(client, training, data[name], clone(model), way != "none")
+
+        scheduler = client.cluster.scheduler
+        scheduler.add_plugin(spans := _Spans(scheduler), name=_Spans.name)
+        runs.append(many_tasks.train_all(way, arrivals, fit))
+        scheduler.remove_plugin(spans.name)
+        for training in runs[-1].trainings:
+            training.spans = spans.of[training.name]
+    figures = many_tasks.figures_of(runs, options.seed)
+    about = (
+        f"{len(names)} fits of dask-ml, unmodified, arrive one after the other on two one-thread "
+        f"worker processes: first on plain Dask, then each in a block of its own (seed "
+        f"{options.seed})."
+    )
+    shown, verdict = many_tasks.SHOWN, many_tasks.verdict(figures)
+    return local.Result(about, runs, {"policies": figures}, shown, verdict)
+
+
+def _fit(
+    client: Client, training: Training, data: tuple[da.Array, ...], model: Any, is_job: bool
+) -> None:
+    """Fit a `model`, as a job or by plain Dask, and record its losses in `training`."""
+    block: Any = slaq.job(training.name, client=client) if is_job else nullcontext()
+    with client.as_current(), dask.annotate(slaq_demo=training.name), block as job:
+
+        def publish(loss: float) -> None:
+            training.curve.append((time(), loss))
+            if is_job:
+                job.report(loss)
+
+        with slaq.instrument(publish):
+            model.fit(*data)
