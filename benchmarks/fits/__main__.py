@@ -25,6 +25,7 @@ from benchmarks.common.results import Names, give, json_option
 from benchmarks.fits.recording import record
 from benchmarks.fits.replay import run
 from benchmarks.virtual.latency import parse
+from dask_slaq.demo.fits import estimators, more_estimators
 
 LISTS = ("six", "twelve", "long")
 POLICIES = ["none", "fair", "max-total", "first-to-target", "oracle"]
@@ -35,26 +36,6 @@ def figures(runs: list[Run]) -> dict[str, float | None]:
     """Return the figures of one policy."""
     found = summarize(runs)
     return {key: found["utilization" if key == "busy" else key] for key in FIGURES}
-
-
-def models() -> dict[str, tuple[str, Any]]:
-    """Return the fits that are recorded: the name of the data, and the estimator."""
-    from dask_ml.cluster import KMeans
-    from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
-
-    from benchmarks.live_jobs.real_fits import estimators
-
-    def glm(kind: Any, solver: str, max_iter: int, **given: Any) -> Any:
-        return kind(solver=solver, max_iter=max_iter, tol=0.0, **given)
-
-    return estimators(0, 0.7) | {
-        "logistic-newton": ("classes", glm(LogisticRegression, "newton", 8)),
-        "logistic-1": ("classes", glm(LogisticRegression, "lbfgs", 20, C=1.0)),
-        "linear-lbfgs": ("amounts", glm(LinearRegression, "lbfgs", 15)),
-        "poisson-gd": ("counts", glm(PoissonRegression, "gradient_descent", 15)),
-        "linear-l1": ("amounts", glm(LinearRegression, "proximal_grad", 20, penalty="l1")),
-        "kmeans-20": ("clusters", KMeans(20, init="random", tol=0.0, max_iter=12, random_state=1)),
-    }
 
 
 @click.command(help=__doc__)
@@ -85,7 +66,7 @@ def main(path: str | None, lists: list[str], latency: list[float], policies: lis
     """Run the benchmark."""
     if target is not None:
         with open(target, "w") as file:
-            json.dump(record(models(), rows), file)
+            json.dump(record(estimators(0, 0.7) | more_estimators(0.7), rows), file)
         return
     if quick:
         lists, policies, seeds = ["six"], ["none", "first-to-target"], 1

@@ -83,11 +83,12 @@ def record(models: Mapping[str, tuple[str, Any]], rows: int, workers: int = 2) -
     from benchmarks.common import cluster as clusters
     from benchmarks.live_jobs import real_fits
     from dask_slaq import instrument
+    from dask_slaq.demo.fits import compile_kmeans
 
     names, found = sorted({data for data, _ in models.values()}), {}
     with clusters.local_cluster(workers, processes=True) as (cluster, client):
         real_fits.publish(client, names, 0, rows)
-        client.run(real_fits.compile_kmeans)
+        client.run(compile_kmeans)
         for name, (data, model) in models.items():
             tasks, reports, losses = _Tasks(), [time.time()], []
             cluster.scheduler.add_plugin(tasks, name=tasks.name)

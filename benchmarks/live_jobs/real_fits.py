@@ -13,53 +13,22 @@ from typing import Any
 
 import dask
 import dask.array as da
-import numpy as np
 from distributed import Client, LocalCluster, wait
 
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.real_time import JobThread, run_threads
+from dask_slaq.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
 
-__all__ = ["MIXES", "compile_kmeans", "estimators", "nine", "publish", "runner"]
+__all__ = ["MIXES", "nine", "publish", "runner"]
 
 DATA = ("classes", "amounts", "counts", "clusters")
-FEATURES = 32
-CENTERS = 12
-#: Number of strong directions among the features, which carry most of the signal.
-STRONG = 8
-#: Partitions per data set, and rows per partition (25 MB).
-PARTITIONS = 4
+#: Rows per partition (25 MB).
 ROWS = 100_000
 #: Iterations of each job of `nine`.
 NINE_ITERATIONS = 12
 #: Seconds between arrivals, short enough that all jobs arrive before the first one ends.
 GAP = 0.3
-
-
-def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
-    """Make unfitted dask-ml estimators: the name of the data and the estimator, by job name.
-
-    `part` is the number of iterations relative to a full run.
-    """
-    from dask_ml.cluster import KMeans
-    from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
-
-    def glm(kind: Any, iterations: int, solver: str, **kwargs: Any) -> Any:
-        # tol=0 runs all iterations, as users often do to be safe.
-        return kind(solver=solver, tol=0.0, max_iter=count(iterations), **kwargs)
-
-    def count(iterations: int) -> int:
-        return max(3, round(part * iterations))
-
-    kmeans = KMeans(CENTERS, init="random", tol=0.0, max_iter=count(16), random_state=seed)
-    return {
-        "logistic-gd": ("classes", glm(LogisticRegression, 20, "gradient_descent")),
-        "kmeans": ("clusters", kmeans),
-        "logistic-lbfgs": ("classes", glm(LogisticRegression, 12, "lbfgs", C=10.0)),
-        "linear-gd": ("amounts", glm(LinearRegression, 20, "gradient_descent")),
-        "logistic-l1": ("classes", glm(LogisticRegression, 16, "proximal_grad", penalty="l1")),
-        "poisson-lbfgs": ("counts", glm(PoissonRegression, 12, "lbfgs")),
-    }
 
 
 def nine(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
@@ -124,56 +93,7 @@ def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
         from benchmarks.workloads.catalogue import CATALOGUE
 
         return CATALOGUE[name].sized_data(rows, PARTITIONS, seed)
-    columns = FEATURES if name == "clusters" else FEATURES + 1
-    table = da.map_blocks(
-        _block,
-        name,
-        seed,
-        rows,
-        chunks=((rows,) * PARTITIONS, (columns,)),
-        dtype=float,
-        meta=np.empty((0, 0)),
-    )
-    return (table,) if name == "clusters" else (table[:, :-1], table[:, -1])
-
-
-def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = None) -> np.ndarray:
-    """Make one partition: features of decaying strength, and the target in the last column.
-
-    Weak directions are learned long after the strong ones, so training has a long tail.
-    """
-    place = block_info[None]["chunk-location"][0] if block_info else 0
-    rng, shared = np.random.default_rng([seed, place]), np.random.default_rng(seed)
-    if name == "clusters":
-        centers = 0.6 * shared.standard_normal((CENTERS, FEATURES))
-        return centers[rng.integers(CENTERS, size=rows)] + rng.standard_normal((rows, FEATURES))
-    basis, _ = np.linalg.qr(shared.standard_normal((FEATURES, FEATURES)))
-    strong = np.arange(FEATURES) < STRONG
-    hidden = rng.standard_normal((rows, FEATURES))
-    weight = np.sqrt(np.where(strong, 0.9 / STRONG, 0.1 / (FEATURES - STRONG)))
-    signal = hidden @ (weight * shared.choice([-1.0, 1.0], FEATURES))
-    X = (hidden * np.where(strong, 1.0, 0.1)) @ basis
-    if name == "classes":
-        y = rng.random(rows) < 1.0 / (1.0 + np.exp(-3.0 * signal))
-    elif name == "counts":
-        y = rng.poisson(np.exp(0.7 * signal))
-    else:
-        y = signal + 0.3 * rng.standard_normal(rows)
-    return np.column_stack([X, y])
-
-
-def compile_kmeans() -> None:
-    """Import and compile on a worker what its first KMeans task would otherwise wait for.
-
-    Data from another worker are read-only, for which numba compiles a second version.
-    """
-    from dask_ml.cluster import KMeans
-
-    for writeable in (True, False):
-        X = np.random.default_rng(0).random((64, 2))
-        X.flags.writeable = writeable
-        with dask.config.set(scheduler="synchronous"):
-            KMeans(2, init="random", max_iter=2).fit(da.from_array(X, chunks=32))
+    return make_data(name, seed, rows)
 
 
 def _fit_all(

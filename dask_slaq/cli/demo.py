@@ -56,8 +56,8 @@ def demo(
     of dask-ml arrive one after another, by plain Dask and then each as a job; with --jobs, jobs of
     many tasks, under each policy. A comparison and an HTML report follow at the end.
     """
-    from dask_slaq.demo import local, many_tasks, search
     from dask_slaq.demo import fits as of_dask_ml
+    from dask_slaq.demo import local, many_tasks, search
 
     run = of_dask_ml.fits if fits else many_tasks.jobs if jobs else search.search
     many = jobs or fits

@@ -196,7 +196,7 @@ def _mixed(assumed: FloatArray, scores: Sequence[float]) -> FloatArray:
 
 
 def _quotients(assumed: FloatArray, scores: FloatArray) -> FloatArray:
-    """Return the quotients (3, n) at `scores` (3, n), where those `assumed` (3, n) have -1, 0, 1."""
+    """Return the quotients (3, n) at `scores` (3, n); those `assumed` (3, n) have -1, 0, 1."""
     low, middle, high = np.log(assumed)
     found: FloatArray = np.exp(middle + scores * np.where(scores > 0, high - middle, middle - low))
     return found

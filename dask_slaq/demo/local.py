@@ -27,6 +27,9 @@ GAINED = 0.95
 LOOK, PERIOD, ROWS = 0.25, 5.0, 14
 _STYLES = {"training": "", "waiting": "yellow", "done": "green", "failed": "red", "to come": "dim"}
 
+#: Names of ways that are not shown as they are.
+NAMES = {"none": "plain Dask"}
+
 Figures = dict[str, dict[str, Any]]
 
 
@@ -83,6 +86,7 @@ class Run:
     way: str
     trainings: list[Training]
     start: float = field(default_factory=time)
+    comparable: bool = True  # whether losses of several trainings are
 
     @property
     def seconds(self) -> float:
@@ -117,7 +121,7 @@ def show(demo: Callable[..., Result], options: Options, json_file: str | None, h
         rows = compare(next(iter(found.figures.values())), found.shown)
         print()
         for label, *cells in rows:
-            print(f"{label:36}{''.join(f'{cell:>12}' for cell in cells)}".rstrip())
+            print(f"{label:36}{''.join(f'{cell:>17}' for cell in cells)}".rstrip())
         Path(html).write_text(report.page(found, rows), encoding="utf-8")
         print(f"\n{found.verdict}\n\nCurves, and who had which thread when: {html}")
     if json_file:
@@ -195,8 +199,9 @@ def watch(run: Run, waiting: Callable[[], Collection[str]] = tuple) -> None:
             states = [state for state, _ in rows]
             going = not {"done", "failed"}.issuperset(states)
             count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
-            best = min((t.loss for state, t in rows if state == "done"), default=math.inf)
-            title = f"{run.way:>10} {time() - run.start:5.1f} s  {count}"
+            done = (t.loss for state, t in rows if state == "done" and run.comparable)
+            best = min(done, default=math.inf)
+            title = f"{NAMES.get(run.way, run.way):>10} {time() - run.start:5.1f} s  {count}"
             title += f"; lowest loss done: {best:.3f}" if best < math.inf else ""
             if live:
                 live.update(_table(title, rows))
@@ -225,7 +230,7 @@ def ratio(figures: Figures, key: str) -> float | None:
 
 def compare(figures: Figures, shown: dict[str, str]) -> list[list[str]]:
     """Return the cells of a comparison: a heading, and the times in `figures` per key `shown`."""
-    rows = [["", *figures, "ratio"]]
+    rows = [["", *(NAMES.get(way, way) for way in figures), "ratio"]]
     for key, label in shown.items():
         times = ["-" if way.get(key) is None else f"{way[key]:.1f} s" for way in figures.values()]
         share = ratio(figures, key)

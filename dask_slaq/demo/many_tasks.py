@@ -108,12 +108,17 @@ def train(client: Client, training: Training, rate: float, steps: int, copies: i
             weights = weights + speed
 
 
-def train_all(way: str, arrivals: Mapping[str, float], train: Callable[[Training], None]) -> Run:
+def train_all(
+    way: str,
+    arrivals: Mapping[str, float],
+    train: Callable[[Training], None],
+    comparable: bool = True,
+) -> Run:
     """Train what arrives, each in a thread of its own, and watch until all have ended.
 
     `arrivals` are in seconds from the start, by name.
     """
-    run = Run(way, [Training(name) for name in arrivals])
+    run = Run(way, [Training(name) for name in arrivals], comparable=comparable)
 
     def drive(training: Training) -> None:
         sleep(max(0.0, run.start + arrivals[training.name] - time()))

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from dask_slaq.demo.local import Result, Run
+from dask_slaq.demo.local import NAMES, Result, Run
 
 _WAYS = ("#999999", "#d55e00")
 #: Of the five best models; the others fade from the first to the second of _OTHERS.
@@ -140,7 +140,9 @@ def _legend(names: Iterable[str], colors: Iterable[str]) -> str:
 
 
 def _panels(runs: Sequence[Run], draw: Callable[[Run], str]) -> str:
-    drawn = (f"<div><h3>{escape(run.way)}</h3>{draw(run)}</div>" for run in runs)
+    drawn = (
+        f"<div><h3>{escape(NAMES.get(run.way, run.way))}</h3>{draw(run)}</div>" for run in runs
+    )
     return f'<div class="row">{"".join(drawn)}</div>'
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from driving import PATIENCE
 
-from dask_slaq.demo import local, search
+from dask_slaq.demo import fits, local, search
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -59,6 +59,26 @@ def test_jobs_train_under_every_policy(tmp_path):
     assert "mean time to 90 % loss reduction" in result.stderr
     assert "2 done" in result.stderr
     draws(html, charts=4, lines=2 * 2)
+
+
+@pytest.mark.slow
+def test_fits_of_dask_ml_run_on_plain_dask_and_as_jobs(tmp_path):
+    html = tmp_path / "report.html"
+    result = demo("--fits", "--count=3", "--steps=6", f"--html={html}", "--seed=5")
+    assert result.returncode == 0, result.stderr
+    policies = json.loads(result.stdout)["policies"]
+    assert list(policies) == ["none", "first-to-target"]
+    for figures in policies.values():
+        assert 0 < figures["t90_mean_s"] <= figures["makespan_s"]
+        assert len(figures["jobs"]) == 3
+    assert "plain Dask" in result.stderr and "3 done" in result.stderr
+    draws(html, charts=4, lines=2 * 3)
+
+
+def test_losses_of_a_fit_are_drawn_as_the_part_of_its_fall():
+    both = [local.Training("fit", curve=[(1.0, 30.0), (2.0, 20.0), (3.0, low)]) for low in (10, 12)]
+    fits._normalize(both)
+    assert both[0].losses == [1.0, 0.5, 0.001] and both[1].losses == [1.0, 0.5, 0.1]
 
 
 def draws(html: Path, charts: int, lines: int) -> None:
