@@ -32,6 +32,8 @@ PACE = np.array([0.4, 0.7])
 NARROWEST, WIDEST = -3.0, 4.0
 #: Half width per standard deviation of the noise, per one of the experts, and per predicted fall.
 BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.3, 0.1
+#: Power with which the width grows with the leads per report so far: all experts may err together.
+FAR = 0.75
 #: Standard deviations of the noise beyond which a rise so far counts.
 BEYOND = 2.0
 #: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation from the leads to all
@@ -69,6 +71,7 @@ class Bands(JobArrays):
         ago = np.minimum(LEADS, view.losses.shape[1] - 1)
         rise = np.maximum.accumulate(-view.losses[:, ago], axis=1) - BEYOND * noise
         rise *= view.losses.max(axis=1, keepdims=True) <= BEYOND * noise
+        model *= (1 + LEADS / np.maximum(view.total[:, None], 1)) ** FAR
         scale = view.unit[:, None] * np.maximum(np.hypot(BY_NOISE * noise, model), rise)
         self.column["scale"][rows], self.column["in_logs"][rows] = scale, view.in_logs
 
