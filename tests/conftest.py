@@ -29,7 +29,7 @@ sys.dont_write_bytecode = False
 dask.config.set({"distributed.scheduler.validate": True})
 # How busy a machine is, is not a property of the code. The nightly run draws more examples, by
 # `--hypothesis-profile=thorough`; explicit numbers of examples in tests stay.
-for profile, examples in (("behaviour", 25), ("thorough", 200)):
+for profile, examples in (("behaviour", 12), ("thorough", 200)):
     hypothesis.settings.register_profile(
         profile,
         deadline=None,
