@@ -65,7 +65,7 @@ async def test_a_model_is_not_silent_within_ten_times_its_pace_nor_while_it_wait
 
 def steady(offset: float) -> None:
     for k in range(8):
-        time.sleep(0.1)
+        time.sleep(0.04)
         slaq.report(offset + 1 / (k + 1))
 
 
