@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.runtime import WorkerSpeeds
@@ -42,7 +42,6 @@ def workers(n: int, **unlike: float) -> dict[str, float]:
     return {f"w{i}": 1.0 for i in range(n - len(unlike))} | unlike
 
 
-@settings(max_examples=60, deadline=None)
 @given(seeds, st.floats(0.2, 10.0), st.floats(0.0, 0.3))
 def test_recovers_a_known_factor(seed: int, factor: float, noise: float):
     speeds = WorkerSpeeds()
@@ -54,7 +53,6 @@ def test_recovers_a_known_factor(seed: int, factor: float, noise: float):
     assert all(speeds.factor(f"w{i}") == 1.0 for i in range(7))
 
 
-@settings(max_examples=60, deadline=None)
 @given(seeds, st.floats(0.0, 1.5), st.integers(1, 6), st.integers(2, 24))
 def test_like_workers_are_exactly_alike(seed: int, noise: float, groups: int, n: int):
     """With any noise, in any number of epochs."""
@@ -71,14 +69,6 @@ def test_half_of_the_workers_may_be_slow(slow: int):
     found = [speeds.factor(f"w{i}") for i in range(8)]
     assert found[slow:] == [1.0] * (8 - slow)
     assert found[:slow] == pytest.approx([3.0] * slow, rel=0.15)
-
-
-@pytest.mark.parametrize(("before", "after"), [(1.0, 3.0), (3.0, 1.0)])
-def test_follows_a_change_after_a_few_tasks(before: float, after: float):
-    speeds = WorkerSpeeds()
-    compute(speeds, workers(8, changes=before), epochs=100)
-    compute(speeds, workers(8, changes=after), epochs=3, begin=100.0)
-    assert speeds.factor("changes") == pytest.approx(after, rel=0.15)
 
 
 def test_follows_a_change_although_earlier_jobs_said_otherwise():

@@ -223,10 +223,7 @@ def worth(jobs, terms=TERMS, price_of_time=1.0):
             in_words(worth(2), 2, 4, None, TERMS),
             "4 workers: another one would save 12 min of 2 jobs, worth 0.20, and costs 0.00083",
         ),
-        (
-            in_words(worth(1), 2, 4, None, TERMS),
-            "4 workers: another one would save no time",
-        ),
+        (in_words(worth(1), 2, 4, None, TERMS), "4 workers: another one would save no time"),
         (
             in_words(worth(2), 2, 4, 8, TERMS),
             "8 workers instead of 2: all ends 45 min sooner, for 0.005 more",
