@@ -1,10 +1,7 @@
 """The page on what the package relies on in Dask names all of it, and tests that are there."""
 
-import ast
 import re
 from pathlib import Path
-
-import pytest
 
 from benchmarks.common.structure import touch_points
 
@@ -41,13 +38,10 @@ def test_the_page_lists_and_counts_every_name():
     assert all(f"{len(LISTED)} names" in text for text in (PAGE, README))
 
 
-@pytest.mark.parametrize("name", LISTED)
-def test_what_a_row_says_is_true(name):
-    how, files, _, facts = LISTED[name]
-    assert how in POINTS.get(name, ("undocumented",))
-    for file in re.findall(r"`(\S+)`", files):
-        text = (PACKAGE / file).read_text()
-        names = {getattr(n, "attr", getattr(n, "value", "")) for n in ast.walk(ast.parse(text))}
-        assert name in names or name in text
-    for fact in re.findall(r"`(\S+)`", facts):
-        assert (ROOT / fact).exists() or f"def test_{fact}(" in FACTS
+def test_what_a_row_says_is_true():
+    for name, (how, files, _, facts) in LISTED.items():
+        assert how in POINTS.get(name, ("undocumented",)), name
+        for file in re.findall(r"`(\S+)`", files):
+            assert name in (PACKAGE / file).read_text(), name
+        for fact in re.findall(r"`(\S+)`", facts):
+            assert (ROOT / fact).exists() or f"def test_{fact}(" in FACTS, name
