@@ -152,7 +152,7 @@ def test_a_block_may_be_left_in_another_context(fit):
     assert not changed(before, library_objects())
 
 
-@pytest.mark.parametrize("solver", ["gradient_descent", "proximal_grad", "lbfgs", "newton", "admm"])
+@pytest.mark.parametrize("solver", ["gradient_descent", "lbfgs", "admm"])
 def test_a_failing_report_costs_one_warning(fit, solver):
     calls = []
 

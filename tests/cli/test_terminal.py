@@ -115,11 +115,6 @@ def test_threads_are_reserved_listed_and_removed(run, training):
     assert "remove reservation 1" in run("audit").output
 
 
-def test_owners_and_explanations_are_text(run, training):
-    assert run("owners").output.splitlines()[1].split()[:2] == ["bob@lab", "3"]
-    assert run("explain", "a").output.startswith("a (bob@lab): ")
-
-
 def test_jobs_are_steered(run, training):
     def job():
         return slaq.status(training)["jobs"]["a"]
@@ -221,6 +216,7 @@ def test_as_a_program_by_the_environment(file, training):
     assert result.stderr.startswith("Error: no job named 'b'") and result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_tls_by_dask_s_own_configuration(run, tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")
