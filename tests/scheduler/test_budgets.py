@@ -1,7 +1,6 @@
 """Budgets on a scheduler: who waits or yields above them, and that nobody gets around them."""
 
 import asyncio
-import math
 import re
 import threading
 import time
@@ -28,7 +27,6 @@ from driving import (
 )
 
 import dask_slaq as slaq
-from dask_slaq.core.budgets import Budgets
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore
@@ -248,17 +246,6 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
                 assert plugin.jobs.queued == {f"kind-{n}-of"}
 
 
-@with_plugin(TWO, owners={"ann": budget(0.1)}, **LATE)
-async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, plugin, a, b):
-    plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann", 9.0)
-    plugin.jobs.accounts.tick()
-    async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
-        pools = plugin.pools.pools  # before any decision
-        assert pools["of ann"].group.spare and not pools["of bob"].group.spare
-        keys = [plugin.pools.filling.key(pools[name]) for name in ("of bob", "of ann")]
-        assert keys == sorted(keys)
-
-
 @with_plugin(TWO, owners={"ann": budget(0.1, "wait")}, **LATE)
 async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plugin, a, b):
     plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann", 9.0)
@@ -273,18 +260,3 @@ async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plu
             plugin.jobs.accounts.tick()
         assert await future == 2
         assert "usage is no longer counted" in log.getvalue()
-
-
-@with_plugin(TWO, owners={"ann": {"weight": 2}})
-async def test_without_a_budget_nothing_is_counted(c, s, plugin, a, b):
-    counted = []
-    before = Budgets._before_today
-    try:
-        Budgets._before_today = lambda *args: counted.append(args) or before(*args)
-        plugin.jobs.accounts.tick()
-    finally:
-        Budgets._before_today = before
-    found = await slaq.usage(client=c)
-    assert counted == [] and not found["budgets"]
-    assert not any(each["spare"] for each in (await slaq.status(c))["owners"].values())
-    assert math.isclose(sum(r["core_seconds"] for r in found["rows"]), 0.0, abs_tol=1.0)

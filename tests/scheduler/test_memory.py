@@ -13,8 +13,7 @@ from driving import ONE, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import ended_table
-from dask_slaq.client.connection import request
-from dask_slaq.core.errors import InvalidSetting, StopTraining
+from dask_slaq.core.errors import StopTraining
 from dask_slaq.core.history_views import table
 from dask_slaq.core.memory import Kind
 from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
@@ -91,20 +90,6 @@ async def test_outcomes(c, s, plugin, a):
         name: name for name in ("failed", "stopped", "done")
     }
     assert runs["done"].iterations == 5 and runs["done"].loss.tolist() == curve(5)
-
-
-@with_plugin(ONE)
-async def test_a_kind_that_a_user_states(c, s, plugin, a):
-    await train(c, "one", curve(5), kind={"name": "resnet", "lr": 0.01})
-    (run,) = plugin.memory.runs
-    assert run.kind == Kind("resnet", (("lr", -2.0),))
-    async with slaq.job("two", client=c, kind="resnet"):
-        assert (await slaq.status(c))["jobs"]["two"]["like_runs"] == 1
-    with pytest.raises(InvalidSetting, match="must have a name"):
-        slaq.job("x", kind={"lr": 1.0})
-    with pytest.raises(InvalidSetting, match="finite number >= 0"):
-        await request(c, "slaq_open", name="x", kind={"name": "a", "lr": -1})
-    assert not plugin.jobs.reports
 
 
 @with_plugin(ONE)
@@ -350,6 +335,7 @@ def test_jobs_that_ended_are_known_after_a_restart(tmp_path):
     assert "within a day" in ended_table(seen[2], started=time())
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_without_closing_its_cluster_says_nothing(tmp_path):
     program = f"""
 import dask_slaq as slaq
@@ -365,16 +351,3 @@ with slaq.job("fit") as job:
     )
     assert "cannot schedule" not in done.stderr and "Plugin call failed" not in done.stderr
     assert [run.job for run in read_runs(tmp_path / "runs.db")] == ["fit"]
-
-
-@with_plugin(ONE)
-async def test_bad_messages_about_kinds_are_dropped(c, s, plugin, a):
-    async with slaq.job("mine", client=c) as job:
-        for kind in (3, {"name": ""}, {"name": "a", "x": float("nan")}, "x" * 999):
-            c._send_to_scheduler({"op": "slaq-kind", "job": "mine", "kind": kind})
-        c._send_to_scheduler({"op": "slaq-kind", "job": "no such", "kind": "a"})
-        c._send_to_scheduler({"op": "slaq-kind", "job": ["mine"], "kind": "a", "more": 1})
-        job.report(1.0)
-        await reported(c, "mine", 1)
-        assert (await slaq.status(c))["jobs"]["mine"]["kind"] == "mine"
-    assert plugin.memory.broken is None and plugin.failed is None

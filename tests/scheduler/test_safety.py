@@ -59,17 +59,13 @@ async def test_after_the_last_job_there_is_no_effect(c, s, plugin, a, b):
     assert len(plugin.pools.bindings) == n
 
 
-@pytest.mark.parametrize(
-    "part", ["reallocate", "predictor", "dispatch", "tick", "hold", "charge", "new pool"]
-)
+@pytest.mark.parametrize("part", ["dispatch", "predictor", "charge", "new pool"])
 @with_plugin(TWO, ahead=0)
 async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, a, b, part):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
             futures = await held_tasks(c, plugin)
-            if part == "reallocate":
-                plugin.engine.reallocate = broken
-            elif part == "predictor":
+            if part == "predictor":
                 plugin.engine._predictor.fit = broken
             elif part == "charge":  # fails in a transition
                 plugin.engine.observe_task = broken
@@ -78,11 +74,8 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, 
                 plugin.engine.add_job = broken
                 with tasks_of(None):
                     futures.append(c.submit(inc, 7))
-            elif part == "hold":
-                hold = plugin.pools.hold
-                plugin.pools.hold = lambda holding: broken() if holding else hold(holding)
             else:
-                setattr(plugin.pools, part, broken)
+                plugin.pools.dispatch = broken
             if part in ("charge", "new pool"):
                 await until(lambda: plugin.failed)
             await until(lambda: (plugin.run_once(), plugin.failed)[1])

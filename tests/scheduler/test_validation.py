@@ -2,9 +2,7 @@
 
 import asyncio
 
-import numpy as np
 import pytest
-from distributed import Client
 from distributed.utils_test import captured_logger, inc
 from driving import (
     ONE,
@@ -19,8 +17,8 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
-from dask_slaq.core.errors import InvalidSetting, UnknownJob
-from dask_slaq.core.settings import LONGEST_NAME, shown
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.requests import validation as edge
 
 HUGE = "x" * 2_000_000
@@ -53,40 +51,6 @@ async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s,
         job.report(1.0)
         with tasks_of("a"):
             assert await c.submit(inc, 1) == 2
-
-
-@with_plugin(ONE)
-async def test_what_may_be_given_is_taken(c, s, plugin, a):
-    given = {"weight": np.float64(2.0), "max_iter": np.int64(5), "gang": True, "resources": None}
-    await request(c, "slaq_open", name="x" * LONGEST_NAME, client=c.id, **given)
-    (name,) = plugin.engine.jobs
-    assert plugin.engine.jobs[name].weight == 2.0
-    assert plugin.pools.pools[name].gang
-    await request(c, "slaq_close", name=name, client=c.id)
-    async with slaq.job("gang", gang=True, client=c), slaq.job("none", client=c):
-        pools = plugin.pools.pools
-        assert [pools[name].gang for name in ("gang", "none")] == [True, False]
-
-
-@with_plugin(ONE)
-async def test_a_client_has_no_say_in_the_job_of_another(c, s, plugin, a):
-    async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as other,
-        slaq.job("a", client=c, max_iter=9) as job,
-    ):
-        with captured_logger("distributed", propagate=False), captured_logger("dask_slaq"):
-            with pytest.raises(UnknownJob, match="the running job 'a' is another client's"):
-                await request(other, "slaq_close", name="a", client=other.id)
-            other._send_to_scheduler({"op": "slaq-report", "job": "a", "loss": 7.0})
-            other._send_to_scheduler({"op": "slaq-expect", "job": "a", "iterations": 1})
-            with tasks_of("a"):
-                assert await other.submit(inc, 1, key="theirs") == 2
-        assert plugin.jobs.reports == {"a": 0}
-        assert plugin.engine.jobs["a"].max_iter == 9
-        assert plugin.pools.bindings[-1].job == f"other:{other.id}"
-        job.report(2.0)
-        a.batched_stream.send({"op": "slaq-report", "job": "a", "loss": 1.0})
-        await until(lambda: plugin.jobs.reports == {"a": 2})
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -135,16 +99,6 @@ async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a):
     assert len(lines) < 100 and max(map(len, lines)) < 400
     more = sum(int(line.split()[1]) for line in lines if "more messages" in line)
     assert more + sum("dropped a message" in line for line in lines) == 3000
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_senders_that_are_told_apart_are_bounded(c, s, a):
-    dropped = edge.Dropped(lambda call, *args: call(*args))
-    with captured_logger("dask_slaq", propagate=False) as log:
-        for i in range(2 * edge.MOST_SENDERS):
-            dropped.add("report", f"{i}", ValueError(HUGE))
-    assert len(dropped._held) == edge.MOST_SENDERS
-    assert len(log.getvalue()) < 500 * edge.MOST_SENDERS
 
 
 LONG = [HUGE, HUGE.encode(), 10**5000, [HUGE] * 9, {HUGE: HUGE}]

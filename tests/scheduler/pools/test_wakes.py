@@ -5,12 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from driving import (
-    jobs,
-    on_virtual_clock,
-    tasks_of,
-    work,
-)
+from driving import jobs, on_virtual_clock, tasks_of, work
 
 
 def counted(plugin):
