@@ -1,6 +1,7 @@
 """The page on what the package relies on in Dask names all of it, and tests that are there."""
 
 import re
+from functools import cache, partial
 from pathlib import Path
 
 from benchmarks.common.structure import touch_points
@@ -15,7 +16,7 @@ LISTED = {
     for title, section in re.findall(r"^## (\w+)\n(.*?)(?=^## )", PAGE, re.M | re.S)
     for row in re.findall(r"^\| `.*", section, re.M)
 }
-POINTS = touch_points(PACKAGE)
+points = cache(partial(touch_points, PACKAGE))  # it takes seconds: not at each import
 
 
 def test_what_is_found_in_a_module(tmp_path):
@@ -34,13 +35,13 @@ def test_what_is_found_in_a_module(tmp_path):
 
 
 def test_the_page_lists_and_counts_every_name():
-    assert {name: files for name, files in POINTS.items() if name not in LISTED} == {}
+    assert {name: files for name, files in points().items() if name not in LISTED} == {}
     assert all(f"{len(LISTED)} names" in text for text in (PAGE, README))
 
 
 def test_what_a_row_says_is_true():
     for name, (how, files, _, facts) in LISTED.items():
-        assert how in POINTS.get(name, ("undocumented",)), name
+        assert how in points().get(name, ("undocumented",)), name
         for file in re.findall(r"`(\S+)`", files):
             assert name in (PACKAGE / file).read_text(), name
         for fact in re.findall(r"`(\S+)`", facts):
