@@ -129,6 +129,36 @@ anything = st.recursive(
 arguments = {name for message in EVERYTHING.values() for name in message} | {"run", "by", "proof"}
 
 
+attacks = st.tuples(
+    st.sampled_from(sorted(EVERYTHING)),
+    st.sampled_from(CLAIMS) | anything,
+    st.dictionaries(st.sampled_from(sorted(arguments - {"by", "what"})), anything, max_size=3),
+)
+
+
+@given(st.lists(attacks, min_size=5, max_size=30))
+def test_malformed_messages_change_nothing_of_others(some):
+    async def scenario(client, cluster, plugin):
+        async with cluster.client() as eve, slaq.job("a", client=client, owner="ann") as job:
+            job.report(0.5)
+            await asyncio.sleep(1.0)
+            before = seen_of(plugin)
+            worker = cluster.workers[0].address
+            for operation, claim, more in some:
+                message = {**EVERYTHING[operation], **more}
+                if operation in ("slaq_open", "slaq_left", "slaq_introduce"):
+                    message.pop("proof", None)  # it would be waited for
+                await attack(eve, client, worker, operation, message, claim)
+            await asyncio.sleep(1.0)
+            assert seen_of(plugin) == before
+            assert eve.status == client.status == "running"
+            for name in plugin.jobs.reports.keys() - {"a"}:
+                plugin.end_job(name)
+
+    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
+        on_virtual_clock(scenario, [1], operators=["root"])
+
+
 huge = st.sampled_from([10**400, -(10**400), 1e308, "x" * 10**5, [[]] * 99, {"name": ["x"]}])
 own_messages = st.tuples(
     st.sampled_from(sorted(MESSAGES)),
