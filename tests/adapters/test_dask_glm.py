@@ -188,3 +188,14 @@ def test_a_family_without_a_likelihood_is_fitted_unobserved(rows):
         found = algorithms.newton(rows.x, rows.normal, family=Silent, normalize=False)
     assert len(warned) == 1 and losses == []
     np.testing.assert_allclose(found, np.linalg.lstsq(rows.x, rows.normal)[0])
+
+
+def test_names_imported_before_the_block_are_observed(rows):
+    from dask_glm.algorithms import gradient_descent
+
+    losses = []
+    with instrument(losses.append):
+        gradient_descent(rows.chunked("x"), rows.chunked("logistic"), max_iter=2)
+        assert len(losses) == 1 + 2
+        gradient_descent(rows.x, rows.logistic, max_iter=2, normalize=False)  # NumPy arrays
+    assert len(losses) == 2 * (1 + 2)

@@ -250,6 +250,7 @@ def test_report_must_be_callable():
         pass
 
 
+@pytest.mark.slow
 def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_imported_inside():
     code = textwrap.dedent("""
         import sys

@@ -92,6 +92,12 @@ def test_another_pruner_is_asked_after_the_wait(search):
     assert search.only == values_of(study.trials[0]) and len(search.only) == 1
 
 
+def test_does_nothing_elsewhere():
+    study = study_of()
+    study.optimize(objective, n_trials=2)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 2
+
+
 def test_is_sent_to_workers():
     pruner = pickle.loads(pickle.dumps(slaq.optuna.Pruner(optuna.pruners.MedianPruner())))
     assert type(pruner) is slaq.optuna.Pruner and isinstance(pruner, optuna.pruners.BasePruner)

@@ -58,6 +58,12 @@ def test_it_lists_kinds(run, file, monkeypatch):
         assert run("memory").splitlines() == lines
 
 
+def test_it_lists_kinds_as_json(run, file):
+    found = json.loads(run("memory", file, "--json"))
+    assert (found["file"], found["runs"], len(found["kinds"])) == (file, 16, 2)
+    assert {"kind", "runs", "done", "least", "mean", "most", "last"} == {*found["kinds"][0]}
+
+
 def test_it_prunes(run, file):
     assert run("memory", file, "--prune", "--older-than", "3.5d", "--kind", "svm") == (
         "4 runs deleted\n"

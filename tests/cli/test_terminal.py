@@ -115,6 +115,11 @@ def test_threads_are_reserved_listed_and_removed(run, training):
     assert "remove reservation 1" in run("audit").output
 
 
+def test_owners_and_explanations_are_text(run, training):
+    assert run("owners").output.splitlines()[1].split()[:2] == ["bob@lab", "3"]
+    assert run("explain", "a").output.startswith("a (bob@lab): ")
+
+
 def test_jobs_are_steered(run, training):
     def job():
         return slaq.status(training)["jobs"]["a"]
@@ -205,6 +210,7 @@ def test_top_says_how_to_install_what_it_needs(run, monkeypatch):
     refused(run("top"), "pip install 'dask-slaq[top]'")
 
 
+@pytest.mark.slow
 def test_as_a_program_by_the_environment(file, training):
     address = json.loads(Path(file).read_text())["address"]
     program = [sys.executable, "-m", "dask", "slaq"]

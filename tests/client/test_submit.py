@@ -61,6 +61,14 @@ def test_errors_and_cancels_reach_the_future(client):
         slaq.submit(train, 3, name="d", weight=-1)
 
 
+def test_a_cancel_before_the_job_opens_is_not_lost(client):
+    for k in range(5):
+        future = slaq.submit(forever, name=f"early-{k}")
+        assert future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE)
+
+
 def test_a_plot_shows_a_job_that_runs_and_one_that_ended(client):
     pytest.importorskip("matplotlib")
     future = slaq.submit(forever, name="<$x$_")

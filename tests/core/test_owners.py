@@ -93,11 +93,6 @@ def deserved(*args, used=None, **known):
     return {name: pytest.approx(grant.deserved) for name, grant in found.owners.items()}
 
 
-def test_a_team_of_many_deserves_no_more_than_a_team_of_one():
-    found = deserved({}, "a/x", "a/y", "a/z", "b/x")
-    assert found == {"a/x": 2, "a/y": 2, "a/z": 2, "b/x": 6, "a/": 6, "b/": 6}
-
-
 def test_weights_and_limits_hold_at_each_level():
     owners = {
         "a": {"weight": 9, "max-threads": 8},

@@ -8,7 +8,7 @@ import time
 import dask
 import pytest
 from distributed import Client, Event
-from distributed.utils_test import captured_logger
+from distributed.utils_test import captured_logger, inc
 from driving import (
     LATE,
     ONE,
@@ -28,7 +28,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.usage import Usage, UsageKey
+from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
 from dask_slaq.scheduler.views import core_seconds_by_day
 
@@ -189,6 +189,24 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
 
 
 @gen_cluster(client=True, nthreads=TWO)
+async def test_counters_are_left_out_until_the_file_is_read_and_never_fall(c, s, a, b, tmp_path):
+    plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
+    accounts = plugin.jobs.accounts
+    await until(lambda: accounts.loaded)
+    accounts.loaded = False
+    assert accounts.counters() is None
+    accounts.loaded = True
+    row = accounts.ledger.of(int(time.time() // DAY), "ann", "", "")
+    row.core_seconds = 5.0
+    accounts.tick()
+    await until(lambda: "ann" in accounts.counters())
+    accounts.ledger.of(int(time.time() // DAY), "ann", "", "").core_seconds = -1.0  # a correction
+    accounts.tick()
+    assert total(await slaq.usage(client=c)) == 4.0
+    assert accounts.counters()["ann"].core_seconds == 5.0
+
+
+@gen_cluster(client=True, nthreads=TWO)
 async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b, tmp_path):
     with captured_logger("dask_slaq"):
         plugin = await start_plugin(c, s, memory=str(tmp_path))
@@ -199,6 +217,20 @@ async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b,
     assert math.isclose(total(found), compute_seconds(s), rel_tol=0.01)
     assert "cannot be used" in found["note"] and found["since"] is not None
     assert sum(u.core_seconds for u in plugin.jobs.accounts.counters().values()) > 0
+
+
+@with_plugin(TWO)
+async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin, a, b):
+    plugin.jobs.accounts._owner_of = lambda client: 1 / 0
+    with captured_logger("dask_slaq") as log:
+        assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
+        async with slaq.job("a", client=c) as job:
+            job.report(1.0)
+            with tasks_of("a"):
+                assert await c.submit(inc, 1) == 2
+    assert log.getvalue().count("usage is no longer counted") == 1
+    assert plugin.failed is None
+    assert "ZeroDivisionError" in (await slaq.usage(client=c))["note"]
 
 
 @with_plugin(TWO)

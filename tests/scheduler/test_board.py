@@ -14,6 +14,7 @@ from distributed.utils_test import inc
 from driving import (
     ONE,
     gen_cluster,
+    jobs,
     page_of,
     report_epochs,
     start_plugin,
@@ -29,7 +30,7 @@ from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.accounts import UnownedUsage
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.board import data as data_module
-from dask_slaq.scheduler.board.colors import UNOWNED
+from dask_slaq.scheduler.board.colors import UNOWNED, color_of
 from dask_slaq.scheduler.board.data import MOST_SHOWN, data_of
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
@@ -289,6 +290,25 @@ def test_unowned_seconds_of_before_the_first_epoch_are_no_usage():
     used.ended, before = 999.0, used.epochs[-1][1]
     used.record(103.0, 0.0, 4)
     assert [total for _, total in used.epochs] == [0.0, 2.0, 6.0, before]
+
+
+@pytest.mark.slow
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
+async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, a):
+    from dask_slaq.scheduler.board.pages import Legend
+
+    plugin = await start_plugin(c, s)
+    async with jobs(c, *(f"job-{n:03}" for n in range(60)), owner="<ann>"):
+        plugin.run_once()
+        newest(s)
+        text = Legend(s).root.text
+        assert text.count("&lt;ann&gt;") == 1 and "<ann>" not in text
+        assert all(f"job-{n:03}" in text for n in range(60))
+        assert all(color_of(s, f"job-{n:03}") in text for n in range(60))
+    async with jobs(c, *(f"job-{n:03}" for n in range(103))):
+        plugin.run_once()
+        data = newest(s)
+        assert data.legend["name"][-1] == "and 3 more"
 
 
 @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)

@@ -18,6 +18,23 @@ def on_virtual_clock(scenario):
     return virtual.run(run)
 
 
+def test_an_alarm_keeps_one_entry_per_value():
+    async def scenario():
+        rung = []
+        alarm = Alarm(rung.extend)
+        for epoch in range(400):
+            for worker in range(50):
+                alarm.set(virtual.now() + 3600 - epoch, f"worker-{worker}")
+        entries = len(alarm)
+        alarm.forget("worker-7")
+        await asyncio.sleep(4000)
+        return entries, sorted(rung), len(alarm)
+
+    entries, rung, left = on_virtual_clock(scenario)
+    assert (entries, left) == (50, 0)
+    assert rung == sorted(f"worker-{i}" for i in range(50) if i != 7)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), max_size=40))
 def test_an_alarm_rings_for_each_value_at_the_earliest_time_asked_for(asked):
     """At each value's time; what was asked for later is asked for again by who looks then."""

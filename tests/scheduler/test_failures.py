@@ -111,6 +111,22 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, 
     assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
 
 
+@with_plugin(ONE, ahead=0)
+async def test_a_task_released_and_submitted_again_at_once_runs(c, s, plugin, a):
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            busy = c.submit(wait_for, "go")
+            await state_of(s, busy, "processing")
+            first = c.submit(inc, 1, key="x")
+            await state_of(s, first, *HELD)
+            first.release()
+        with tasks_of("b"):
+            second = c.submit(inc, 1, key="x")
+        await Event("go").set()
+        assert await second == 2
+        await busy
+
+
 @with_plugin(TWO)
 async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True, set_as_default=False) as other:

@@ -13,7 +13,8 @@ from driving import ONE, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import ended_table
-from dask_slaq.core.errors import StopTraining
+from dask_slaq.client.connection import request
+from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.history_views import table
 from dask_slaq.core.memory import Kind
 from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
@@ -90,6 +91,20 @@ async def test_outcomes(c, s, plugin, a):
         name: name for name in ("failed", "stopped", "done")
     }
     assert runs["done"].iterations == 5 and runs["done"].loss.tolist() == curve(5)
+
+
+@with_plugin(ONE)
+async def test_a_kind_that_a_user_states(c, s, plugin, a):
+    await train(c, "one", curve(5), kind={"name": "resnet", "lr": 0.01})
+    (run,) = plugin.memory.runs
+    assert run.kind == Kind("resnet", (("lr", -2.0),))
+    async with slaq.job("two", client=c, kind="resnet"):
+        assert (await slaq.status(c))["jobs"]["two"]["like_runs"] == 1
+    with pytest.raises(InvalidSetting, match="must have a name"):
+        slaq.job("x", kind={"lr": 1.0})
+    with pytest.raises(InvalidSetting, match="finite number >= 0"):
+        await request(c, "slaq_open", name="x", kind={"name": "a", "lr": -1})
+    assert not plugin.jobs.reports
 
 
 @with_plugin(ONE)

@@ -9,6 +9,7 @@ from distributed.utils_test import inc
 from driving import Spans, on_virtual_clock, ready, spend, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
 
 
 async def compute(client, jobs, seconds=12, most=60):
@@ -132,3 +133,17 @@ def test_a_team_uses_no_more_of_a_resource_than_its_limit():
     on_virtual_clock(scenario, [4, 4], resources=[{"GPU": 4}] * 2, owners=owners)
     assert Spans.at_once("one", "two") == 3
     assert Spans.at_once("three") >= 5
+
+
+@with_plugin([("127.0.0.1", 2)] * 2, owners={"a": {"weight": 2, "max-threads": 1}})
+async def test_the_terms_of_a_team_are_shown_and_set_as_those_of_owners(c, s, plugin, a, b):
+    async with slaq.job("one", owner="a/ann", client=c):
+        plugin.run_once()
+        await slaq.set_owner("a", max_threads=3, client=c)
+        plugin.run_once()
+        status = await slaq.status(c)
+        assert (status["teams"]["a/"]["weight"], status["teams"]["a/"]["max_threads"]) == (2, 3)
+        assert status["owners"].keys() == {"a/ann"}
+        with pytest.raises(InvalidSetting, match="must be a string"):
+            await slaq.set_owner("/", weight=1, client=c)
+        assert await c.submit(inc, 1) == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 from distributed.utils_test import captured_logger, inc
 from driving import (
@@ -18,7 +19,7 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import shown
+from dask_slaq.core.settings import LONGEST_NAME, shown
 from dask_slaq.scheduler.requests import validation as edge
 
 HUGE = "x" * 2_000_000
@@ -51,6 +52,19 @@ async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s,
         job.report(1.0)
         with tasks_of("a"):
             assert await c.submit(inc, 1) == 2
+
+
+@with_plugin(ONE)
+async def test_what_may_be_given_is_taken(c, s, plugin, a):
+    given = {"weight": np.float64(2.0), "max_iter": np.int64(5), "gang": True, "resources": None}
+    await request(c, "slaq_open", name="x" * LONGEST_NAME, client=c.id, **given)
+    (name,) = plugin.engine.jobs
+    assert plugin.engine.jobs[name].weight == 2.0
+    assert plugin.pools.pools[name].gang
+    await request(c, "slaq_close", name=name, client=c.id)
+    async with slaq.job("gang", gang=True, client=c), slaq.job("none", client=c):
+        pools = plugin.pools.pools
+        assert [pools[name].gang for name in ("gang", "none")] == [True, False]
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -102,6 +116,16 @@ async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a):
 
 
 LONG = [HUGE, HUGE.encode(), 10**5000, [HUGE] * 9, {HUGE: HUGE}]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_senders_that_are_told_apart_are_bounded(c, s, a):
+    dropped = edge.Dropped(lambda call, *args: call(*args))
+    with captured_logger("dask_slaq", propagate=False) as log:
+        for i in range(2 * edge.MOST_SENDERS):
+            dropped.add("report", f"{i}", ValueError(HUGE))
+    assert len(dropped._held) == edge.MOST_SENDERS
+    assert len(log.getvalue()) < 500 * edge.MOST_SENDERS
 
 
 @pytest.mark.parametrize("value", LONG, ids=lambda value: type(value).__name__)

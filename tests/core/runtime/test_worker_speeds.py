@@ -71,6 +71,14 @@ def test_half_of_the_workers_may_be_slow(slow: int):
     assert found[:slow] == pytest.approx([3.0] * slow, rel=0.15)
 
 
+@pytest.mark.parametrize(("before", "after"), [(1.0, 3.0), (3.0, 1.0)])
+def test_follows_a_change_after_a_few_tasks(before: float, after: float):
+    speeds = WorkerSpeeds()
+    compute(speeds, workers(8, changes=before), epochs=100)
+    compute(speeds, workers(8, changes=after), epochs=3, begin=100.0)
+    assert speeds.factor("changes") == pytest.approx(after, rel=0.15)
+
+
 def test_follows_a_change_although_earlier_jobs_said_otherwise():
     speeds = WorkerSpeeds()
     for number in range(20):
@@ -135,13 +143,3 @@ def test_what_was_seen_long_ago_is_no_longer_sure():
     speeds.observe("new", "other", "w0", 0.1)
     speeds.learn(3600.0)
     assert speeds.factor("slow") == 1.0
-
-
-def test_forgets_a_worker():
-    speeds = WorkerSpeeds()
-    compute(speeds, workers(8), epochs=4)
-    assert "w0" in speeds.workers
-    speeds.forget_worker("w0")
-    speeds.learn(10.0)
-    assert "w0" not in speeds.workers
-    assert all(worker != "w0" for *_, worker in speeds._about)

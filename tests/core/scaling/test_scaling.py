@@ -92,11 +92,6 @@ def test_a_job_gets_no_more_workers_than_it_has_tasks_for():
     assert worth_of([(4000.0, 6.0, 1.0)]).best() == 3
 
 
-def test_without_workers_any_work_asks_for_one():
-    assert worth_of([(1.0, 1.0, 1.0)], here=0).best() == 1
-    assert worth_of([(1.0, 1.0, 1.0)], here=0, worth=1e-9).best() == 1
-
-
 def test_a_comparison_tells_what_is_saved_and_what_it_costs():
     worth = worth_of([(120.0, 2.0, 1.0)] * 2, here=4, more=0, price=0.1, worth=36.0)
     found = worth.compare(1, 2)

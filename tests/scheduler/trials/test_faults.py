@@ -5,7 +5,7 @@ import time
 import pytest
 from distributed import Client, Status
 from distributed.utils_test import captured_logger
-from driving import TWO, assert_nothing_left, until, with_plugin
+from driving import TWO, assert_nothing_left, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.task_reports import MOST_LOSSES
@@ -95,6 +95,15 @@ async def test_the_client_leaves(c, s, plugin, a, b):
     await until(lambda: not waiting(a, b))
     assert_nothing_left(s, plugin)
     assert await c.submit(sum, [1, 2]) == 3
+
+
+@with_plugin(TWO)
+async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
+    _, futures = await begin(c, s, plugin)
+    plugin.failed = "test"  # a plugin that runs jobs and has not failed is not replaced
+    new = await start_plugin(c, s)
+    await check_all_go_on(c, futures, a, b)
+    assert_nothing_left(s, new)
 
 
 @pytest.mark.parametrize("where", ["charge_part", "resumed"])

@@ -112,6 +112,14 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
     assert {why for why, _ in results} == {"stopped"}
 
 
+@with_plugin(TWO, lend=False)
+async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, max_share=1):
+        futures = c.map(train, range(4), pure=False)
+    await until(lambda: len(plugin.searches.running["grid"].trials) > 1)
+    assert await c.gather(futures) == list(range(4))
+
+
 @with_plugin(ONE)
 async def test_bad_reports_and_settings(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:

@@ -119,6 +119,19 @@ async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, plugin, a):
 
 
 @with_plugin(ONE)
+async def test_what_is_computed_before_the_first_report_is_charged(c, s, plugin, a):
+
+    def report_late(loss):
+        time.sleep(0.1)
+        slaq.report(loss)
+
+    async with slaq.search("grid", client=c, owner="ann") as search:
+        await c.gather(c.map(report_late, range(3), pure=False))
+    assert sum(t["computed"] for t in await search.trials()) >= 0.3
+    assert plugin.jobs.usage.of("ann").core_seconds >= 0.3
+
+
+@with_plugin(ONE)
 async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, plugin, a):
     seen = []
     follow = s.stream_handlers["slaq-trial"]
