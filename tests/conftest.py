@@ -28,8 +28,8 @@ import dask_slaq  # noqa: F401  (brings its configuration defaults)
 sys.dont_write_bytecode = False
 dask.config.set({"distributed.scheduler.validate": True})
 # How busy a machine is, is not a property of the code. The nightly run draws more examples, by
-# `--hypothesis-profile=thorough`; explicit numbers of examples in tests stay.
-for profile, examples in (("behaviour", 25), ("thorough", 200)):
+# `--hypothesis-profile=thorough`.
+for profile, examples in (("behaviour", 12), ("thorough", 200)):
     hypothesis.settings.register_profile(
         profile,
         deadline=None,
@@ -86,11 +86,7 @@ def small_cluster(**settings: Any) -> Iterator[Client]:
     """A client of a cluster in this process: two workers, one thread each, no dashboard."""
     with (
         LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address=None,
-            **settings,
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, **settings
         ) as cluster,
         Client(cluster, **settings) as client,
     ):

@@ -181,9 +181,7 @@ def build(world: World) -> Built:
     """Build a world anew."""
     listed: dict[str, list[Contender]] = {}
     order = Order(
-        lend=world.lend,
-        saturation=world.saturation,
-        listed=lambda entry: listed.get(entry.ts, ()),
+        lend=world.lend, saturation=world.saturation, listed=lambda entry: listed.get(entry.ts, ())
     )
     groups = [Group(most, 1.0, tokens) for most, tokens in world.owners]
     pools = []

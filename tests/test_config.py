@@ -242,6 +242,7 @@ with dask.annotate(slaq_job="a"):
 """
 
 
+@pytest.mark.slow
 def test_dataframes_made_in_a_job_do_not_warn_that_annotations_are_ignored():
     done = subprocess.run([sys.executable, "-c", FRAMES], capture_output=True, text=True)
     assert (done.returncode, "annotations" in done.stderr) == (0, False), done.stderr

@@ -72,6 +72,7 @@ def test_compose_starts_a_cluster(tmp_path):
     assert (tmp_path / "runs.db").exists()
 
 
+@pytest.mark.slow
 def test_values_of_the_chart_start_a_scheduler_with_the_plugin(tmp_path):
     values = read(DEPLOY / "helm" / "values.yaml")
     port = free_port()

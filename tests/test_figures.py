@@ -4,8 +4,6 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 from dask_slaq.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -31,9 +29,9 @@ def tables(text: str) -> list[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_figures_carry_their_command_and_commit(page):
-    for above, line in tables(page.read_text()):
+def test_figures_carry_their_command_and_commit():
+    found = [(each, *table) for each in PAGES for table in tables(each.read_text())]
+    for page, above, line in found:
         measured = MEASURED.fullmatch(above)
         assert measured, f"{page.name}:{line} needs <!-- measured: COMMAND @ COMMIT --> above it"
         words = measured["command"].split()

@@ -32,9 +32,7 @@ LAZY = {
 ALLOWED = {"core": {"scipy"}}
 #: A folder whose modules define classes of an optional library: nothing imports them but what
 #: needs them, when it runs. Its face is imported early, and must not import them.
-OF_LIBRARY = {
-    PACKAGE / "scheduler" / "board": {"bokeh"},
-}
+OF_LIBRARY = {PACKAGE / "scheduler" / "board": {"bokeh"}}
 
 
 def of_part(name: str) -> list[Path]:

@@ -38,6 +38,7 @@ def test_a_notebook_runs(path):
         assert "paused: resume it" in text
 
 
+@pytest.mark.slow
 def test_alerts_appear_below_their_cell_after_it_has_ended():
     manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
     try:

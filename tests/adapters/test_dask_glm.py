@@ -42,8 +42,9 @@ def fit(rows, family, **settings):
     return ESTIMATORS[family][0](**settings).fit(rows.chunked("x"), rows.chunked(family))
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("family", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("family", "solver"), [*zip(ESTIMATORS, SOLVERS, strict=True), ("poisson", "gradient_descent")]
+)
 def test_every_iteration_reports_the_objective(rows, family, solver):
     settings = {"solver": solver, "max_iter": 3, "tol": 0.0}
     losses = []
@@ -61,8 +62,9 @@ def test_every_iteration_reports_the_objective(rows, family, solver):
     np.testing.assert_allclose(observed._coef, plain._coef, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("penalty", ["l1", "l2", "elastic_net"])
+@pytest.mark.parametrize(
+    ("penalty", "fit_intercept"), [("l1", True), ("l2", False), ("elastic_net", True)]
+)
 def test_proximal_grad_reports_the_penalty_too(rows, penalty, fit_intercept):
     losses = []
     with instrument(losses.append):
@@ -110,14 +112,6 @@ def test_lbfgs_reports_accepted_iterations_not_evaluations(rows):
     assert len(losses) == 1 + 4
     assert len(evaluations) > 1 + 4
     assert np.all(np.diff(losses) < 0)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_reports_stop_when_the_solver_does(rows, solver):
-    losses = []
-    with instrument(losses.append):
-        fit(rows, "normal", solver=solver, max_iter=50, tol=1e-2)
-    assert 1 < len(losses) < 1 + 50
 
 
 @pytest.mark.parametrize(
@@ -190,10 +184,7 @@ def test_a_family_without_a_likelihood_is_fitted_unobserved(rows):
         hessian = families.Normal.hessian
 
     losses = []
-    with (
-        pytest.warns(RuntimeWarning, match="AttributeError") as warned,
-        instrument(losses.append),
-    ):
+    with pytest.warns(RuntimeWarning, match="AttributeError") as warned, instrument(losses.append):
         found = algorithms.newton(rows.x, rows.normal, family=Silent, normalize=False)
     assert len(warned) == 1 and losses == []
     np.testing.assert_allclose(found, np.linalg.lstsq(rows.x, rows.normal)[0])

@@ -152,7 +152,7 @@ def test_a_block_may_be_left_in_another_context(fit):
     assert not changed(before, library_objects())
 
 
-@pytest.mark.parametrize("solver", ["gradient_descent", "proximal_grad", "lbfgs", "newton", "admm"])
+@pytest.mark.parametrize("solver", ["gradient_descent", "lbfgs", "admm"])
 def test_a_failing_report_costs_one_warning(fit, solver):
     calls = []
 
@@ -250,6 +250,7 @@ def test_report_must_be_callable():
         pass
 
 
+@pytest.mark.slow
 def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_imported_inside():
     code = textwrap.dedent("""
         import sys

@@ -40,13 +40,6 @@ def values_of(trial):
     return list(trial.intermediate_values.values())
 
 
-def test_each_value_is_reported_for_its_trial(search):
-    study = study_of()
-    study.optimize(objective, n_trials=2)
-    assert search.losses == {trial.number: values_of(trial) for trial in study.trials}
-    assert [len(losses) for losses in search.losses.values()] == [5, 5]
-
-
 def test_steps_are_passed_on(search):
     trial = study_of().ask()
     for epoch in (0, 10, 20):

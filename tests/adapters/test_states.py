@@ -224,11 +224,7 @@ def test_a_killed_process_costs_at_most_two_steps_per_model(library, tmp_path):
     if library == "xgboost":
         pytest.importorskip("xgboost")
     with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address=None,
-        ) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         client.register_plugin(slaq.SlaqPlugin())

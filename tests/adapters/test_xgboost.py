@@ -87,17 +87,6 @@ def test_a_metric_of_the_user_is_not_called_on_other_data(client, matrix):
     assert raw(result) == raw(train(client, matrix))
 
 
-def test_estimators_report(client, rows):
-    losses = []
-    x, y = client.persist([rows.chunked("x"), rows.chunked("normal")])
-    with instrument(losses.append):
-        model = dask_xgboost.DaskXGBRegressor(n_estimators=3, max_depth=2).fit(x, y)
-    error = rows.normal - model.predict(x).compute()
-    assert len(losses) == 3
-    assert losses[-1] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
-    assert not hasattr(model, "evals_result_") or model.evals_result() == {}
-
-
 def test_a_worker_without_the_package_trains_unobserved(monkeypatch):
     sent = cloudpickle.dumps(callback(Address("inbox", "topic", b"secret"), None))
     assert type(pickle.loads(sent)).__name__ == "Report"

@@ -27,25 +27,9 @@ def test_allocation_compares_with_the_heap(monkeypatch):
     assert all(row["seconds"] > 0 and row["heap_seconds"] > 0 for row in rows)
 
 
-def test_allocation_is_quick_without_the_largest_heap(monkeypatch):
-    monkeypatch.setattr(allocation, "SIZES", SMALL)
-    first, last = as_json(allocation.main, "--quick")
-    assert first["identical"] is True
-    assert last["heap_seconds"] is last["identical"] is None
-
-
 def test_a_different_allocation_is_seen(monkeypatch):
     monkeypatch.setattr(allocation, "hand_out", lambda *args: np.zeros(5))
     assert allocation.measure(5, 40, repetitions=1)["identical"] is False
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_one_by_one_gains_are_those_of_all_jobs(seed):
-    forecasts = allocation.Forecasts.draw(20, 300, seed)
-    one_by_one = forecasts.one_by_one()
-    for threads in (0, 1, 2, 7, 40, 300):
-        together = forecasts.gain(np.full(20, float(threads)))
-        assert [gain(threads) for gain in one_by_one] == together.tolist()
 
 
 # The paper's way
@@ -59,10 +43,6 @@ def test_the_fit_finds_curves_of_its_families(curve):
     fitted = slaq2017.fit_curve(curve(k).tolist())
     assert fitted(0) == pytest.approx(curve(30), rel=1e-3)
     assert fitted(10) == pytest.approx(curve(40), rel=1e-2)
-
-
-def test_a_fit_of_a_constant_is_finite():
-    assert np.isfinite(slaq2017.fit_curve([1.0] * 10)(5))
 
 
 # Decision

@@ -32,14 +32,3 @@ def test_a_run_of_each_library(library, way):
     assert done.exit_code == 0, done.output
     found = json.loads(done.output[done.output.index("{\n") :])
     assert (found["ended"], found["hung"], found["failed"], found["errors"]) == (1, 0, 0, [])
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_is_counted_with_its_message(monkeypatch):
-    def train(client, x, y, seed):
-        if seed < 2:
-            raise ValueError("no trees")
-
-    monkeypatch.setitem(boosting.LIBRARIES, "xgboost", train)
-    found = boosting.measure("xgboost", 2, "clients", "plain", processes=False)
-    assert (found["ended"], found["failed"], found["errors"]) == (0, 2, ["ValueError: no trees"])

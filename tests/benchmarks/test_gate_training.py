@@ -41,17 +41,6 @@ def test_the_package_has_what_training_makes(some: Lessons) -> None:
         assert array.ravel().tolist() == [float(f"{value:.3g}") for value in array.ravel()]
 
 
-def test_an_average_says_the_mean(some: Lessons) -> None:
-    networks = [gate_training.learn(some, 1, seed) for seed in range(2)]
-
-    def said(by: dict[str, np.ndarray]) -> np.ndarray:
-        hidden = np.maximum(some.x @ by["inner"] + by["inner_bias"], 0.0)
-        return hidden @ by["outer"] + by["outer_bias"]
-
-    mean = (said(networks[0]) + said(networks[1])) / 2
-    np.testing.assert_allclose(said(gate_training.average(networks)), mean)
-
-
 def test_slopes_are_those_of_the_cost(some: Lessons) -> None:
     some = some.of(slice(0, 400, 7))
     some = some._replace(x=np.clip(some.x, -4, 4))

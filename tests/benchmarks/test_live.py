@@ -90,16 +90,6 @@ def test_both_clocks_drive_the_same_jobs(policy):
         assert job.arrival < job.times[0] <= job.times[-1] <= job.completion
 
 
-@pytest.mark.slow
-def test_slow_motion_is_the_same_virtual_run_but_slower():
-    runs = [
-        # Waits of some milliseconds are not slower, but count less in slow motion.
-        run_virtual(made(slow=slow), "fair", seed=0, workers=4, epoch=slow)
-        for slow in (3.0, 9.0)
-    ]
-    assert runs[1].makespan == pytest.approx(3 * runs[0].makespan, rel=0.1)
-
-
 def test_plain_dask_is_without_the_plugin():
     program = """
 import sys

@@ -55,13 +55,6 @@ def test_a_situation_keeps_its_bounds(name, pool):
             assert figure <= row["bound"] * BEYOND.get(name, 1.0), row
 
 
-def test_threads_beside_tasks_that_wait_for_a_resource_are_idle_under_plain_dask_too(pool):
-    """Loads are held back while the workers' GPUs are the bottleneck, here and there."""
-    laws = [f for _, _, f in pool.submit(compare, 919, ("fair",)).result() if "idle" in f.law]
-    (idle,) = laws
-    assert not idle.broken and idle.plain > 1.0
-
-
 def test_a_scenario_replays_to_the_last_digit():
     first, second = (compare(3, ("fair",)) for _ in range(2))
     assert first == second

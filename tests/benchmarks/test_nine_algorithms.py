@@ -13,11 +13,6 @@ from dask_slaq.simulation.workload import curves
 pytest.importorskip("sklearn")
 
 
-def test_there_are_nine_algorithms_in_turn():
-    assert len(ALGORITHMS) == 9
-    assert [line["algorithm"] for line in generate(count=3)] == list(ALGORITHMS)[:3]
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("number", [0, 2])
 def test_training_lowers_the_loss(algorithm, number):

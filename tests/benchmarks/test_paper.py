@@ -11,10 +11,9 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 from benchmarks.paper import __main__ as command
-from benchmarks.paper import groups, training
 from benchmarks.paper.datasets import label
 from benchmarks.paper.figures import FIGURES
-from benchmarks.paper.study import Scale, Study, largest_groups
+from benchmarks.paper.study import Scale, Study
 from dask_slaq.simulation.workload.curves import Curve
 
 pytestmark = pytest.mark.slow
@@ -93,35 +92,6 @@ def test_under_fair_every_group_has_the_cores_of_its_size(run):
     mean = data["mean_share"]
     assert mean.sum("group").values == pytest.approx(100.0)
     assert mean.sel(policy="fair").values == pytest.approx([25.0, 25.0, 50.0])
-
-
-def test_under_fair_the_mean_loss_is_the_same_for_all_arrivals(run):
-    data = opened(run[0], next(figure for figure in FIGURES if figure.name == "figure-9"))
-    fair = data["loss"].sel(policy="fair").values
-    assert fair[1] == pytest.approx(fair[0])
-    assert (data["loss"].sel(policy="max-total") < fair).all()
-
-
-def test_groups_of_jobs_may_hold_parts_of_jobs():
-    assert groups._members(6)[0].tolist() == pytest.approx([1, 0.5, 0, 0, 0, 0])
-    for count in (1, 4, 7):
-        members = groups._members(count)
-        assert members.sum(axis=0) == pytest.approx(np.ones(count))
-        assert members.sum(axis=1) == pytest.approx(count * np.array([0.25, 0.25, 0.5]))
-
-
-def test_progress_is_that_of_the_running_minimum():
-    curve = Curve("a", "a", np.array([4.0, 2.0, 3.0, 0.0, 1.0]), False)
-    study = Study(TINY, given=[curve])
-    reached = training.progress(study)["loss_reduction"].sel(algorithm="a")
-    assert reached.sel(time=[0.0, 25.0, 50.0, 75.0, 100.0]).values == pytest.approx(
-        [0, 50, 50, 100, 100]
-    )
-
-
-def test_a_figure_shows_the_largest_groups():
-    curves = [Curve(f"{g}{k}", f"g{g}", np.zeros(2), False) for g in range(12) for k in range(g)]
-    assert list(largest_groups(curves)) == [f"g{g}" for g in range(3, 12)]
 
 
 def test_a_missing_matplotlib_is_one_sentence(monkeypatch, tmp_path):

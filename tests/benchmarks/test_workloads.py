@@ -12,15 +12,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from commands import as_json
-from dask import delayed
 from distributed import Client, LocalCluster, Worker
-from distributed.protocol import deserialize, serialize
 
 import dask_slaq as slaq
-from benchmarks.workloads import boosting
 from benchmarks.workloads.__main__ import main
 from benchmarks.workloads.catalogue import CATALOGUE
-from benchmarks.workloads.partitions import Partitions, contiguous
 from benchmarks.workloads.references import REFERENCES, Fit, compare, difference
 from benchmarks.workloads.svm import LinearSVM
 from dask_slaq.adapters import observe_fits
@@ -124,54 +120,7 @@ def test_a_stop_leaves_the_model_so_far(name, reports):
     assert kind["chunks"] == 3
 
 
-@pytest.mark.parametrize("name", ["polynomial-svm", "boosting-classifier", "boosting-regressor"])
-def test_partitions_change_the_losses_only_by_rounding(name):
-    (few, many) = ([array.rechunk({0: rows}) for array in made(name)] for rows in (300, 70))
-    one, other = (CATALOGUE[name].estimator(5).fit(*dask.persist(*data)) for data in (few, many))
-    np.testing.assert_allclose(one.loss_curve_, other.loss_curve_, rtol=1e-9)
-
-
 # Partitions
-
-rng = np.random.default_rng(0)
-X = rng.standard_normal((1000, 6))
-
-
-def products(x, y, w):
-    return x.T @ y * w, len(x)
-
-
-def at_an_odd_address(array):
-    """What a worker receives over TCP may lie anywhere."""
-    room = np.empty(array.nbytes + 3, "u1")[3:]
-    odd = np.ndarray(array.shape, array.dtype, room, strides=array.strides)
-    odd[...] = array
-    assert not odd.flags.aligned
-    return odd
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_a_sum_does_not_depend_on_addresses(order):
-    x, labels = np.asarray(X, order=order), da.from_array(rng.standard_normal(1000))
-    found = []
-    for place in (np.asarray, at_an_odd_address):
-        block = delayed(place, pure=False)(x)
-        part = da.from_delayed(block, x.shape, x.dtype)
-        with dask.config.set(scheduler="sync"):
-            found.append(Partitions(part, labels).sum(products, 1.0)[0])
-    np.testing.assert_array_equal(*found)
-
-
-def test_a_block_is_added_up_alike_after_it_was_sent():
-    view = np.asfortranarray(rng.standard_normal((501, 13)))[:, ::2]
-    sent = deserialize(*serialize(view))
-    weights = rng.standard_normal(501)
-    assert view.strides != sent.strides
-    np.testing.assert_array_equal(contiguous(sent).T @ weights, contiguous(view).T @ weights)
-    for order in "CF":
-        x = np.asarray(view, order=order)
-        assert contiguous(x) is x
-
 
 # Worker sets
 
@@ -236,23 +185,3 @@ def test_workers_come_retire_and_die(name, worker_set):
 
     assert difference(train(name, change), fixed) == 0
     assert worker_set.lost
-
-
-def test_scores_that_are_lost_are_few_steps_from_the_bins(worker_set, monkeypatch):
-    """All scores die with the only worker; one step after each start, for three partitions."""
-    never = train("boosting-regressor")
-    monkeypatch.setattr(boosting, "FRESH", 2)
-    known = []
-
-    def change(iteration):
-        known.append(worker_set.client.run_on_scheduler(count_of_advances))
-        worker_set.come()
-        worker_set.die()
-
-    assert difference(train("boosting-regressor", change), never) == 0
-    assert max(known) == 3
-    assert worker_set.lost
-
-
-def count_of_advances(dask_scheduler):
-    return sum(str(key).startswith("_advance-") for key in dask_scheduler.tasks)

@@ -38,9 +38,9 @@ def files(tmp_path_factory):
 
 
 COMMANDS = {
-    "simulate": (["simulate", "--jobs=4", "--seeds=2", "--policies=fair"], "Simulating"),
+    "simulate": (["simulate", "--jobs=2", "--seeds=2", "--policies=fair"], "Simulating"),
     "in-processes": (
-        ["simulate", "--jobs=4", "--seeds=2", "--policies=fair", "--processes=2"],
+        ["simulate", "--jobs=2", "--seeds=2", "--policies=fair", "--processes=2"],
         "Simulating",
     ),
     "replay": (["replay", "log", "--policy=fair"], "Replaying Simulating"),
@@ -57,7 +57,10 @@ def call(arguments):
         assert end.code == 0
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+SLOW = {"in-processes": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW.get(n, ())) for n in COMMANDS])
 def test_a_terminal_shows_how_far_a_command_is(files, monkeypatch, capsys, name):
     arguments, shown = COMMANDS[name]
     monkeypatch.chdir(files)

@@ -210,6 +210,7 @@ def test_top_says_how_to_install_what_it_needs(run, monkeypatch):
     refused(run("top"), "pip install 'dask-slaq[top]'")
 
 
+@pytest.mark.slow
 def test_as_a_program_by_the_environment(file, training):
     address = json.loads(Path(file).read_text())["address"]
     program = [sys.executable, "-m", "dask", "slaq"]
@@ -221,6 +222,7 @@ def test_as_a_program_by_the_environment(file, training):
     assert result.stderr.startswith("Error: no job named 'b'") and result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_tls_by_dask_s_own_configuration(run, tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")

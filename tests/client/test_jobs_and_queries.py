@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, inc
-from driving import (
-    assert_nothing_left,
-    gen_cluster,
-    jobs,
-    tasks_of,
-    until,
-    where,
-    with_plugin,
-)
+from driving import assert_nothing_left, gen_cluster, jobs, tasks_of, until, where, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.client import bindings
@@ -81,30 +73,6 @@ async def test_status_tells_every_job(c, s, plugin, a, b):
         assert told["why"]
         assert status["jobs"]["b"]["iteration"] == 0
         assert np.isnan(status["jobs"]["b"]["loss"])
-
-
-@with_plugin(TWO, history=5)
-async def test_history_is_a_dataset_over_job_and_epoch(c, s, plugin, a, b):
-    empty = await slaq.history(c)
-    assert dict(empty.sizes) == {"job": 0, "epoch": 0}
-    async with slaq.job("a", client=c) as job:
-        job.report(2.0)
-        await until(lambda: plugin.engine.jobs["a"].iteration == 1)
-        plugin.run_once()
-        async with slaq.job("b", client=c):
-            plugin.run_once()
-            history = await slaq.history(c)
-    assert history.loss.dims == ("job", "epoch")
-    assert list(history.job.values) == ["a", "b"]
-    last = history.isel(epoch=-1)
-    assert float(last.loss.sel(job="a")) == 2.0
-    assert float(last.share.sum()) == pytest.approx(2)
-    assert np.isnan(float(history.share.sel(job="b")[0]))
-    assert np.all(np.diff(history.time.values) >= 0)
-    assert float(history.time[0]) > 1.7e9
-    for _ in range(9):
-        plugin.jobs.record()
-    assert (await slaq.history(c)).sizes["epoch"] == 5
 
 
 @with_plugin(TWO, policy="max-total")

@@ -92,20 +92,6 @@ async def test_rows_have_times_curves_and_errors_and_no_stale_forecasts(c, s, pl
 
 
 @with_plugin(ONE)
-async def test_long_curves_are_thinned_and_keep_their_ends(c, s, plugin, a):
-    def long(steps):
-        for k in range(steps):
-            slaq.report(1.0 / (k + 1))
-
-    async with slaq.search("long", client=c, maximize=True) as search:
-        await c.submit(long, 3000)
-        (row,) = await search.trials()
-    steps, losses = zip(*row["curve"], strict=True)
-    assert 250 <= len(steps) <= 500
-    assert (steps[0], steps[-1]) == (1, 3000) and losses[-1] == 1 / 3000 == row["loss"]
-
-
-@with_plugin(ONE)
 async def test_a_model_that_is_submitted_again_is_one_row(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         hold = c.submit(train, GRID[1], 2)

@@ -91,12 +91,6 @@ def test_a_training_in_the_background_is_not_meant(cluster):
     assert log.getvalue() == ""
 
 
-def test_a_bound_function_reports_to_its_job(cluster):
-    with begin(cluster) as mine, ThreadPoolExecutor(1) as pool:
-        pool.submit(mine.bind(slaq.report), 0.5).result()
-        assert mine.iteration == 1
-
-
 def test_optuna_with_threads_belongs_to_its_search(cluster):
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)

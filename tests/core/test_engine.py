@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from dask_slaq.core.engine import Engine
@@ -28,11 +27,7 @@ def geometric(start: float = 1.0, rate: float = 0.8, floor: float = 0.0):
     return lambda k: floor + start * rate**k
 
 
-CURVES = {
-    "young": geometric(),
-    "old": geometric(rate=0.5, floor=0.1),
-    "slow": geometric(rate=0.95),
-}
+CURVES = {"young": geometric(), "old": geometric(rate=0.5, floor=0.1), "slow": geometric(rate=0.95)}
 AGES = {"young": 5, "old": 40, "slow": 12}
 
 
@@ -156,7 +151,6 @@ def test_what_never_reports_gets_a_fair_share_until_its_tasks_tell(policy):
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
-@limits(max_examples=30)
 def test_whole_waves_do_not_go_below_a_floor(width, floor):
     engine = Engine("max-total")
     engine.add_job("a", 0.0, min_share=floor, max_share=floor)

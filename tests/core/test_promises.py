@@ -244,8 +244,7 @@ def test_what_is_due_before_the_first_report_comes_before_older_debts():
     assert terms["new"].rate == 0.0  # so that it does not wait for its turn among debts
 
 
-@pytest.mark.parametrize("bias", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize(("bias", "settled"), [(0.3, False), (1.0, True), (4.0, False)])
 def test_the_band_holds_four_of_five_ends_however_wrong_the_expectation_is(bias, settled):
     rng = np.random.default_rng(1)
     table = JobArrays(ends_module.COLUMNS)

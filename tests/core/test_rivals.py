@@ -110,14 +110,6 @@ def engine_of(search: str) -> Engine:
     return engine
 
 
-def test_an_engine_gives_the_threads_of_a_search_to_its_best_model():
-    workers = {"tcp://a": 4, "tcp://b": 4}
-    found = engine_of("grid").reallocate(workers, now=8.0)
-    assert [found[f"m{k}"].share for k in range(4)] == [0, 0, 0, 8]
-    alike = engine_of("").reallocate(workers, now=8.0)
-    assert alike["m3"].share < 8
-
-
 def test_jobs_go_on_before_tasks_of_their_search_begin_more():
     engine = engine_of("grid")
     engine.add_job("grid", now=0.0, search="grid")

@@ -23,7 +23,7 @@ def reports_of(job: int, count: int) -> list[float]:
     return (job + (0.7 + 0.01 * job) ** np.arange(count) + noise).tolist()
 
 
-def decisions(policy: str, order: list[str], epochs: int = 12) -> list[dict[str, str]]:
+def decisions(policy: str, order: list[str], epochs: int = 6) -> list[dict[str, str]]:
     """Every grant of every decision, to the last bit."""
     engine, sizes = Engine(policy), {}
     for name in order:

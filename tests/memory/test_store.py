@@ -68,14 +68,6 @@ def test_what_is_acknowledged_is_on_disk(tmp_path):
     store.close()
 
 
-def test_curves_are_bounded(store):
-    store.add("long", a_run(n=5000))
-    assert store.flush()
-    (run,) = store.load("svm", 1)
-    assert len(run.iteration) <= 64 and run.iterations == 5000
-    assert (run.iteration[0], run.iteration[-1]) == (1, 5000)
-
-
 def test_the_oldest_runs_are_pruned(tmp_path):
     store = RunStore(tmp_path / "runs.db", most_runs=1000)
     for number in range(2600):

@@ -99,6 +99,7 @@ async def test_an_error_ends_the_counting_and_nothing_else(c, s, a, monkeypatch)
         await persisting.advise(c)
 
 
+@pytest.mark.slow
 def test_it_is_preloaded_and_loads_no_plugin_of_slaq(tmp_path):
     program = (
         "import sys, asyncio\n"

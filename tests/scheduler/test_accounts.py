@@ -105,21 +105,6 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     assert not plugin.jobs.accounts.ahead
 
 
-@with_plugin(TWO)
-async def test_a_task_that_outlives_its_job_counts_once(c, s, plugin, a, b):
-    async with slaq.job("other", client=c), slaq.job("a", client=c, owner="ann") as job:
-        job.report(1.0)
-        with tasks_of("a"):
-            mine = c.submit(wait_for, "mine", key="mine")
-        await state_of(s, mine, "processing")
-        worker = a if s.tasks["mine"].processing_on.address == a.address else b
-        await worker.heartbeat()
-        plugin.jobs.accounts.tick()
-    await Event("mine").set()
-    await mine
-    assert math.isclose(total(await slaq.usage(client=c)), compute_seconds(s), rel_tol=0.01)
-
-
 @pytest.mark.parametrize("how", ["secede", "worker_client"])
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_task_of_a_job_that_gave_up_its_thread_counts_until_it_ends(c, s, a, b, how):

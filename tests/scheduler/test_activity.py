@@ -37,12 +37,6 @@ def test_threads_are_offered_as_far_as_there_are_tasks(activity):
     assert activity.offered(4, 7.0) == 1.0
 
 
-def test_tasks_of_nobody_and_of_jobs_that_left_do_not_count(activity):
-    activity.moved(None, "x", "processing", 1.0)
-    activity.moved("gone", "y", "memory", 1.0)
-    assert activity.offered(2, 3.0) == 0.0
-
-
 def test_a_clock_that_was_read_too_early_never_makes_time_negative(activity):
     activity.moved("a", "x", "processing", 1.0)
     activity.moved("a", "x", "memory", 2.0)

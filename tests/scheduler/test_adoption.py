@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from distributed.utils_test import inc
 from driving import on_virtual_clock
 
@@ -21,8 +20,7 @@ async def job_of(client, name):
         return virtual.now()
 
 
-@pytest.mark.parametrize("policy", ["fair", "max-total"])
-def test_a_queue_from_before_the_first_job_is_not_starved_by_jobs(policy):
+def test_a_queue_from_before_the_first_job_is_not_starved_by_jobs():
     async def scenario(before, cluster, plugin):
         futures = before.map(nap, range(60), pure=False)
         await asyncio.sleep(0.3)
@@ -31,7 +29,7 @@ def test_a_queue_from_before_the_first_job_is_not_starved_by_jobs(policy):
             assert await before.gather(futures) == list(range(60))
             return virtual.now(), await ends
 
-    end, ends = on_virtual_clock(scenario, [2, 2], policy=policy)
+    end, ends = on_virtual_clock(scenario, [2, 2])
     assert end <= max(ends)  # last of all without adoption
 
 

@@ -45,22 +45,18 @@ def newest(scheduler):
     return data_of(scheduler)
 
 
-@pytest.mark.parametrize("prefix", ["", "/user/ann"])
-def test_pages_are_added_at_run_time_and_once(prefix):
-    @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={**PAGES, "http_prefix": prefix})
-    async def check(c, s, a):
-        for _ in range(2):
-            await start_plugin(c, s)
-            await c.unregister_scheduler_plugin("slaq")
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={**PAGES, "http_prefix": "/user/ann"})
+async def test_pages_are_added_at_run_time_and_once(c, s, a):
+    for _ in range(2):
         await start_plugin(c, s)
-        assert "Slaq" in await page_of(s, f"{prefix}/slaq")
-        assert (await page_of(s, f"{prefix}/status")).count('"slaq"') == 1
-        plots = json.loads(await page_of(s, f"{prefix}/individual-plots.json"))
-        for name in PLOTS:
-            assert f"/individual-slaq-{name}" in plots.values()
-            await page_of(s, f"{prefix}/individual-slaq-{name}")
-
-    check()
+        await c.unregister_scheduler_plugin("slaq")
+    await start_plugin(c, s)
+    assert "Slaq" in await page_of(s, "/user/ann/slaq")
+    assert (await page_of(s, "/user/ann/status")).count('"slaq"') == 1
+    plots = json.loads(await page_of(s, "/user/ann/individual-plots.json"))
+    for name in PLOTS:
+        assert f"/individual-slaq-{name}" in plots.values()
+        await page_of(s, f"/user/ann/individual-slaq-{name}")
 
 
 @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)

@@ -74,26 +74,6 @@ async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a)
         await c.gather([*futures, *more])
 
 
-@with_plugin(ONE, scaling={**TERMS, "price": 1.0}, ahead=0)
-async def test_dearer_time_asks_for_more_workers(c, s, plugin, a):
-    async def asked(**settings):
-        async with jobs(c, "a", **settings):
-            with tasks_of("a"):
-                futures = c.map(wait_for, ["go"] * 20, pure=False)
-            await until(lambda: len(plugin.pools.pools["a"].unfinished) == 20)
-            s.task_prefixes["wait_for"].duration_average = 4
-            found = plugin.by_worth.advise()["target"]
-            del futures
-            await until(lambda: not any(ts.who_wants for ts in s.tasks.values()))
-            return found
-
-    plain = await asked()
-    assert 1 <= plain < await asked(worth_per_hour=500.0)
-    with pytest.raises(InvalidSetting, match="worth_per_hour"):
-        slaq.job("wrong", worth_per_hour=-1, client=c)
-    await Event("go").set()
-
-
 @with_plugin(
     ONE,
     scaling={**TERMS, "price": 1.0},

@@ -357,10 +357,7 @@ async def test_threads_can_be_reserved_for_tasks_of_no_job(c, s, plugin, a, b):
 async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, a, other):
     policy = Fixed(a=(0.5, 2.0), b=(0.5, 1.0))
     plugin = await start_plugin(c, s, policy=policy, ahead=0)
-    async with (
-        slaq.job("a", client=c, owner="ann"),
-        slaq.job("b", client=c, owner=other),
-    ):
+    async with slaq.job("a", client=c, owner="ann"), slaq.job("b", client=c, owner=other):
         plugin.run_once()
         with tasks_of("a"):
             busy = c.map(wait_for, ["go"], pure=False)

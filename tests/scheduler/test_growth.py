@@ -12,7 +12,6 @@ from unittest import mock
 
 import dask
 import numpy as np
-import pytest
 from distributed import Client, Worker
 from distributed.utils_test import inc
 from driving import gen_cluster, start_plugin, until
@@ -111,11 +110,8 @@ async def come_and_go(s, k):
         del some, more, trials
 
 
-@pytest.mark.parametrize("recorded", [False, True], ids=["", "recorded"])
-def test_what_comes_and_goes_leaves_nothing(recorded, tmp_path):
-    kept = {"memory": str(tmp_path / "memory.sqlite")}
-    if recorded:
-        kept["log"] = str(tmp_path / "log.jsonl")
+def test_what_comes_and_goes_leaves_nothing(tmp_path):
+    kept = {"memory": str(tmp_path / "memory.sqlite"), "log": str(tmp_path / "log.jsonl")}
 
     @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], timeout=120)
     async def run(c, s, a):

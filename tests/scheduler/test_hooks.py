@@ -26,7 +26,7 @@ from dask_slaq.core.settings import ALERT_TOPIC
 from dask_slaq.scheduler.hooks import ENTRIES, OF_TASKS
 from dask_slaq.scheduler.plugin import AT_FIRST_USE, CHECKS, SURROUNDED, SlaqPlugin
 from dask_slaq.scheduler.pools.seam import OVERRIDDEN, Seam
-from dask_slaq.scheduler.requests.handlers import MESSAGES, REQUESTS, Messages
+from dask_slaq.scheduler.requests.handlers import REQUESTS, Messages
 
 PACKAGE = Path(slaq.__file__).parent
 PARTS = [PACKAGE / part for part in ("scheduler", "memory", "persisting")]
@@ -40,24 +40,26 @@ SCHEDULES = (
 BY_THEMSELVES = {"self.pools.give_up", "self._ticked", "self._tell", "decide_soon"}
 
 
+NODES = [(path.name, node) for path in SOURCES for node in ast.walk(ast.parse(path.read_text()))]
+
+
 def calls(names):
     """Yield the calls of functions with these names, and their arguments, as text."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
-                yield path.name, [ast.unparse(each) for each in node.args]
+    for file, node in NODES:
+        called = getattr(node, "func", None)
+        if getattr(called, "attr", getattr(called, "id", "")) in names:
+            yield file, [ast.unparse(each) for each in node.args]
 
 
 @functools.cache
 def guarded_methods(decorators=("guarded", "guarded_as")):
     """Return the methods with these decorators, as ``Class.method``."""
     found = set()
-    for path in SOURCES:
-        for owner in ast.walk(ast.parse(path.read_text())):
-            for node in getattr(owner, "body", ()) if isinstance(owner, ast.ClassDef) else ():
-                texts = map(ast.unparse, getattr(node, "decorator_list", ()))
-                if any(text.partition("(")[0] in decorators for text in texts):
-                    found.add(f"{owner.name}.{node.name}")
+    for _, owner in NODES:
+        for node in owner.body if isinstance(owner, ast.ClassDef) else ():
+            texts = map(ast.unparse, getattr(node, "decorator_list", ()))
+            if any(text.partition("(")[0] in decorators for text in texts):
+                found.add(f"{owner.name}.{node.name}")
     return found
 
 
@@ -141,17 +143,22 @@ NOT_WITHOUT_JOBS = {
 
 @contextlib.asynccontextmanager
 async def situation(c, plugin, what):
-    """No job, two of them, or a search beside another job."""
+    """No job, or a search beside a job."""
     async with contextlib.AsyncExitStack() as stack:
         if what != "no job":
-            kind = slaq.search if what == "a search" else slaq.job
             await stack.enter_async_context(slaq.job("a", client=c, spare=True))
-            await stack.enter_async_context(kind("b", client=c))
+            await stack.enter_async_context(slaq.search("b", client=c))
         yield stack
 
 
-@pytest.mark.parametrize("what", ["no job", "a job", "a search"])
-@pytest.mark.parametrize(("owner", "name", "part"), GUARDED, ids=[p or n for _, n, p in GUARDED])
+CASES = [(*entry, "a search") for entry in GUARDED]
+WITHOUT_JOBS = [e for e in GUARDED if e[2] is None and e[1] not in NOT_WITHOUT_JOBS]
+CASES += [(*entry, "no job") for entry in WITHOUT_JOBS[::4]]  # what guards them is the same
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "part", "what"), CASES, ids=[f"{p or n}-{what}" for _, n, p, what in CASES]
+)
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
 async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, name, part, what):
     plugin = await start_plugin(c, s, epoch="10ms")
@@ -174,7 +181,6 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
                 if what != "no job":
                     with tasks_of("a"):
                         futures += c.map(inc, range(12), pure=False)
-                if what == "a search":
                     futures += c.map(trains, range(12), pure=False)
                 await whatever_dask_calls(c, s, futures)
                 if name == "restart":
@@ -188,7 +194,7 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
         finally:
             guard.body = body
     assert alive == set(s.stream_comms)  # no connection was lost
-    assert called or part or (what == "no job" and name in NOT_WITHOUT_JOBS)
+    assert called or part
     if called:
         assert plugin.failed == "ZeroDivisionError: on purpose"
         assert log.getvalue().count("dask_slaq failed;") == 1
@@ -227,8 +233,10 @@ CLOSING = (
 )
 
 
-@pytest.mark.parametrize("end", ["opened", "closed"])
-@pytest.mark.parametrize("part", [*OPENING.split(), *CLOSING.split()])
+@pytest.mark.parametrize(
+    ("part", "end"),
+    [*((p, "opened") for p in OPENING.split()), *((p, "closed") for p in CLOSING.split())],
+)
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part, end):
     # Jobs of no owner among owners.
@@ -265,21 +273,17 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
     s.validate_state()
 
 
-@pytest.mark.parametrize("name", REQUESTS)
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_a_request_that_fails_is_answered(c, s, a, name):
-    plugin, plain = await start_plugin(c, s, epoch="10ms"), Messages.handler
-
-    def handler(self, asked):
-        return broken if asked == name else plain(self, asked)
-
+async def test_a_request_that_fails_is_answered(c, s, a):
+    plugin = await start_plugin(c, s, epoch="10ms")
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed.core"):
         async with held_beside(c, plugin) as futures:
-            plugin.messages.handler = handler.__get__(plugin.messages)
-            with pytest.raises((NoPlugin, ZeroDivisionError)):
-                await request(c, f"slaq_{name}")
+            plugin.messages.handler = lambda asked: broken
+            for name in REQUESTS:
+                with pytest.raises((NoPlugin, ZeroDivisionError)):
+                    await request(c, f"slaq_{name}")
+                assert plugin.failed is None
             del plugin.messages.handler
-            assert plugin.failed is None
             await asyncio.wait_for(c.gather(futures), PATIENCE)
 
 
@@ -291,7 +295,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("op", [*OF_TASKS, *(f"slaq-{name}" for name in MESSAGES)])
+@pytest.mark.parametrize("op", OF_TASKS)
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, a, op):
     plugin = await start_plugin(c, s)
@@ -307,13 +311,10 @@ async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, a, op):
                 await eve.submit(inc, 1)
                 assert plugin.failed is None
         assert eve.status == "running" and eve.id in s.stream_comms | s.client_comms
-        if op in OF_TASKS:
-            worker_too = {"key": {}, "op": op}
-            a.batched_stream.send(worker_too)
-            count = len(HOSTILE) + 1
-            await until(lambda: plugin.messages._dropped.count == count + 1)
-            assert log.getvalue().count("dropped a message from") == 1
-            assert eve.id in log.getvalue()
+        a.batched_stream.send({"key": {}, "op": op})
+        await until(lambda: plugin.messages._dropped.count == len(HOSTILE) + 2)
+        assert log.getvalue().count("dropped a message from") == 1
+        assert eve.id in log.getvalue()
         assert a.address in s.workers
 
 

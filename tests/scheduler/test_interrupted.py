@@ -45,8 +45,7 @@ async def beside(client, name):
         await task
 
 
-@pytest.mark.parametrize("other", [None, "other-job"])
-@pytest.mark.parametrize("submit", [by_map, by_submit])
+@pytest.mark.parametrize(("submit", "other"), [(by_map, None), (by_submit, "other-job")])
 @with_plugin(TWO)
 async def test_a_search_that_was_interrupted_knows_all_its_models_again(
     c, s, plugin, a, b, submit, other
@@ -95,12 +94,9 @@ async def test_models_that_had_not_reported_keep_what_they_report_meanwhile(c, s
         assert [trial["iteration"] for trial in await search.trials()] == [8, 8]
 
 
-@pytest.mark.parametrize("other", [None, "other-job"])
 @with_plugin(TWO)
-async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(
-    c, s, plugin, a, b, other
-):
-    async with beside(c, other):
+async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(c, s, plugin, a, b):
+    async with beside(c, "other-job"):
         with pytest.raises(KeyboardInterrupt):
             async with slaq.job("etl", client=c):
                 before = c.map(wait_for, ["go"] * 40, range(40))

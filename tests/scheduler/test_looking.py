@@ -86,6 +86,7 @@ def found(run: subprocess.Popen[str]) -> dict:
     return json.loads(told)
 
 
+@pytest.mark.slow
 def test_looking_at_random_moments_changes_no_transition_and_no_grant():
     pytest.importorskip("bokeh")
     plain, looked_at = map(found, [begin("wake", "1"), begin("look", "1")])

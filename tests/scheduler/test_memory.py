@@ -350,6 +350,7 @@ def test_jobs_that_ended_are_known_after_a_restart(tmp_path):
     assert "within a day" in ended_table(seen[2], started=time())
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_without_closing_its_cluster_says_nothing(tmp_path):
     program = f"""
 import dask_slaq as slaq
@@ -365,16 +366,3 @@ with slaq.job("fit") as job:
     )
     assert "cannot schedule" not in done.stderr and "Plugin call failed" not in done.stderr
     assert [run.job for run in read_runs(tmp_path / "runs.db")] == ["fit"]
-
-
-@with_plugin(ONE)
-async def test_bad_messages_about_kinds_are_dropped(c, s, plugin, a):
-    async with slaq.job("mine", client=c) as job:
-        for kind in (3, {"name": ""}, {"name": "a", "x": float("nan")}, "x" * 999):
-            c._send_to_scheduler({"op": "slaq-kind", "job": "mine", "kind": kind})
-        c._send_to_scheduler({"op": "slaq-kind", "job": "no such", "kind": "a"})
-        c._send_to_scheduler({"op": "slaq-kind", "job": ["mine"], "kind": "a", "more": 1})
-        job.report(1.0)
-        await reported(c, "mine", 1)
-        assert (await slaq.status(c))["jobs"]["mine"]["kind"] == "mine"
-    assert plugin.memory.broken is None and plugin.failed is None

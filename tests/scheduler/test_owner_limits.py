@@ -18,7 +18,6 @@ from driving import (
     jobs,
     on_virtual_clock,
     ready,
-    running,
     spend,
     start_plugin,
     state_of,
@@ -28,7 +27,7 @@ from driving import (
     with_plugin,
     work,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dask_slaq as slaq
@@ -108,8 +107,9 @@ async def test_a_job_within_another_one_does_not_wait_for_it(c, s, plugin, a, b)
         assert await c.submit(inc, 2, pure=False) == 3
 
 
-@pytest.mark.parametrize("limit", ["owner", "job"])
-@pytest.mark.parametrize("how", ["worker", "host", "loosely", "uses"])
+@pytest.mark.parametrize(
+    ("how", "limit"), [("worker", "owner"), ("host", "job"), ("loosely", "owner"), ("uses", "job")]
+)
 def test_a_limit_holds_for_pinned_tasks(how, limit):
     of_owner, of_job = ({"ann": {"max-threads": 1}}, {}), (None, {"max_share": 1})
     owners, settings = of_owner if limit == "owner" else of_job
@@ -176,21 +176,6 @@ async def test_blocks_that_are_within_each_other_make_no_circle(c, s, plugin, a,
         await second.end()
 
 
-@with_plugin(FOUR, owners=ONE_JOB)
-async def test_a_job_within_one_that_waits_waits_with_it(c, s, plugin, a, b):
-    async with (
-        elsewhere(c, "busy") as busy,
-        slaq.job("outer", owner="ann", client=c),
-        slaq.job("inner", owner="ann", client=c),
-    ):
-        assert plugin.jobs.queued == {"outer", "inner"}
-        with tasks_of("inner"):
-            future = c.submit(inc, 1, pure=False)
-        await until(lambda: ready(plugin, "inner") == 1)
-        await busy.end()
-        assert await future == 2
-
-
 @with_plugin(FOUR, owners={"ann": {"max-jobs": 2}})
 async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, a, b):
     async with slaq.job("outer", owner="ann", client=c):
@@ -217,7 +202,6 @@ async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, 
 jobs_opened = st.lists(st.tuples(st.sampled_from(["open", "end"]), st.integers(0, 20)), max_size=40)
 
 
-@settings(max_examples=15)
 @given(jobs_opened, st.integers(1, 3))
 def test_jobs_stay_within_the_limit_however_they_are_nested(steps, most):
     """Jobs within others, which end in any order; a job never waits for ones that wait for it."""
@@ -259,10 +243,7 @@ def test_a_job_submitted_within_another_one_does_not_wait_for_it(local_client):
 @with_plugin(FOUR, owners=ONE_JOB)
 async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
     async with elsewhere(c, "a"):
-        async with (
-            Client(s.address, asynchronous=True) as other,
-            elsewhere(other, "lost"),
-        ):
+        async with Client(s.address, asynchronous=True) as other, elsewhere(other, "lost"):
             assert plugin.jobs.queued == {"lost"}
             await other.close()
             await until(lambda: not plugin.jobs.queued)
@@ -278,25 +259,7 @@ async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
             assert await future == 2
 
 
-@pytest.mark.parametrize("threads", [[1] * 16, [2] * 8])
-def test_tasks_that_take_longer_than_before_stay_within_the_limit(threads):
-    seen = []
-
-    async def scenario(client, cluster, plugin):
-        async with slaq.job("a", owner="ann", client=client):
-            await client.gather(client.map(work, [0.5] * 8, pure=False))
-            futures = client.map(work, [60.0] * 40, pure=False)
-            for _ in range(20):
-                await asyncio.sleep(0.25)
-                workers = cluster.scheduler.workers.values()
-                seen.append(sum(len(ws.processing) for ws in workers))
-            await client.cancel(futures)
-
-    on_virtual_clock(scenario, threads, owners={"ann": {"max-threads": 4}})
-    assert max(seen) == 4
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_tasks_of_unlike_times_beside_those_of_others_keep_to_a_limit_and_reach_it(seed):
     """A task that waits on a worker takes the first thread there, whoever's task ends."""
     rng = random.Random(seed)
@@ -553,15 +516,3 @@ async def test_a_gang_job_that_may_only_start_in_parts_is_told_and_ended(c, s, p
     assert [x["event"] for x in alerts if x["event"] != "audit"][:2] == ["blocked", "stopped"]
     assert sum(x["event"] == "blocked" for x in alerts) == 1
     assert plugin.failed is None
-
-
-@with_plugin([("127.0.0.1", 4)], owners={"ann": {"max-threads": 1}, "default": {}}, epoch="20ms")
-async def test_two_tasks_that_can_only_start_one_by_one_are_said_to(c, s, plugin, a):
-    other = slaq.job("other", client=c, owner="bob")
-    async with other, slaq.job("two", client=c, owner="ann", gang=True):
-        futures = c.map(wait_for, ["go"] * 2, range(2), pure=False)
-        await until(lambda: running(plugin, "two") == 1)
-        reason = (await slaq.explain("two", client=c))["reason"]
-        assert "needs 2 threads at once, above its owner's limit of 1" in reason
-        await Event("go").set()
-        assert await c.gather(futures) == [0, 1]

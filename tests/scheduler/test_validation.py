@@ -4,7 +4,6 @@ import asyncio
 
 import numpy as np
 import pytest
-from distributed import Client
 from distributed.utils_test import captured_logger, inc
 from driving import (
     ONE,
@@ -19,7 +18,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
-from dask_slaq.core.errors import InvalidSetting, UnknownJob
+from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import LONGEST_NAME, shown
 from dask_slaq.scheduler.requests import validation as edge
 
@@ -66,27 +65,6 @@ async def test_what_may_be_given_is_taken(c, s, plugin, a):
     async with slaq.job("gang", gang=True, client=c), slaq.job("none", client=c):
         pools = plugin.pools.pools
         assert [pools[name].gang for name in ("gang", "none")] == [True, False]
-
-
-@with_plugin(ONE)
-async def test_a_client_has_no_say_in_the_job_of_another(c, s, plugin, a):
-    async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as other,
-        slaq.job("a", client=c, max_iter=9) as job,
-    ):
-        with captured_logger("distributed", propagate=False), captured_logger("dask_slaq"):
-            with pytest.raises(UnknownJob, match="the running job 'a' is another client's"):
-                await request(other, "slaq_close", name="a", client=other.id)
-            other._send_to_scheduler({"op": "slaq-report", "job": "a", "loss": 7.0})
-            other._send_to_scheduler({"op": "slaq-expect", "job": "a", "iterations": 1})
-            with tasks_of("a"):
-                assert await other.submit(inc, 1, key="theirs") == 2
-        assert plugin.jobs.reports == {"a": 0}
-        assert plugin.engine.jobs["a"].max_iter == 9
-        assert plugin.pools.bindings[-1].job == f"other:{other.id}"
-        job.report(2.0)
-        a.batched_stream.send({"op": "slaq-report", "job": "a", "loss": 1.0})
-        await until(lambda: plugin.jobs.reports == {"a": 2})
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -137,6 +115,9 @@ async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a):
     assert more + sum("dropped a message" in line for line in lines) == 3000
 
 
+LONG = [HUGE, HUGE.encode(), 10**5000, [HUGE] * 9, {HUGE: HUGE}]
+
+
 @gen_cluster(client=True, nthreads=ONE)
 async def test_senders_that_are_told_apart_are_bounded(c, s, a):
     dropped = edge.Dropped(lambda call, *args: call(*args))
@@ -145,9 +126,6 @@ async def test_senders_that_are_told_apart_are_bounded(c, s, a):
             dropped.add("report", f"{i}", ValueError(HUGE))
     assert len(dropped._held) == edge.MOST_SENDERS
     assert len(log.getvalue()) < 500 * edge.MOST_SENDERS
-
-
-LONG = [HUGE, HUGE.encode(), 10**5000, [HUGE] * 9, {HUGE: HUGE}]
 
 
 @pytest.mark.parametrize("value", LONG, ids=lambda value: type(value).__name__)

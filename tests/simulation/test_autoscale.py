@@ -104,10 +104,10 @@ def test_the_command_prints_what_each_way_costs():
         assert result.exit_code == code, result.output
         return result.output
 
-    small = ("--autoscale", "--jobs=3", "--cores=16", "--seeds=1", "--interarrival=60")
+    small = ("--autoscale", "--jobs=2", "--cores=16", "--seeds=1", "--interarrival=60")
     small += ("--load=0.3", "--worker-threads=4", "--price=0.5", "--policies=fair")
     text = run(*small)
-    assert text.startswith("3 jobs, at most 4 workers of 4 threads that compute after 30 s, policy")
+    assert text.startswith("2 jobs, at most 4 workers of 4 threads that compute after 30 s, policy")
     assert "worker-hours  cost" in text and "wait-count 60" in text
     found = json.loads(run(*small, "--json", "-"))
     row = found["ways"]["worth"]

@@ -12,11 +12,9 @@ from dask_slaq.simulation.workload.runtime_laws import law
 SETTINGS = Settings(cores=64, seeds=1)
 
 
-@pytest.mark.parametrize("floor", [0.0, 0.5])
-def test_oracles_beat_predictions_on_average(some_jobs, floor):
-    settings = Settings(cores=64, seeds=1, floor=floor)
+def test_oracles_beat_predictions_on_average(some_jobs):
     t90 = {
-        name: np.mean(run(name, 0, some_jobs, settings).time_to(0.9))
+        name: np.mean(run(name, 0, some_jobs, SETTINGS).time_to(0.9))
         for name in ("fair", "max-total", "oracle-curves", "oracle-times", "oracle", "srtf-oracle")
     }
     # Predictions are near the truth, and a greedy choice may be lucky: oracles may lose a little.
@@ -37,10 +35,9 @@ def test_the_oracle_of_a_law_holds_under_it():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_has_its_oracles(some_jobs, policy):
-    for kind in ("oracle", "oracle-curves", "oracle-times"):
-        found = run(f"{kind}:{policy}", 0, some_jobs[:8], SETTINGS)
-        assert np.isfinite(found.completion).all()
+def test_every_policy_has_its_oracle(some_jobs, policy):
+    found = run(f"oracle:{policy}", 0, some_jobs[:4], SETTINGS)
+    assert np.isfinite(found.completion).all()
 
 
 def test_an_oracle_of_fair_is_fair(some_jobs):

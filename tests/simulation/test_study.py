@@ -17,7 +17,7 @@ KEYS = {
     "t90_mean_s", "t95_mean_s", "completion_mean_s", "mean_normalized_loss", "area", "rho_max",
     "decision_seconds",
 }  # fmt: skip
-SMALL = {"jobs": 6, "cores": 32, "seeds": 2, "load": 0.9, "interarrival": 5.0}
+SMALL = {"jobs": 4, "cores": 32, "seeds": 2, "load": 0.9, "interarrival": 5.0}
 ARGUMENTS = [f"--{key}={value}" for key, value in SMALL.items()]
 
 
@@ -44,7 +44,7 @@ def without_clock(found):
 def test_the_public_function_compares_policies():
     found = dask_slaq.simulate(["max-total", "oracle"], **SMALL)
     assert list(found["policies"]) == ["max-total", "oracle"]
-    assert found["settings"]["jobs"] == 6 and found["settings"]["offered_load"] > 0.5
+    assert found["settings"]["jobs"] == 4 and found["settings"]["offered_load"] > 0.5
     for figures in found["policies"].values():
         assert set(figures) >= KEYS
         assert figures["t90_mean_s"] <= figures["t95_mean_s"] <= figures["completion_mean_s"]

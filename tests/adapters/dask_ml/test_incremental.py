@@ -96,13 +96,6 @@ def test_an_estimator_without_a_loss_is_not_observed(rows):
     assert losses == []
 
 
-def test_without_workers_it_reports_too(rows):
-    losses = []
-    with dask.config.set(scheduler="threads"), instrument(losses.append):
-        fit(SGDRegressor(random_state=0), rows, "normal")
-    assert len(losses) == 4
-
-
 def test_a_job_gets_the_reports_of_its_workers(client, rows):
     client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"))
     plugin = client.cluster.scheduler.plugins["slaq"]

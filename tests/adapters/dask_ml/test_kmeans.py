@@ -56,11 +56,6 @@ def test_every_iteration_reports_the_inertia(rows):
     assert model.n_iter_ == plain.n_iter_
 
 
-def test_reports_as_many_iterations_as_were_allowed(rows):
-    _, losses = observed(rows.x, rows.x[:3], max_iter=2, tol=0)
-    assert len(losses) == 1 + 2
-
-
 def test_a_scalable_start(rows):
     losses = []
     with instrument(losses.append):

@@ -163,18 +163,6 @@ def test_a_parameter_that_is_gone_costs_one_warning(toy):
         pass
 
 
-def test_one_bad_loop_leaves_the_others_observed(toy):
-    module = importlib.import_module(toy)
-    losses = []
-    with (
-        pytest.warns(RuntimeWarning, match="slaq_toy.gone is not there"),
-        Patches(loops("gone", "plain")),
-        blocks.opened(losses.append),
-    ):
-        module.plain(1)
-    assert losses == [0.0]
-
-
 def test_what_others_put_there_meanwhile_stays(toy):
     module = importlib.import_module(toy)
     with Patches(loops("plain")):

@@ -140,6 +140,7 @@ print(partial_fit(SGDRegressor(), x, y).coef_.shape)
 """
 
 
+@pytest.mark.slow
 def test_tasks_run_where_this_package_is_not_installed():
     from dask_ml._partial import _partial_fit
 

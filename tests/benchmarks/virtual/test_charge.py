@@ -35,6 +35,7 @@ def t90(policy, charge):
     return summarize([run])["t90_mean_s"], run.charged
 
 
+@pytest.mark.slow
 def test_a_slow_policy_shows_in_the_time_to_quality_if_it_is_charged(slow):
     (quick, some), (late, much) = (t90(each, 1.0) for each in ("max-total", slow))
     assert 0 < some < much and quick < late

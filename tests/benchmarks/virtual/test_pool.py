@@ -4,6 +4,8 @@ import asyncio
 import os
 import sys
 
+import pytest
+
 import dask_slaq as slaq
 from benchmarks import virtual
 
@@ -50,6 +52,7 @@ def hashing():
     return sys.flags.hash_randomization, hash("a"), os.environ["PYTHONHASHSEED"]
 
 
+@pytest.mark.slow
 def test_runs_are_the_same_in_every_process_and_order():
     before = dict(os.environ)
     with virtual.pool(2) as pool:

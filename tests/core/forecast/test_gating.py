@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.forecast.experts.ensemble import Ensemble
@@ -29,7 +29,6 @@ def curve(seed: int) -> np.ndarray:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=30)
 def test_a_mixture_lies_within_bounds_of_the_experts(seed: int) -> None:
     rng = np.random.default_rng(seed)
     wild = {

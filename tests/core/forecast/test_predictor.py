@@ -2,16 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from loss_curves import without_huge_start
 
-from dask_slaq.core.errors import (
-    DuplicateJob,
-    NonFiniteLoss,
-    SlaqError,
-    UnknownJob,
-)
+from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, SlaqError, UnknownJob
 from dask_slaq.core.forecast import Forecast, LossPredictor, Status
 from dask_slaq.core.forecast import predictor as loss_module
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
@@ -34,10 +29,7 @@ reports = st.lists(st.floats(-1e300, 1e300) | st.sampled_from([0.0, 1.0, 5e-324]
 
 
 def predict(
-    losses: np.ndarray | list[float],
-    *,
-    every: int = 1,
-    target: float | None = None,
+    losses: np.ndarray | list[float], *, every: int = 1, target: float | None = None
 ) -> Forecast:
     """Report `losses` of one job, fitting after each `every` of them and at the end."""
     predictor = LossPredictor()
@@ -112,11 +104,6 @@ def test_constant_job_has_nothing_to_gain() -> None:
     assert forecast.noise[0] == 0
 
 
-def test_a_converged_job_has_next_to_nothing_to_gain() -> None:
-    forecast = predict(np.exp(-0.5 * np.arange(150)))
-    assert 0 < forecast.remaining[0] < 1e-9
-
-
 def test_rising_job_diverges_until_it_falls_again() -> None:
     up = np.linspace(1, 2, 20)
     forecast = predict(up)
@@ -153,7 +140,6 @@ def _curve(drawn: tuple[str, int, float, int]) -> np.ndarray:
 
 
 @given(curves, st.integers(-900, 900))
-@settings(max_examples=15)
 def test_scaling_the_losses_scales_the_forecast(
     drawn: tuple[str, int, float, int], exponent: int
 ) -> None:
@@ -167,7 +153,6 @@ def test_scaling_the_losses_scales_the_forecast(
 
 
 @given(curves, st.floats(-10, 10))
-@settings(max_examples=15)
 def test_adding_a_constant_changes_the_level_alone(
     drawn: tuple[str, int, float, int], constant: float
 ) -> None:
@@ -203,15 +188,6 @@ def test_fit_touches_only_jobs_that_reported() -> None:
     after = predictor.forecast(["a"])
     np.testing.assert_array_equal(after.reduction, before.reduction)
     assert after.level == before.level
-
-
-def test_reports_count_from_the_next_fit_on() -> None:
-    predictor = LossPredictor()
-    predictor.add("job")
-    predictor.report("job", 1.0)
-    assert predictor.forecast(["job"]).n_reports[0] == 0
-    predictor.fit()
-    assert predictor.forecast(["job"]).n_reports[0] == 1
 
 
 def test_a_job_added_again_starts_afresh() -> None:
@@ -332,7 +308,7 @@ def test_smooth_curves_are_forecast(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "noise"),
-    [*((name, 0.05) for name in FAMILIES), ("exponential", 0.01), ("power 1", 0.01)],
+    [("exponential, slow", 0.05), ("power 2", 0.05), ("exponential", 0.01), ("power 1", 0.01)],
 )
 def test_noisy_curves_are_forecast(name: str, noise: float) -> None:
     curve, rng = FAMILIES[name], np.random.default_rng(1)
@@ -373,7 +349,6 @@ def test_a_slow_fall_under_noise_shows_over_the_whole_run() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
-@settings(max_examples=20)
 def test_noise_is_measured(seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)
     forecast = predict(rng.standard_normal(64) * noise, every=64)
@@ -388,7 +363,6 @@ def test_a_smooth_curve_has_no_noise(name: str) -> None:
 
 # One in a hundred runs of five random reports looks like a curve that has ended; the next tell.
 @given(st.integers(0, 2**32 - 1), st.integers(10, 120))
-@settings(max_examples=20)
 def test_a_noisy_job_is_never_given_up(seed: int, n: int) -> None:
     forecast = predict(np.random.default_rng(seed).standard_normal(n), every=7)
     if forecast.status[0] == Status.OK:
@@ -475,7 +449,6 @@ def test_history_keeps_newest_reports_and_means_of_the_whole_run(
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=6, max_size=40), st.integers(1, 5))
-@settings(max_examples=25)
 @example([1.0, 202.0, 0.0, 0.0, 1.0, -1.0], 1)
 def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -> None:
     (now, rows), (then, _) = stored(losses, 64), stored(losses[:-back], 64)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.forecast import Forecast, LossPredictor
@@ -25,7 +25,6 @@ def forecasts(*histories: np.ndarray | list[float]) -> Forecast:
 
 
 @given(st.lists(st.lists(st.floats(-1e300, 1e300), max_size=20), max_size=4))
-@settings(max_examples=25)
 def test_any_reports_are_normalized(histories: list[list[float]]) -> None:
     forecast = forecasts(*histories)
     for normalizer in NORMALIZERS:
@@ -38,7 +37,6 @@ def test_any_reports_are_normalized(histories: list[list[float]]) -> None:
 
 
 @given(st.integers(5, 60), st.integers(-900, 900), st.sampled_from([0.0, 0.02]), st.integers(0, 99))
-@settings(max_examples=12)
 def test_units_of_the_loss_do_not_matter(n: int, exponent: int, noise: float, seed: int) -> None:
     curve = CURVE[:n] - 9.0 + noise * np.random.default_rng(seed).standard_normal(n)
     forecast = forecasts(curve, curve * 2.0**exponent, curve - 3.0)
@@ -81,14 +79,6 @@ def test_unknown_is_one(normalizer: str) -> None:
     forecast = forecasts([], [4.0], [4.0] * 30)
     assert list(normalized(forecast, normalizer)) == [1, 1, 1]
     assert list(scale(forecast, normalizer)[[0, 2]]) == [1, 1]
-
-
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_the_unit_of_a_first_report_does_not_matter(normalizer: str) -> None:
-    forecast = forecasts([4.0], [4e6])
-    gain = forecast.reduction / scale(forecast, normalizer)[:, None]
-    np.testing.assert_allclose(gain[0], gain[1])
-    assert gain.max() <= 1
 
 
 def test_a_job_that_only_fluctuates_has_little_to_gain() -> None:

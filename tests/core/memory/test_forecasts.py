@@ -5,7 +5,7 @@ import pytest
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor, Status
-from dask_slaq.core.memory import Kind, PastRun, PastRuns, shape_of, thinned
+from dask_slaq.core.memory import Kind, PastRun, PastRuns, thinned
 
 KIND = Kind("sgd", (("lr", -2.0),))
 
@@ -119,13 +119,15 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("name", DEGENERATE)
+ODD_LOSSES = [
+    *(np.ones(20), np.arange(20.0), -np.arange(20.0)),
+    *(1e300 * geometric(0.8) / 4, 1e-305 * geometric(0.8)),
+]
+
+
 @pytest.mark.parametrize(
-    "losses",
-    [
-        *(geometric(0.8), np.ones(20), np.arange(20.0), -np.arange(20.0)),
-        *(1e300 * geometric(0.8) / 4, 1e-305 * geometric(0.8)),
-    ],
+    ("name", "losses"),
+    [*((name, geometric(0.8)) for name in DEGENERATE), *(("huge", odd) for odd in ODD_LOSSES)],
 )
 def test_degenerate_runs_do_no_harm(name, losses):
     odd = np.asarray(DEGENERATE[name], dtype=float)
@@ -133,17 +135,11 @@ def test_degenerate_runs_do_no_harm(name, losses):
     past = [PastRun(str(i), KIND, iteration, odd, len(odd), work=np.nan) for i in range(3)]
     for memory in (memory_of(*past), memory_of(*past, run(geometric(0.8), "sound"))):
         with np.errstate(over="raise", invalid="raise", divide="raise"):
-            _, found = followed(memory, losses, after=12)
+            _, found = followed(memory, losses, after=8)
         for forecast in found:
             assert np.isfinite(forecast.reduction).all() and np.isfinite(forecast.remaining).all()
             assert (np.diff(forecast.reduction[0]) >= 0).all()
             assert forecast.remaining[0] >= forecast.reduction[0, -1] - 1e-12
-
-
-@pytest.mark.parametrize("name", ["flat", "rising", "one point", "nan", "infinite", "no point"])
-def test_a_run_without_a_fall_has_no_shape(name):
-    odd = np.asarray(DEGENERATE[name], dtype=float)
-    assert shape_of(PastRun("a", KIND, np.arange(1, len(odd) + 1), odd, len(odd))) is None
 
 
 def test_stopped_runs_do_not_tell_how_far_a_loss_falls():
@@ -164,20 +160,6 @@ def test_a_kind_that_is_known_later_counts_as_if_known_at_once():
         if k == 3:
             predictor.set_kind("job", KIND)
     assert equal(predictor.forecast(["job"]), early[-1])
-
-
-def test_jobs_do_not_change_each_others_forecasts():
-    memory = memory_of(run(geometric(0.8)), run(geometric(0.9), kind=Kind("other")))
-    predictor = LossPredictor(memory)
-    for name, kind in (("a", KIND), ("b", Kind("other")), ("c", None)):
-        predictor.add(name, kind=kind)
-    for k in range(10):
-        for name, rate in (("a", 0.82), ("b", 0.95), ("c", 0.7)):
-            predictor.report(name, 0.5 + rate**k)
-        predictor.fit()
-    _, alone = followed(memory, 0.5 + 0.82 ** np.arange(10))
-    together = predictor.forecast(["a"])
-    assert together.reduction == pytest.approx(alone[-1].reduction, rel=1e-9)
 
 
 def test_a_first_like_run_counts_for_later_jobs_however_many_run_already():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.runtime.job_speeds import Speeds, waves
@@ -87,14 +87,6 @@ def test_work_stays_within_what_was_seen(costs):
     assert job.attained == pytest.approx(sum(costs))
 
 
-@given(st.floats(0.01, 100), st.floats(0.01, 100))
-def test_work_follows_a_change(old, new):
-    job = One()
-    for cost in [old] * 3 + [new] * 60:
-        job.iteration(cost)
-    assert job.work == pytest.approx(new, rel=1e-3)
-
-
 def test_reports_without_tasks_in_between_change_nothing():
     job = One()
     job.iteration(3.0, at_once=4)
@@ -130,23 +122,22 @@ def test_waves_are_the_fewest_rounds_that_hold_all_tasks(width, threads):
     assert waves([3, 3], [0.0, 0.5]).tolist() == [3.0, 3.0]  # a fraction counts as one
 
 
-@pytest.mark.parametrize(("noise", "wrong"), [(0.0, 0), (0.05, 0), (0.1, 0), (0.2, 6)])
-def test_linear_jobs_stay_linear_under_noise(noise, wrong):
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_linear_jobs_stay_linear_under_noise(noise):
     draw = np.random.default_rng(1)
     judged = []
-    for _ in range(10):
+    for _ in range(4):
         job = One()
         for _ in range(60):
             threads = float(draw.choice([1, 2, 4, 8, 16, 32, 64]))
             job.run(threads, LINEAR(threads) * max(1 + noise * draw.standard_normal(), 0.3))
             judged.append(job.scaled)
         assert job.speed(32) == pytest.approx(1 / LINEAR(32), rel=1e-6 + 2 * noise)
-    assert sum(judged) <= wrong
+    assert not any(judged)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=20)
 def test_a_job_that_scales_badly_is_known_after_a_handful_of_thread_counts(noise, seed):
     draw = np.random.default_rng(seed)
     job = One()

@@ -92,11 +92,6 @@ def test_a_job_gets_no_more_workers_than_it_has_tasks_for():
     assert worth_of([(4000.0, 6.0, 1.0)]).best() == 3
 
 
-def test_without_workers_any_work_asks_for_one():
-    assert worth_of([(1.0, 1.0, 1.0)], here=0).best() == 1
-    assert worth_of([(1.0, 1.0, 1.0)], here=0, worth=1e-9).best() == 1
-
-
 def test_a_comparison_tells_what_is_saved_and_what_it_costs():
     worth = worth_of([(120.0, 2.0, 1.0)] * 2, here=4, more=0, price=0.1, worth=36.0)
     found = worth.compare(1, 2)
@@ -223,10 +218,7 @@ def worth(jobs, terms=TERMS, price_of_time=1.0):
             in_words(worth(2), 2, 4, None, TERMS),
             "4 workers: another one would save 12 min of 2 jobs, worth 0.20, and costs 0.00083",
         ),
-        (
-            in_words(worth(1), 2, 4, None, TERMS),
-            "4 workers: another one would save no time",
-        ),
+        (in_words(worth(1), 2, 4, None, TERMS), "4 workers: another one would save no time"),
         (
             in_words(worth(2), 2, 4, 8, TERMS),
             "8 workers instead of 2: all ends 45 min sooner, for 0.005 more",

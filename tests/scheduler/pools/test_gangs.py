@@ -188,10 +188,6 @@ async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
     assert plugin.found[alone.key] is None
 
 
-def test_a_run_on_one_worker_does_not_wait():
-    assert Gangs().add("pool", lightgbm(1, size=1), "a", 0.0).complete(0.0)
-
-
 @pytest.mark.parametrize("needs", [{}, {"resources": {"GPU": 1}}])
 def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free(needs):
     """One half of them would hold its threads, and wait for the other."""

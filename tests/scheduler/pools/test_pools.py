@@ -44,25 +44,6 @@ from dask_slaq.scheduler.pools.pool import Pool
 # When tasks are held
 
 
-@with_plugin(TWO, **LATE)
-async def test_no_more_tasks_are_sent_than_there_are_threads(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        futures = []
-        for name in "ab":
-            with tasks_of(name):
-                futures += c.map(wait_for, ["go"] * 8, pure=False)
-        await until(lambda: ready(plugin, "a") + ready(plugin, "b") == 14)
-        assert [len(ws.processing) for ws in s.workers.values()] == [1, 1]
-        assert running(plugin, "a") + running(plugin, "b") == 2
-        held = [
-            ts for ts in s.tasks.values() if any(ts in p.ready for p in plugin.pools.pools.values())
-        ]
-        assert len(held) == 14 and {ts.state for ts in held} <= set(HELD)
-        assert plugin.pools.tick(1.0) == 0
-        await Event("go").set()
-        await c.gather(futures)
-
-
 @with_plugin(TWO)
 async def test_one_job_alone_is_not_held(c, s, plugin, a, b):
     async with jobs(c, "a"):
@@ -161,10 +142,9 @@ async def test_the_job_with_the_higher_index_is_served_first(c, s, a, higher):
         assert await served_after(c, s, plugin, "a") == [*[higher] * 3, *[other] * 3]
 
 
-@pytest.mark.parametrize("weight", [1, 3])
-def test_jobs_of_equal_index_are_served_by_weight(weight):
+def test_jobs_of_equal_index_are_served_by_weight():
     async def scenario(client, cluster, plugin):
-        async with slaq.job("a", client=client, weight=weight), slaq.job("b", client=client):
+        async with slaq.job("a", client=client, weight=3), slaq.job("b", client=client):
             futures = []
             for name in "ab":
                 with tasks_of(name):
@@ -174,7 +154,7 @@ def test_jobs_of_equal_index_are_served_by_weight(weight):
             await client.cancel(futures)
         return attained["a"] / attained["b"]
 
-    assert on_virtual_clock(scenario, [2, 2]) == pytest.approx(weight, rel=0.15)
+    assert on_virtual_clock(scenario, [2, 2]) == pytest.approx(3, rel=0.15)
 
 
 @pytest.mark.parametrize("least", [None, 1])
@@ -264,7 +244,7 @@ async def test_what_a_paused_job_released_is_computed_again_for_another(c, s, pl
     await until(lambda: not s.tasks)
 
 
-@pytest.mark.parametrize("saturation, most", [(1.0, 2), (1.5, 3), (float("inf"), 4)])
+@pytest.mark.parametrize("saturation, most", [(1.5, 3), (float("inf"), 4)])
 def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(saturation, most):
     @gen_cluster(
         client=True,
@@ -345,17 +325,6 @@ async def test_a_task_that_gave_up_its_slot_may_outlive_its_job(c, s, plugin, a,
 # What is charged and recorded
 
 
-@with_plugin(TWO)
-async def test_brief_tasks_are_charged_to_their_job(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            await c.gather(c.map(inc, range(3), key="x"))
-            before = plugin.engine.jobs["a"].runtime.attained
-            await c.gather(c.map(inc, range(3, 6), key="x"))
-        assert plugin.engine.jobs["a"].runtime.attained > before > 0
-        assert plugin.engine.jobs["b"].runtime.attained == 0
-
-
 def test_a_task_is_charged_until_it_gives_up_its_slot():
     async def secedes_after_half_a_second(key):
         from distributed import get_worker
@@ -373,14 +342,6 @@ def test_a_task_is_charged_until_it_gives_up_its_slot():
             return plugin.engine.jobs["a"].runtime.attained
 
     assert on_virtual_clock(scenario, [1]) == pytest.approx(0.5, abs=0.05)
-
-
-@with_plugin(TWO, bindings=3)
-async def test_bindings_remembered_are_bounded(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            await c.gather(c.map(inc, range(9)))
-    assert len(plugin.pools.bindings) == 3
 
 
 # What the user gave a task stays
@@ -443,21 +404,6 @@ async def test_a_task_that_two_jobs_wait_for_is_sent_once(c, s, plugin, a, b):
         await Event("go").set()
         assert await mine == 2
     assert plugin.failed is None
-
-
-@with_plugin(TWO, **LATE)
-async def test_no_thread_is_left_over_on_a_worker_that_is_gone(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            future = c.submit(wait_for, "go", 1, workers=[a.address, b.address])
-        await until(lambda: running(plugin, "a") == 1)
-        assert plugin.pools.filling.filler.free
-        idle = next(w for w in (a, b) if not s.workers[w.address].processing)
-        await idle.close()
-        await until(lambda: len(s.workers) == 1)
-        assert not plugin.pools.filling.filler.free
-        await Event("go").set()
-        await future
 
 
 @pytest.mark.parametrize(("tasks", "seconds"), [(3, 4.0), (8, 8.0)])

@@ -28,15 +28,14 @@ async def of_job(client, name, function, n, **resources):
         return virtual.now() - begin
 
 
-@pytest.mark.parametrize("policy", ["fair", "max-total"])
-def test_workers_with_a_resource_serve_those_who_need_it_first(policy):
+def test_workers_with_a_resource_serve_those_who_need_it_first():
     # Without a preference each job would get half of the single thread beside the second GPU, and
     # without late binding the worker with more threads would be sent most of the tasks.
     async def run():
         gpu = {"GPU": 1}
         cluster = virtual.Cluster([8, 1], resources=[gpu, gpu])
         async with cluster, cluster.client() as one, cluster.client() as two:
-            await one.register_plugin(slaq.SlaqPlugin(policy=policy))
+            await one.register_plugin(slaq.SlaqPlugin())
             return await asyncio.gather(
                 of_job(one, "gpu", process, 8, GPU=1), of_job(two, "any", load, 400)
             )

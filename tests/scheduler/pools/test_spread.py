@@ -1,7 +1,6 @@
 """Guards where tasks run: neither piled up on one worker, nor kept from a thread they could use."""
 
 import asyncio
-import contextlib
 
 import pytest
 from driving import Fixed, on_virtual_clock, tasks_of, work
@@ -9,7 +8,7 @@ from driving import Fixed, on_virtual_clock, tasks_of, work
 import dask_slaq as slaq
 from benchmarks import virtual
 
-POLICIES = ["fair", "max-total"]
+POLICIES = ["max-total"]
 MB = 10**6
 
 
@@ -109,35 +108,6 @@ async def pinned_input(policy):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_data_loaded_on_one_worker_may_be_used_on_others(policy):
     assert virtual.run(pinned_input, policy) < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
-
-
-async def short_jobs_beside_a_wide_one(policy):
-    """Return the core-seconds lost beside three jobs that rest longer than they run."""
-    cluster = virtual.Cluster([4])
-    async with cluster, contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(cluster.client()) for _ in range(4)]
-        await clients[0].register_plugin(slaq.SlaqPlugin(policy=policy))
-
-        async def short(client, name):
-            async with slaq.job(name, client=client):
-                for _ in range(60):
-                    await client.submit(work, 0.004, pure=False)
-                    await asyncio.sleep(0.014)
-
-        async def wide(client):
-            async with slaq.job("wide", client=client):
-                await client.gather(client.map(work, [0.04] * 200, pure=False))
-
-        begin = virtual.now()
-        shorts = [short(client, f"short-{i}") for i, client in enumerate(clients[1:])]
-        await asyncio.gather(wide(clients[0]), *shorts)
-        return 4 * (virtual.now() - begin) - 200 * 0.04 - 3 * 60 * 0.004
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", POLICIES)
-def test_threads_are_not_kept_for_jobs_that_mostly_rest(policy):
-    assert virtual.run(short_jobs_beside_a_wide_one, policy) < 1.5
 
 
 async def use(*_):

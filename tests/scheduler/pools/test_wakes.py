@@ -5,18 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from distributed import Event, Worker
-from driving import (
-    TWO,
-    jobs,
-    on_virtual_clock,
-    ready,
-    tasks_of,
-    until,
-    wait_for,
-    with_plugin,
-    work,
-)
+from driving import jobs, on_virtual_clock, tasks_of, work
 
 
 def counted(plugin):
@@ -108,23 +97,6 @@ def test_a_task_with_a_busy_home_goes_to_a_worker_that_has_become_free_meanwhile
         return seconds
 
     assert on_virtual_clock(scenario, [1, 1], epoch="1h") < 5
-
-
-@with_plugin(TWO, ahead=0)
-async def test_a_worker_that_joins_looks_at_no_held_task(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        futures = []
-        for name in ("a", "b"):
-            with tasks_of(name):
-                futures += c.map(wait_for, ["go"] * 50, pure=False)
-        await until(lambda: ready(plugin, "a") + ready(plugin, "b") >= 96)
-        looked, is_held = [], plugin.pools.seam.is_held
-        plugin.pools.seam.is_held = lambda ts: looked.append(ts) or is_held(ts)
-        async with Worker(s.address, nthreads=1) as new:
-            await until(lambda: s.workers[new.address].processing)
-            assert len(looked) < 20
-            await Event("go").set()
-            await c.gather(futures)
 
 
 def test_a_task_moves_when_its_home_is_late_within_some_epochs():

@@ -73,17 +73,6 @@ def big(n: int = 100_000_000) -> bytes:
     return bytes(n)
 
 
-@with_plugin(TWO, **LATE)
-async def test_a_task_goes_where_most_of_its_input_is(c, s, plugin, a, b):
-    data = {w: c.submit(big, key=f"data-{w}", workers=[w]) for w in (a.address, b.address)}
-    await c.gather(c.map(len, list(data.values())))
-    async with jobs(c, "a", "b"):
-        for name in "ab":
-            with tasks_of(name):
-                for w, x in data.items():
-                    assert await c.submit(where, x, pure=False) == w
-
-
 @pytest.mark.parametrize(("busy", "moves"), [(0.5, False), (20.0, True)])
 def test_a_task_waits_for_its_inputs_worker_while_moving_them_takes_longer(busy, moves):
     """Moving takes ten seconds."""
@@ -158,22 +147,6 @@ def test_a_chain_of_short_tasks_makes_progress_while_others_have_long_tasks():
 
     for policy in ("fair", Fixed(chain=(2.0, 9.0), long=(2.0, 1.0))):
         assert on_virtual_clock(scenario, [1] * 4, policy=policy) < 20 * 0.5 / 2
-
-
-def test_tasks_do_not_pile_up_on_a_worker_behind_a_long_task():
-    async def scenario(client, cluster, plugin):
-        async with slaq.job("a", client=client), slaq.job("b", client=client):
-            with tasks_of("a"):
-                long = client.map(work, [60.0] * 2, pure=False, key="long")
-                await asyncio.sleep(1)
-                later = client.map(work, [60.0] * 20, pure=False, key="later")
-            await asyncio.sleep(1)
-            on_workers = [len(ws.processing) for ws in cluster.scheduler.workers.values()]
-            held = ready(plugin, "a")
-            await client.cancel([*long, *later])
-        return on_workers, held
-
-    assert on_virtual_clock(scenario, [1, 1]) == ([1, 1], 20)
 
 
 async def keep_for(seconds, *inputs):

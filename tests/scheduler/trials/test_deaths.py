@@ -50,6 +50,7 @@ async def results(futures) -> list[object]:
     return [type(each) if isinstance(each, BaseException) else each for each in found]
 
 
+@pytest.mark.slow
 @with_plugin(ONE, Worker=Nanny, config=no_failures())
 async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
     async with slaq.search("grid", client=c):
@@ -63,13 +64,13 @@ killed: list[str] = []
 
 
 def kill(number: int, with_states: bool) -> int:
-    for k in slaq.steps(60) if with_states else range(60):
+    for k in slaq.steps(30) if with_states else range(30):
         time.sleep(0.02)
         if number == 5 and k == 2:
             worker = get_worker()
             killed.append(worker.address)
             worker.loop.add_callback(worker.close, executor_wait=False, nanny=False)
-            time.sleep(1.0)
+            time.sleep(0.3)
         slaq.report(number + 1 / (k + 1))
     return number
 
@@ -85,7 +86,7 @@ async def test_suspects_go_on_one_at_a_time(c, s, plugin, with_states):
             async with Worker(s.address, nthreads=4, dashboard_address=":0") as worker:
                 await until(lambda: worker.status == Status.closed)
 
-    async with slaq.search("grid", client=c, steps=60):
+    async with slaq.search("grid", client=c, steps=30):
         lives = [asyncio.ensure_future(live()) for _ in range(2)]
         futures = c.map(kill, range(12), with_states=with_states, pure=False)
         found = await results(futures)
@@ -263,7 +264,7 @@ def count(number: int) -> int:
     return number
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("told", [pytest.param(True, marks=pytest.mark.slow), False])
 @with_plugin([], config=no_failures(30))
 async def test_models_wait_no_longer_than_workers_live(c, s, plugin, told):
     """Of 40 models of 12 steps few are lost with two workers, once it is known how long they live.

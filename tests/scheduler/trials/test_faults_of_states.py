@@ -86,6 +86,7 @@ def killing(killer: int):
     return train
 
 
+@pytest.mark.slow
 @with_plugin(TWO, Worker=Nanny, config={"distributed.scheduler.allowed-failures": 1})
 async def test_a_model_with_a_state_that_kills_its_workers_is_lost_alone(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=12):
@@ -94,7 +95,7 @@ async def test_a_model_with_a_state_that_kills_its_workers_is_lost_alone(c, s, p
     assert found[:5] == list(range(5)) and isinstance(found[5], KilledWorker)
 
 
-@pytest.mark.parametrize("what", ["failure", "unregistered", "worker", "cancelled", "paused"])
+@pytest.mark.parametrize("what", ["failure", "worker", "cancelled", "paused"])
 @with_plugin([*TWO, ("127.0.0.1", 1)])
 async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypatch):
     """They have been sent to a worker, and are about to fetch their state there."""
@@ -114,8 +115,6 @@ async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypa
     await until(lambda: arriving)
     if what == "failure":
         plugin.fall_back(RuntimeError("test"))
-    elif what == "unregistered":
-        await c.unregister_scheduler_plugin("slaq")
     elif what == "worker":
         closing = asyncio.ensure_future(arriving[0].close(executor_wait=False))
     elif what == "paused":

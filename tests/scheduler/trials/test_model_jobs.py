@@ -81,7 +81,7 @@ def test_a_search_whose_models_are_done_is_not_silent():
             reason = (await slaq.explain("grid", client=client))["reason"]
         return [alert for alert in seen if alert["event"] == "silent"], reason
 
-    seen, reason = on_virtual_clock(scenario, [2] * 4)
+    seen, reason = on_virtual_clock(scenario, [1] * 4)
     assert seen == [] and reason == "search: 1 done"
 
 
@@ -218,6 +218,7 @@ def test_real_models_are_ranked_by_what_their_libraries_report(client, plugin):
     assert models[0].coef_.shape == (5,)
 
 
+@pytest.mark.slow
 def test_boosting_on_dask_is_a_model_of_a_search(client, plugin):
     dask_xgboost = pytest.importorskip("xgboost.dask")
     import dask.array as da

@@ -20,7 +20,7 @@ def report_all(losses, seconds=0.005):
     return losses[-1]
 
 
-@pytest.mark.parametrize("lost", [math.nan, math.inf, 1e305])
+@pytest.mark.parametrize("lost", [math.nan, 1e305])
 @with_plugin(TWO)
 async def test_models_whose_losses_are_all_nan_count_and_are_said_to_diverge(
     c, s, plugin, a, b, lost

@@ -347,10 +347,10 @@ def train_for(seconds: float) -> int:
 @with_plugin(ONE)
 async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
-        await c.gather(c.map(train_for, [0.4] * 6, pure=False))
+        await c.gather(c.map(train_for, [0.2] * 6, pure=False))
     for row in await search.trials():
-        assert row["computed"] >= 0.35  # also of those that have waited for longer than that
-    assert max(row["waited"] for row in await search.trials()) > 0.4
+        assert row["computed"] >= 0.17  # also of those that have waited for longer than that
+    assert max(row["waited"] for row in await search.trials()) > 0.2
     assert slaq.waited() == 0.0
 
 

@@ -1,6 +1,5 @@
 """A model that is silent for long is told, and its worker may be restarted."""
 
-import asyncio
 import threading
 import time
 
@@ -48,25 +47,6 @@ async def test_a_silent_model_is_told_and_the_others_go_on(c, s, plugin, a, thre
 
 def count(plugin, what: str) -> int:
     return sum(search.silent for search in plugin.searches.running.values())
-
-
-@with_plugin(TWO)
-async def test_a_model_is_not_silent_within_ten_times_its_pace_nor_while_it_waits(
-    c, s, plugin, a, b
-):
-    async with slaq.search("grid", client=c, steps=8, silent=0.001):
-        futures = c.map(steady, range(6), pure=False)
-        while not all(future.done() for future in futures):
-            assert not count(plugin, "silent")
-            await asyncio.sleep(0.02)
-        await c.gather(futures)
-    assert not [e for _, e in s.get_events(ALERT_TOPIC) if e["event"] == "silent"]
-
-
-def steady(offset: float) -> None:
-    for k in range(8):
-        time.sleep(0.1)
-        slaq.report(offset + 1 / (k + 1))
 
 
 def hanging(flag: str):
