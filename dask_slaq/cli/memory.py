@@ -12,39 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dask_slaq.cli.connection import Where
-    from dask_slaq.core.memory import PastRun
     from dask_slaq.memory import KindSummary
 
-__all__ = ["file_to_read", "memory", "runs_of_store", "store_option"]
-
-#: Maximum number of runs that a command draws on, the newest ones.
-MOST_RUNS = 10_000
-#: The option of commands that draw on a store.
-store_option = click.option(
-    "--memory",
-    "memory",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Store of past runs, as the setting slaq.memory names it.",
-)
-
-
-def runs_of_store(path: str | None) -> list[PastRun]:
-    """Return the newest runs in a store, none without one. Raises a `click.ClickException`."""
-    from dask_slaq.cli.progress import spinner
-    from dask_slaq.core.errors import SlaqError
-    from dask_slaq.memory import read_runs
-
-    if path is None:
-        return []
-    try:
-        with spinner("Reading") as progress:
-            runs = read_runs(path, most=MOST_RUNS, progress=progress)
-    except SlaqError as error:
-        raise click.ClickException(str(error)) from None
-    if not runs:
-        raise click.ClickException(f"there are no runs in {path!r}")
-    return runs
+__all__ = ["file_to_read", "memory"]
 
 
 @click.command()

@@ -13,7 +13,6 @@ import click
 from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned, as_json
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import PastRun
 from dask_slaq.simulation.recorded import RECORDED, LogError, part_of, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
@@ -49,7 +48,6 @@ def show(
     curves: Sequence[str],
     settings: Mapping[str, Any],
     *,
-    memory: Sequence[PastRun] = (),
     arrivals: str | None = None,
     trace: str | None = None,
     processes: int | None = None,
@@ -70,7 +68,6 @@ def show(
                 policies,
                 curves or None,
                 chosen,
-                memory=memory,
                 arrivals=arrivals,
                 trace=trace,
                 progress=part_of(progress, "Simulating", chosen.jobs * runs),
@@ -81,13 +78,7 @@ def show(
     tell(found, _table(found), json_file)
 
 
-def show_replay(
-    log: str,
-    policies: Sequence[str],
-    *,
-    memory: Sequence[PastRun] = (),
-    json_file: str | None = None,
-) -> bool:
+def show_replay(log: str, policies: Sequence[str], json_file: str | None = None) -> bool:
     """Replay a log, print the result, and write its figures as JSON to `json_file` if it is given.
 
     `policies` are simulated on the recorded jobs. Returns whether every decision that could be
@@ -95,7 +86,7 @@ def show_replay(
     """
     try:
         with bars() as progress:
-            found = replay_log(log, policies, memory=memory, progress=progress)
+            found = replay_log(log, policies, progress=progress)
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     lines = [found["said"], *found["notes"]]

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import PastRun
 from dask_slaq.core.usage import Usage
 from dask_slaq.memory.file import NotOurs, is_damage, open_to_read, open_to_write
-from dask_slaq.memory.rows import select_runs, shrink
+from dask_slaq.memory.rows import shrink
 from dask_slaq.memory.usage_rows import select_events, select_usage
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "prune",
     "read_audit",
     "read_kinds",
-    "read_runs",
     "read_usage",
 ]
 
@@ -82,14 +80,6 @@ def read_kinds(
             " max(iterations), max(ended) FROM runs GROUP BY kind ORDER BY max(ended) DESC, kind"
         )
         return [KindSummary(*row) for row in found]
-
-
-def read_runs(
-    path: str | Path, most: int | None = None, *, progress: Callable[[], None] | None = None
-) -> list[PastRun]:
-    """Return the newest runs of a store, newest first; all by default. Raises `StoreError`."""
-    with _opened(path, progress) as connection:
-        return select_runs(connection, None, most)
 
 
 def read_usage(

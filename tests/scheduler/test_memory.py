@@ -4,6 +4,8 @@ import asyncio
 import logging
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 from time import monotonic, sleep, time
 
 import pytest
@@ -17,7 +19,14 @@ from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.history_views import table
 from dask_slaq.core.memory import Kind
-from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
+from dask_slaq.memory import MEMORY_TOPIC, read_kinds
+from dask_slaq.memory.file import open_to_read
+from dask_slaq.memory.rows import select_runs
+
+
+def read_runs(path):
+    with closing(open_to_read(Path(path))) as connection:
+        return select_runs(connection, None, None)
 
 
 def curve(n, scale=1.0):

@@ -185,7 +185,7 @@ def test_what_is_wrong_is_said(two_solvers, arguments, words):
 
 def test_logs_that_are_cut_off_or_none(two_solvers, tmp_path):
     assert "does not exist" in invoke(tmp_path / "none", "--target", 1).output
-    assert "give a LOG, or --memory" in invoke("--target", 1).output
+    assert "give a LOG and --target" in invoke("--target", 1).output
     whole = Path(two_solvers[0]).read_text()
     cut = tmp_path / "cut.jsonl"
     cut.write_text(whole[:-20])

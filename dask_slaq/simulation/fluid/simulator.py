@@ -46,9 +46,6 @@ class Outcome:
     busy: float = 0.0
     #: Number of times that a job gained a worker.
     moved: int = 0
-    #: Worker-seconds that were paid for, and workers that were asked for, if their number changes.
-    worker_seconds: float = 0.0
-    starts: int = 0
 
 
 class Simulation:

@@ -11,5 +11,4 @@ from dask_slaq.simulation.recorded.runs import GROUP as GROUP
 from dask_slaq.simulation.recorded.runs import Trial as Trial
 from dask_slaq.simulation.recorded.runs import read_trials as read_trials
 from dask_slaq.simulation.recorded.what_if import RECORDED as RECORDED
-from dask_slaq.simulation.recorded.what_if import jobs_of_log as jobs_of_log
 from dask_slaq.simulation.recorded.what_if import replay_log as replay_log

@@ -160,8 +160,6 @@ class RecordedJob:
     waiting: float = 0.0
     #: Most tasks at once.
     most: float = 0.0
-    #: Its last event ``recomputed``; None if nothing was computed more than once.
-    recomputed: Event | None = None
     #: Time at which the job ended; None if it had not.
     left: float | None = None
     #: How it ended: ``done``, ``stopped``, ``failed`` or ``lost``; None if it had not.
@@ -271,8 +269,6 @@ class Recording:
             job.overhead += [0.0] * (len(job.times) - len(job.overhead))
             job.idle.append(max(event.get("idle", 0.0), 0.0))
             job.waiting = 0.0
-        elif kind == "recomputed":
-            job.recomputed = event
         elif kind == "max_iter":
             job.settings["max_iter"] = event["max_iter"]
         elif kind == "kind":
