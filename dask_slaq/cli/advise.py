@@ -61,12 +61,6 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str | Non
     help="Thread counts to estimate for.",
 )
 @click.option(
-    "--within",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="Also say the fewest threads that reach the target within SECONDS.",
-)
-@click.option(
     "--workers",
     is_flag=False,
     flag_value=0,
@@ -83,7 +77,6 @@ def advise(
     target: float | None,
     group: str | None,
     threads: list[int],
-    within: float | None,
     json_file: str | None,
 ) -> None:
     """Find the solver and thread count that reach a target loss soonest.
@@ -124,7 +117,6 @@ def advise(
                 logs,
                 target,
                 threads=threads,
-                within=within,
                 progress=progress,
                 **chosen,
             )
@@ -198,18 +190,9 @@ def _conclusions(found: Mapping[str, Any]) -> list[str]:
             f"{mark.capitalize()}: {what}, in {best['seconds']:.1f} s "
             f"for {best['thread_seconds']:.0f} thread-seconds."
         )
-    if found["within"] is not None:
-        lines += [_deadline(found["within"], n, g) for n, g in found["groups"].items()]
     return lines
 
 
 def _threads(option: Mapping[str, Any]) -> str:
     count = f"{option['threads']} thread{'s' if option['threads'] > 1 else ''}"
     return f"{count} (extrapolated)" if option["extrapolated"] else count
-
-
-def _deadline(within: float, name: str, group: Mapping[str, Any]) -> str:
-    fewest, name = group["fewest"], printable(name)
-    if fewest is None:
-        return f"Within {within:g} s: {name} does not get there on the threads looked at."
-    return f"Within {within:g} s: {name} on {_threads(fewest)}, in {fewest['seconds']:.1f} s."

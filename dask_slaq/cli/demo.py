@@ -50,9 +50,8 @@ def demo(
     """Train many models on this machine, to see when the best are ready.
 
     The same models train by plain client.map and then in a search, in which the most promising
-    ones go first; and once more a few of them, when a worker is killed half-way. With --jobs, jobs
-    of many tasks arrive one after another, under each policy. A comparison and an HTML report
-    follow at the end.
+    ones go first. With --jobs, jobs of many tasks arrive one after another, under each policy. A
+    comparison and an HTML report follow at the end.
     """
     from dask_slaq.demo import local, many_tasks, search
 

@@ -31,7 +31,7 @@ from dask_slaq.client.connection import current_client, go_without, owner_of_cli
 from dask_slaq.client.keeping import DriverState
 from dask_slaq.client.live import Status
 from dask_slaq.client.plotting import plot
-from dask_slaq.client.queries import explain, status
+from dask_slaq.client.queries import status
 from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.job_settings import (
     CHANGEABLE,
@@ -409,12 +409,6 @@ class Job:
         """Whether its block was entered and not left."""
         return self._client is not None
 
-    @property
-    def position(self) -> Any:
-        """Number of jobs that are served before it; None if it has no ready task."""
-        answer = explain(self.name, client=self._client)
-        return answer["position"] if isinstance(answer, dict) else _position(answer)
-
     def __repr__(self) -> str:
         doing = f"{self.iteration} iterations" if self.is_open else "does not run"
         return f"<Job {self.name!r}: {doing}>"
@@ -622,11 +616,6 @@ class Job:
 
 async def _give(value: Any) -> Any:
     return value
-
-
-async def _position(answer: Any) -> int | None:
-    position: int | None = (await answer)["position"]
-    return position
 
 
 def job(

@@ -61,7 +61,7 @@ from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.shown import Shown
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.trials import Searches
-from dask_slaq.scheduler.views import add_metrics, add_web_pages
+from dask_slaq.scheduler.views import add_metrics
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -275,7 +275,7 @@ class SlaqPlugin(SchedulerPlugin):
         self._started_on = scheduler
         # Once it is registered: it must see the transitions that follow.
         asyncio.get_running_loop().call_soon(self._limit)
-        for add in (add_scaling, add_metrics, add_web_pages, add_pages):
+        for add in (add_scaling, add_metrics, add_pages):
             try:
                 add(scheduler)
             except Exception:  # nothing that people look at may touch scheduling

@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 #: Factor on the most threads recorded, up to which powers of two are shown by default alongside the
 #: recorded thread counts.
 BEYOND = 2
-#: Largest thread count allowed, since the search for the fewest threads tries every count.
+#: Largest thread count allowed.
 MOST_THREADS = 100_000
 
 
@@ -36,26 +36,24 @@ def advise(
     *,
     group: str = GROUP,
     threads: Sequence[int] = (),
-    within: float | None = None,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Estimate the time and cost to reach a `target` loss for every recorded solver.
 
     Of each of the `logs` the newest file is given. `group` is the regular expression of the solver
     in a job's name, see `recorded.runs.group_of`. `threads` are the counts to estimate for, by
-    default those recorded, and powers of two up to twice the largest. `within` is a deadline in
-    seconds. `progress` is called with what is done now, how much of it was done since the last
-    call, and how much there is: ``"Reading"`` in bytes, ``"Estimating"`` in solvers.
+    default those recorded, and powers of two up to twice the largest. `progress` is called with
+    what is done now, how much of it was done since the last call, and how much there is:
+    ``"Reading"`` in bytes, ``"Estimating"`` in solvers.
 
     Returns the keys of the JSON output. ``groups``: a dict per solver with ``runs``, ``tried``
-    (threads), ``iterations``, ``iteration_model``, ``start_up_s``, ``options`` (one dict per thread
-    count; empty if the target is out of reach) and ``fewest`` (the option with the fewest threads
-    that meets the deadline, or None); ``soonest`` and ``cheapest``: the best options, each with its
-    ``group``; ``target``; ``within``; ``notes`` on the logs. Raises `LogError` if a log cannot be
-    read, and `InvalidSetting` if an argument is invalid, or no solver reaches the target or is
-    predicted to.
+    (threads), ``iterations``, ``iteration_model``, ``start_up_s``, and ``options`` (one dict per
+    thread count; empty if the target is out of reach); ``soonest`` and ``cheapest``: the best
+    options, each with its ``group``; ``target``; ``notes`` on the logs. Raises `LogError` if a log
+    cannot be read, and `InvalidSetting` if an argument is invalid, or no solver reaches the target
+    or is predicted to.
     """
-    _check(target, threads, within)
+    _check(target, threads)
     trials, notes = read_trials(logs, group, progress)
     by_group: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -68,7 +66,7 @@ def advise(
         if times is None:
             notes.append(f"{name} is left out: no iteration had a thread to itself")
         else:
-            groups[name] = _group(runs, target, times, threads, within)
+            groups[name] = _group(runs, target, times, threads)
     options = [
         {"group": name, **option} for name, found in groups.items() for option in found["options"]
     ]
@@ -76,7 +74,6 @@ def advise(
         raise InvalidSetting(_out_of_reach(target, groups))
     return {
         "target": target,
-        "within": within,
         "groups": groups,
         "soonest": min(options, key=lambda option: option["seconds"]),
         "cheapest": min(options, key=lambda option: option["thread_seconds"]),
@@ -84,14 +81,12 @@ def advise(
     }
 
 
-def _check(target: float, threads: Sequence[int], within: float | None) -> None:
+def _check(target: float, threads: Sequence[int]) -> None:
     if not math.isfinite(target):
         raise InvalidSetting(f"the target must be a finite loss, not {target!r}")
     for n in threads:
         if not 1 <= n <= MOST_THREADS:
             raise InvalidSetting(f"thread counts must be from 1 to {MOST_THREADS}, not {n}")
-    if within is not None and not (within > 0 and math.isfinite(within)):
-        raise InvalidSetting(f"a deadline must be more than 0 seconds, not {within!r}")
 
 
 def _group(
@@ -99,14 +94,11 @@ def _group(
     target: float,
     times: RunningTime,
     threads: Sequence[int],
-    within: float | None,
 ) -> dict[str, Any]:
     iterations = iterations_of(runs, target)
     counts = sorted(set(threads)) or _usual(times)
     in_sight = math.isfinite(iterations["middle"])
     options = [_option(iterations, times, n) for n in counts] if in_sight else []
-    every = range(1, max(counts) + 1) if in_sight and within is not None else ()
-    enough = (o for n in every if (o := _option(iterations, times, n))["seconds"] <= within)
     return {
         "runs": len(runs),
         "tried": list(times.tried),
@@ -114,7 +106,6 @@ def _group(
         "iteration_model": times.form,
         "start_up_s": times.start_up,
         "options": options,
-        "fewest": next(enough, None),
     }
 
 
