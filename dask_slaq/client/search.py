@@ -493,7 +493,7 @@ def search(
     goal : str
         With ``"best"`` threads go to the models with the lowest predicted final loss, so that the
         best ones are ready soon, with ``"all"`` to those whose loss falls fastest, so that all are
-        good soon. Packages and settings of the scheduler may add goals.
+        good soon. Packages where the scheduler runs may add goals.
     steps : int, optional
         Maximum number of steps of a model, which are its reports unless these name their steps.
         Forecasts are better with it.
