@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation.recorded import RECORDED, LogError, part_of, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
-from dask_slaq.simulation.workload import CurveError, TraceError
+from dask_slaq.simulation.workload import CurveError
 
 __all__ = ["show", "show_replay", "tell"]
 
@@ -48,8 +47,6 @@ def show(
     curves: Sequence[str],
     settings: Mapping[str, Any],
     *,
-    arrivals: str | None = None,
-    trace: str | None = None,
     processes: int | None = None,
     json_file: str | None = None,
 ) -> None:
@@ -68,12 +65,10 @@ def show(
                 policies,
                 curves or None,
                 chosen,
-                arrivals=arrivals,
-                trace=trace,
                 progress=part_of(progress, "Simulating", chosen.jobs * runs),
                 processes=processes,
             )
-    except (SlaqError, CurveError, TraceError) as error:
+    except (SlaqError, CurveError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, _table(found), json_file)
 
@@ -134,7 +129,4 @@ def _table(found: Mapping[str, Any], title: str | None = None) -> str:
         f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
         f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )
-    legend = [_LEGEND]
-    if assumption := s.get("assumption"):  # with a trace
-        legend.append(fill(assumption, 100))
-    return "\n".join([title, "", *aligned(cells), "", *legend])
+    return "\n".join([title, "", *aligned(cells), "", _LEGEND])
