@@ -38,8 +38,7 @@ def _capacity_changes(
     show_default=True,
     callback=policies_or_oracles,
     help="Names between commas: policies; oracle or oracle:POLICY, which know true curves and "
-    "running times; oracle-curves and oracle-times, which know only one of these; srtf-oracle, "
-    "shortest remaining time to 95 % first.",
+    "running times.",
 )
 @click.option(
     "--jobs", type=click.IntRange(1), default=160, show_default=True, help="Jobs of a list."

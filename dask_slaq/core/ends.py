@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -96,17 +95,12 @@ class EndForecasts:
         self._factors = ASSUMED.copy()
         # Of the last ended jobs: whether they ended in the band stated half-way.
         self.held: deque[bool] = deque(maxlen=HITS)
-        self.judged = 0  # number of ends that were added to `held`
         self._epoch = 0.0
 
     @property
     def hits(self) -> Hits:
         """How well the last ends were foretold."""
         return Hits(len(self.held), sum(self.held))
-
-    def recall(self, held: Sequence[bool]) -> None:
-        """Put what is known of ends before the present ones, oldest first, before these."""
-        self.held = deque([*held, *self.held], maxlen=HITS)
 
     def forecast(
         self,
@@ -189,7 +183,6 @@ class EndForecasts:
             middle = shown[(len(shown) - 1) // 2]
             _, _, low, _, high = band[middle]
             self.held.append(bool(low <= now - at[middle] <= high))
-            self.judged += 1
 
     def _learned(self, group: int) -> FloatArray:
         """Return the quotients (4,) of a group, those of ended jobs mixed with the assumed ones."""

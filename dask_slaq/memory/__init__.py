@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from dask_slaq.memory.reading import prune as prune
     from dask_slaq.memory.reading import read_audit as read_audit
     from dask_slaq.memory.reading import read_kinds as read_kinds
+    from dask_slaq.memory.reading import read_runs as read_runs
     from dask_slaq.memory.reading import read_usage as read_usage
     from dask_slaq.memory.store import RunStore as RunStore
     from dask_slaq.memory.usage_rows import usage_as_dicts as usage_as_dicts
 
 __all__ = ["LAPSE", "MEMORY_TOPIC", "Memory", "Unfinished", "open_memory"]
 
-_READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_usage")
+_READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "read_usage")
 # The rows of the file, which a scheduler loads that keeps one.
 __getattr__ = later(
     __name__,

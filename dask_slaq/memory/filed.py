@@ -52,24 +52,16 @@ class FiledMemory(Memory):
         self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
         self._loop = asyncio.get_running_loop()
         self.store = store = RunStore(path, self._acknowledge)
-        self._ends = 0  # number of ends that were stored
         store.lapse(time())
         self._left: asyncio.Future[list[Unfinished]]
         self._left = self._loop.run_in_executor(None, store.unfinished, time() - LAPSE)
         self._left.add_done_callback(self._take_up)
-        ends = self._loop.run_in_executor(None, store.ends)
-        ends.add_done_callback(self._recall_ends)
 
     @safely
     def _take_up(self, left: asyncio.Future[list[Unfinished]]) -> None:
         """Take up what an earlier scheduler left."""
         for one in left.result():
             self._keep_unfinished(one, newest=False)
-
-    @safely
-    def _recall_ends(self, ends: asyncio.Future[list[bool]]) -> None:
-        """Count the ends of jobs on earlier schedulers."""
-        self._engine().jobs.ends.recall(ends.result())
 
     async def prepare(self, name: str, kind: Kind | None) -> None:
         """Read what the store knows of a job that is about to begin, but do not wait for long.
@@ -103,15 +95,6 @@ class FiledMemory(Memory):
             self.runs.recall(run)
         for staged in stages:
             self.stages.add(staged)
-
-    @safely
-    def ended(self, name: str) -> None:
-        """Store how well its end was foretold, and discard what the engine did not remember."""
-        ends = self._engine().jobs.ends
-        if ends.judged > self._ends:
-            self._ends = ends.judged
-            self.store.add_end(ends.held[-1])
-        super().ended(name)
 
     def _discard(self, key: str) -> None:
         self.store.discard(key)
@@ -176,34 +159,19 @@ class FiledMemory(Memory):
         """Store the last alert of a job."""
         self.store.add_event("ended", event)
 
-    @safely
-    def keep_curve(self, curve: dict[str, Any]) -> None:
-        """Store the curve of a job that ended; see `Epochs.curve`."""
-        if curve["times"]:
-            self.store.add_event("curves", curve)
-
-    def lately(
-        self, since: float, then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None]
-    ) -> None:
+    def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
         """Call `then` with the jobs that ended on earlier schedulers; see `Memory`."""
-        store = self.store
-
-        def read() -> list[list[dict[str, Any]]]:
-            return [store.events("ended"), store.events("curves")]
-
-        found = self._loop.run_in_executor(None, read)
+        found = self._loop.run_in_executor(None, self.store.events, "ended")
         found.add_done_callback(functools.partial(self._found, since, then))
 
     @safely
     def _found(
         self,
         since: float,
-        then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None],
-        found: asyncio.Future[list[list[dict[str, Any]]]],
+        then: Callable[[list[dict[str, Any]]], None],
+        found: asyncio.Future[list[dict[str, Any]]],
     ) -> None:
-        ended, curves = found.result()
-        ended = [x for x in ended if is_number(x.get("ended")) and x["ended"] >= since]
-        then(ended, [x for x in curves if x.get("ended", 0.0) >= since])
+        then([x for x in found.result() if is_number(x.get("ended")) and x["ended"] >= since])
 
     async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
         """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""

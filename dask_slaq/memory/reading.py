@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.memory import PastRun
 from dask_slaq.core.usage import Usage
 from dask_slaq.memory.file import NotOurs, is_damage, open_to_read, open_to_write
-from dask_slaq.memory.rows import shrink
+from dask_slaq.memory.rows import select_runs, shrink
 from dask_slaq.memory.usage_rows import select_events, select_usage
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "prune",
     "read_audit",
     "read_kinds",
+    "read_runs",
     "read_usage",
 ]
 
@@ -80,6 +82,12 @@ def read_kinds(
             " max(iterations), max(ended) FROM runs GROUP BY kind ORDER BY max(ended) DESC, kind"
         )
         return [KindSummary(*row) for row in found]
+
+
+def read_runs(path: str | Path) -> list[PastRun]:
+    """Return the runs of a store, newest first. Raises `StoreError`."""
+    with _opened(path) as connection:
+        return select_runs(connection, None, None)
 
 
 def read_usage(

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from dask_slaq.core.memory import MOST_POINTS, PastRun, StagedRun
 from dask_slaq.core.reservations import Reservation
 from dask_slaq.core.usage import DAY, Usage, UsageKey
-from dask_slaq.memory.end_rows import insert_end, select_ends
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
 from dask_slaq.memory.reservation_rows import replace_reservations, select_reservations
 from dask_slaq.memory.rows import (
@@ -130,10 +129,6 @@ class RunStore:
         """Queue that unfinished runs written `LAPSE` seconds before `now` count as failed."""
         self._put(lambda connection: let_lapse(connection, now - LAPSE))
 
-    def add_end(self, held: bool) -> None:
-        """Queue whether a job ended in its band."""
-        self._put(lambda connection: insert_end(connection, held))
-
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
     ) -> bool:
@@ -171,10 +166,6 @@ class RunStore:
         """Read usage as `select_usage` does, with what is queued; None if it cannot be read."""
         self.flush(PATIENCE)
         return self._read(lambda connection: select_usage(connection, by, since))
-
-    def ends(self) -> list[bool]:
-        """Read which of the last jobs ended in their band, oldest first; none if it cannot be."""
-        return self._read(select_ends) or []
 
     def reservations(self) -> list[Reservation]:
         """Read the reservations; none if the file cannot be read."""

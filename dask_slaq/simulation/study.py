@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from dask_slaq.core.errors import UnknownPolicy
 from dask_slaq.core.policies import POLICIES, policy
 from dask_slaq.simulation.fluid import Simulation, Watcher
 from dask_slaq.simulation.metrics import Run, summarize
-from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor, ShortestRemaining
+from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor
 from dask_slaq.simulation.processes import run_all
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.workload import (
@@ -29,26 +28,21 @@ from dask_slaq.simulation.workload import (
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 
-#: Names that `simulate` accepts besides policies: schedulers with knowledge that none can have.
-#: `oracle:POLICY` is given the true loss curves and running times of each job at its arrival,
-#: `oracle-curves:POLICY` only the curves and `oracle-times:POLICY` only the running times; the
-#: rest is learned. Without `:POLICY` they run `max-total`. `srtf-oracle` serves jobs in order of
-#: the time left to 95 % of their loss reduction, shortest first.
-_KNOWING = ("oracle", "oracle-curves", "oracle-times")
-ORACLES = (*_KNOWING, *(f"{kind}:POLICY" for kind in _KNOWING), "srtf-oracle")
+#: Names that `simulate` accepts besides policies: `oracle:POLICY` is given the true loss curves and
+#: running times of each job at its arrival. Without `:POLICY` it runs `max-total`.
+ORACLES = ("oracle", "oracle:POLICY")
 _ORACLE_OF = "max-total"
 
 
-def parse_policy(name: str) -> tuple[str, str]:
-    """Split a name into the kind of oracle, empty for a plain policy, and the policy it runs.
+def parse_policy(name: str) -> tuple[bool, str]:
+    """Return whether a name is that of an oracle, and the policy that it runs.
 
-    >>> parse_policy("oracle:fair"), parse_policy("oracle-curves"), parse_policy("fair")
-    (('oracle', 'fair'), ('oracle-curves', 'max-total'), ('', 'fair'))
+    >>> parse_policy("oracle:fair"), parse_policy("oracle"), parse_policy("fair")
+    ((True, 'fair'), (True, 'max-total'), (False, 'fair'))
     """
     kind, colon, of = name.partition(":")
-    if kind in _KNOWING and (of or not colon):
-        return kind, of or _ORACLE_OF
-    return ("srtf-oracle", "fair") if name == "srtf-oracle" else ("", name)
+    knows = kind == "oracle" and bool(of or not colon)
+    return knows, (of or _ORACLE_OF) if knows else name
 
 
 def check_policy(name: str) -> None:
@@ -182,19 +176,16 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
 
     An oracle is given the loss curves of `jobs` and their running times by `truth`.
     """
-    kind, of = parse_policy(name)
-    known = OraclePredictor({job.name: job.loss for job in jobs})
-    shortest = ShortestRemaining(jobs, known, truth, settings.cores)
+    knows, of = parse_policy(name)
     engine = Engine(
-        shortest if kind == "srtf-oracle" else of,
+        of,
         epoch=settings.epoch,
         normalizer=settings.normalizer,
-        # This oracle bounds what is possible, so no promise must hold it back.
-        latest=math.inf if kind == "srtf-oracle" else settings.latest,
-        floor=0.0 if kind == "srtf-oracle" else settings.floor,
-        predictor=None if kind in ("", "oracle-times") else known,
+        latest=settings.latest,
+        floor=settings.floor,
+        predictor=OraclePredictor({job.name: job.loss for job in jobs}) if knows else None,
         move_pause=settings.move_pause,
     )
-    if kind not in ("", "oracle-curves"):
+    if knows:
         engine.jobs.runtimes = KnownTimes(engine.jobs, jobs, truth, settings.cores)
     return engine

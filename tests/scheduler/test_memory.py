@@ -4,9 +4,7 @@ import asyncio
 import logging
 import subprocess
 import sys
-from contextlib import closing
-from pathlib import Path
-from time import monotonic, sleep, time
+from time import monotonic, time
 
 import pytest
 from distributed import Client, Scheduler
@@ -19,14 +17,7 @@ from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.history_views import table
 from dask_slaq.core.memory import Kind
-from dask_slaq.memory import MEMORY_TOPIC, read_kinds
-from dask_slaq.memory.file import open_to_read
-from dask_slaq.memory.rows import select_runs
-
-
-def read_runs(path):
-    with closing(open_to_read(Path(path))) as connection:
-        return select_runs(connection, None, None)
+from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
 
 
 def curve(n, scale=1.0):
@@ -306,36 +297,6 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         assert plugin.failed is None and "broken" in plugin.memory.broken
         assert (await slaq.status(client))["memory"]["failed"] == plugin.memory.broken
     assert caplog.text.count("past runs are no longer remembered") == 1
-
-
-@with_plugin(ONE)
-async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, a, tmp_path):
-    async def run_one():
-        async with slaq.job("known", client=c, max_iter=4) as job:
-            for k in range(4):
-                await c.gather(c.map(sleep, [0.02] * 2, pure=False))
-                job.report(1 / (k + 1))
-                await reported(c, "known", k + 1)
-                plugin.run_once()
-
-    async def foretold():
-        return (await slaq.status(c))["foretold"]
-
-    settings = {"memory": str(tmp_path / "runs.db"), "epoch": "5ms"}
-    plugin = await start_plugin(c, s, **settings)
-    await run_one()
-    before = await foretold()
-    assert before["ended"] == 1
-    plugin.stop()
-    await until(lambda: len(plugin.memory.store.ends()) == 1)  # its thread writes
-    plugin = await start_plugin(c, s, **settings)
-    await until(lambda: plugin.engine.jobs.ends.held)
-    assert await foretold() == before
-    await run_one()
-    assert (await foretold())["ended"] == 2
-    await until(lambda: len(plugin.memory.store.ends()) == 2)
-    plugin.stop()
-    await start_plugin(c, s)
 
 
 def test_jobs_that_ended_are_known_after_a_restart(tmp_path):
