@@ -10,7 +10,6 @@ import click
 
 from dask_slaq.cli.connection import Where, ask
 from dask_slaq.cli.options import json_option, scheduler_options
-from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned, printable
 
 if TYPE_CHECKING:
@@ -112,14 +111,7 @@ def advise(
         raise click.UsageError("give a LOG and --target, or --workers")
     chosen = {} if group is None else {"group": group}
     try:
-        with bars() as progress:
-            found = advice.advise(
-                logs,
-                target,
-                threads=threads,
-                progress=progress,
-                **chosen,
-            )
+        found = advice.advise(logs, target, threads=threads, **chosen)
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, _text(found), json_file)

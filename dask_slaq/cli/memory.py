@@ -38,7 +38,6 @@ def memory(
     FILE is the setting slaq.memory by default. A scheduler may be writing to it. It does not
     look at deleted runs again, but remembers those that it has already read until it ends.
     """
-    from dask_slaq.cli.progress import spinner
     from dask_slaq.cli.text import as_json as to_json
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import prune as delete
@@ -51,15 +50,12 @@ def memory(
         if prune:
             if kind is None and before is None:
                 raise click.UsageError("--prune needs --kind or --older-than")
-            with spinner("Deleting") as progress:
-                deleted = delete(path, before=before, kind=kind, progress=progress)
+            deleted = delete(path, before=before, kind=kind)
             click.echo(to_json({"deleted": deleted}) if as_json else f"{deleted} runs deleted")
             return
-        with spinner("Reading") as progress:
-            found = read_kinds(path, progress=progress)
         kinds = [
             one
-            for one in found
+            for one in read_kinds(path)
             if kind in (None, one.kind) and (before is None or one.last < before)
         ]
     except SlaqError as error:

@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned, as_json
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.simulation.recorded import RECORDED, LogError, part_of, replay_log
+from dask_slaq.simulation.recorded import RECORDED, LogError, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
 from dask_slaq.simulation.workload import CurveError
@@ -60,14 +59,7 @@ def show(
         runs = chosen.seeds * len({*policies, "fair"})
         if processes is None:
             processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
-        with bars() as progress:
-            found = simulate(
-                policies,
-                curves or None,
-                chosen,
-                progress=part_of(progress, "Simulating", chosen.jobs * runs),
-                processes=processes,
-            )
+        found = simulate(policies, curves or None, chosen, processes=processes)
     except (SlaqError, CurveError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, _table(found), json_file)
@@ -80,8 +72,7 @@ def show_replay(log: str, policies: Sequence[str], json_file: str | None = None)
     replayed was reproduced.
     """
     try:
-        with bars() as progress:
-            found = replay_log(log, policies, progress=progress)
+        found = replay_log(log, policies)
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     lines = [found["said"], *found["notes"]]

@@ -7,7 +7,7 @@ estimated separately and multiplied.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,12 @@ def advise(
     *,
     group: str = GROUP,
     threads: Sequence[int] = (),
-    progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Estimate the time and cost to reach a `target` loss for every recorded solver.
 
     Of each of the `logs` the newest file is given. `group` is the regular expression of the solver
     in a job's name, see `recorded.runs.group_of`. `threads` are the counts to estimate for, by
-    default those recorded, and powers of two up to twice the largest. `progress` is called with
-    what is done now, how much of it was done since the last call, and how much there is:
-    ``"Reading"`` in bytes, ``"Estimating"`` in solvers.
+    default those recorded, and powers of two up to twice the largest.
 
     Returns the keys of the JSON output. ``groups``: a dict per solver with ``runs``, ``tried``
     (threads), ``iterations``, ``iteration_model``, ``start_up_s``, and ``options`` (one dict per
@@ -54,15 +51,13 @@ def advise(
     or is predicted to.
     """
     _check(target, threads)
-    trials, notes = read_trials(logs, group, progress)
+    trials, notes = read_trials(logs, group)
     by_group: dict[str, list[Trial]] = {}
     for trial in trials:
         by_group.setdefault(trial.group, []).append(trial)
     groups = {}
     for name, runs in sorted(by_group.items()):
         times = running_time(runs)
-        if progress is not None:
-            progress("Estimating", 1, len(by_group))
         if times is None:
             notes.append(f"{name} is left out: no iteration had a thread to itself")
         else:

@@ -90,11 +90,8 @@ class Simulation:
         self.place = np.full(n, -1)
         self.outcome = Outcome(self.iterations.times)
 
-    def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
-        """Run until the last job ends.
-
-        `progress` is called at each step with the number of jobs that have just ended, 0 or more.
-        """
+    def run(self) -> Outcome:
+        """Run until the last job ends."""
         decide = math.inf
         while self.coming or len(self.active):
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
@@ -103,8 +100,6 @@ class Simulation:
             soon = min(end, self._next_resume(), moved, self.cluster.next_change)
             self._advance(min(arrival, decide, soon))
             ended = self._remove_ended()
-            if progress is not None:
-                progress(ended)
             if sum((ended, self._add_arrived(), self._resize())):
                 decide = min(decide, max(self.now, self.decided + self.gap))
             if self.now >= decide:

@@ -4,9 +4,7 @@ from dask_slaq.simulation.recorded.iteration_time import RunningTime as RunningT
 from dask_slaq.simulation.recorded.iteration_time import running_time as running_time
 from dask_slaq.simulation.recorded.log_reader import LogError as LogError
 from dask_slaq.simulation.recorded.log_reader import RecordedJob as RecordedJob
-from dask_slaq.simulation.recorded.log_reader import part_of as part_of
 from dask_slaq.simulation.recorded.log_reader import read as read
-from dask_slaq.simulation.recorded.log_reader import size as size
 from dask_slaq.simulation.recorded.runs import GROUP as GROUP
 from dask_slaq.simulation.recorded.runs import Trial as Trial
 from dask_slaq.simulation.recorded.runs import read_trials as read_trials

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,7 @@ from dask_slaq.simulation.recorded.log_reader import (
     LogError,
     RecordedJob,
     Recording,
-    part_of,
     read,
-    size,
 )
 from dask_slaq.simulation.study import Settings, check_policy, run
 from dask_slaq.simulation.workload import SimulatedJob
@@ -41,15 +39,11 @@ LEAST = 1e-6
 def replay_log(
     path: str | Path,
     policies: Sequence[str] = ("fair", "max-total"),
-    *,
-    progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Replay a log, and simulate its last recording with jobs under several policies.
 
     `path` is the newest file of the log. The policy of the recording is always simulated, for
-    comparison with the recorded figures. `progress` is called with what is done now, how much of it
-    was done since the last call, and how much there is: ``"Replaying"`` in bytes, ``"Simulating"``
-    in jobs.
+    comparison with the recorded figures.
 
     Returns the keys of the JSON output. Of the replay: the numbers ``decisions``, ``reproduced``
     and ``skipped``; ``why`` decisions were skipped; the first ``difference``; ``said``, a summary
@@ -61,7 +55,7 @@ def replay_log(
     for name in policies:
         check_policy(name)
     decisions = Replay()
-    recordings, notes = read(path, decisions, part_of(progress, "Replaying", size(path)))
+    recordings, notes = read(path, decisions)
     found: dict[str, Any] = {
         "decisions": decisions.decisions,
         "reproduced": decisions.reproduced,
@@ -89,7 +83,7 @@ def replay_log(
         notes.append(f"{lasted:g} s are more than {MOST_EPOCHS} epochs: too many to simulate")
         return found
     try:
-        return {**found, **_what_if(recording, jobs, policies, progress)}
+        return {**found, **_what_if(recording, jobs, policies)}
     except SlaqError as error:  # from settings in the log that no engine accepts
         raise LogError(f"{path}: {error}") from error
 
@@ -133,7 +127,6 @@ def _what_if(
     recording: Recording,
     recorded: Sequence[RecordedJob],
     policies: Sequence[str],
-    progress: Callable[[str, int, int], object] | None,
 ) -> dict[str, Any]:
     begun = recorded[0].arrival
     jobs = simulated_jobs(recorded)
@@ -142,8 +135,7 @@ def _what_if(
     names = list(dict.fromkeys([own, *policies, "fair"]))
     compute = sum(sum(job.work) for job in recorded)
     busy = sum(job.total for job in jobs)
-    told = part_of(progress, "Simulating", len(jobs) * len(names))
-    runs = {name: [run(name, 0, jobs, settings, told)] for name in names}
+    runs = {name: [run(name, 0, jobs, settings)] for name in names}
     times = [np.array(job.times) - begun for job in recorded]
     real = [Run(0, jobs, Outcome(times, busy=busy, moved=recording.moved))]
     cores = settings.cores
