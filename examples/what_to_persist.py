@@ -24,6 +24,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+import dask_slaq as slaq
 from dask_slaq import persisting
 
 PARTITIONS, DOCUMENTS, PASSES = 6, 1000, 4
@@ -84,10 +85,13 @@ def main() -> None:
         ) as cluster,
         Client(cluster) as client,
     ):
+        client.register_plugin(slaq.SlaqPlugin())
         for train in (hashed_text, pipeline):
             for way in ("as it is", "persisted"):
                 begin = perf_counter()
-                with persisting.watch(client, "1 GiB") as advice:
+                # In a job, the steps of a pipeline are stages, which Dask does not fuse with what
+                # is before: a step that is fused into the next one is not seen.
+                with persisting.watch(client, "1 GiB") as advice, slaq.job(train.__name__):
                     model = train(way == "persisted")
                 found[train.__name__, way] = model, perf_counter() - begin
                 print(f"{train.__name__} {way}:\n{advice}\n")
