@@ -36,9 +36,6 @@ _REPLACED = dask.config.config.get("slaq")
 dask.config.update_defaults(DEFAULTS)
 dask.config.ensure_file(source=str(FILE))
 
-#: Names of the repairs, which can be disabled one by one; see `dask_slaq.adapters.repairs`.
-REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca", "text-hashing")
-
 # Readers convert a raw value, or raise what `convert` turns into `InvalidSetting`.
 
 
@@ -106,14 +103,6 @@ def _one_of(*allowed: str) -> Callable[[Any], str]:
     return read
 
 
-def _repairs(value: Any) -> frozenset[str]:
-    if isinstance(value, bool):
-        return frozenset(REPAIRS if value else ())
-    if isinstance(value, str) or not set(value) <= set(REPAIRS):
-        raise ValueError
-    return frozenset(value)
-
-
 def _file(value: Any) -> str:
     name = os.fspath(value)
     if not isinstance(name, str) or not name or "\0" in name:
@@ -142,13 +131,6 @@ def _scaling(value: Any) -> ScalingTerms:
         if value.get("rule") is not None:
             value["rule"] = _added("scaling")(value["rule"])
     return check_scaling(value)
-
-
-def _goals(value: Any) -> dict[str, str]:
-    for name in dict(value):
-        if not (isinstance(name, str) and name) or name in ("best", "all"):
-            raise ValueError
-    return {name: _added("goal")(path) for name, path in value.items()}
 
 
 def _names(value: Any) -> tuple[str, ...]:
@@ -227,13 +209,8 @@ class Settings:
         "a mapping of price, minimum, maximum, stay, start-up and rule, or null",
         of_machine=True,
     )
-    goals: dict[str, str] = _setting(
-        _or_null(_goals, dict),
-        "a mapping of name to the class path of a goal of searches, or null",
-        of_machine=True,
-    )
     instrument: bool = _setting(_flag, _FLAG)
-    repairs: frozenset[str] = _setting(_repairs, f"true, false or a list of {', '.join(REPAIRS)}")
+    repairs: bool = _setting(_flag, _FLAG)
     history: int = _setting(_whole(1, 1_000_000), "a whole number from 1 to 1000000", int)
     bindings: int = _setting(_whole(0, 10_000_000), "a whole number from 0 to 10000000", int)
     memory: str | None = _setting(_or_null(_file), _PATH, Path, of_machine=True)
@@ -327,11 +304,9 @@ def is_strict(given: bool | None = None) -> bool:
     return given is not None and given is not False
 
 
-def enabled_repairs() -> frozenset[str]:
-    """Return the names of the repairs that ``slaq.repairs`` enables, or raise `InvalidSetting`."""
-    value = dask.config.get("slaq.repairs", True)
-    repairs: frozenset[str] = convert("repairs", True if value is None else value)
-    return repairs
+def repairs_libraries() -> bool:
+    """Return whether ``slaq.repairs`` is true, or raise `InvalidSetting`."""
+    return bool(convert("repairs", dask.config.get("slaq.repairs", True)))
 
 
 def convert(key: str, value: Any) -> Any:

@@ -36,7 +36,6 @@ __all__ = [
     "added_names",
     "canonical",
     "check_policy_name",
-    "goal_names",
     "is_class_path",
     "load",
     "policy_of",
@@ -125,20 +124,15 @@ def add_policies(names: Iterable[str] = ()) -> None:
         add_policy(name, partial(policy_of, name))
 
 
-def add_goals(paths: Iterable[str] = ()) -> None:
-    """Let searches have the goals that installed packages add, and those at class `paths`."""
-    for name in (*added_names("goal"), *paths):
+def add_goals() -> None:
+    """Let searches have the goals that installed packages add."""
+    for name in added_names("goal"):
         if name not in GOALS:
             add_goal(name, partial(_goal_of, name))
 
 
-def goal_names() -> list[str]:
-    """Return the names of goals that a client may ask for: class paths are not among them."""
-    return [name for name in GOALS if not any(c in name for c in ".:(")]
-
-
 def _goal_of(text: str) -> Goal:
-    """Return a new goal by its name or class path. One that is broken is told, and orders as best.
+    """Return a new goal by its name. One that is broken is told, and orders as best.
 
     It gives nothing up.
     """

@@ -1,17 +1,13 @@
-"""What is worth keeping in memory? A recorded run tells.
+"""What is worth keeping in memory? A first run tells.
 
 Run it with ``python examples/what_to_persist.py``. Hashed text trains an SGD classifier over
 several passes, and made features train a pipeline of scaling, truncated SVD and logistic
 regression. Nothing is persisted at first, so each pass and each iteration makes its input again.
-The runs are recorded, ``dask slaq advise`` says which result to persist, and second runs do that.
+``persisting.watch`` says which result to persist, and second runs do that.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -29,6 +25,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import dask_slaq as slaq
+from dask_slaq import persisting
 
 PARTITIONS, DOCUMENTS, PASSES = 6, 1000, 4
 
@@ -81,24 +78,23 @@ def pipeline(persist: bool) -> np.ndarray:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        log = str(Path(folder) / "slaq.jsonl")
-        with (
-            LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            client.register_plugin(slaq.SlaqPlugin(log=log))
-            found = {}
-            for train in (hashed_text, pipeline):
-                for way in ("as it is", "persisted"):
-                    begin = perf_counter()
-                    with slaq.job(f"{train.__name__} {way}"):
-                        model = train(way == "persisted")
-                    found[train.__name__, way] = model, perf_counter() - begin
-        command = [sys.executable, "-m", "dask_slaq", "advise", log, "--memory-limit", "1GiB"]
-        print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    found = {}
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(slaq.SlaqPlugin())
+        for train in (hashed_text, pipeline):
+            for way in ("as it is", "persisted"):
+                begin = perf_counter()
+                # In a job, the steps of a pipeline are stages, which Dask does not fuse with what
+                # is before: a step that is fused into the next one is not seen.
+                with persisting.watch(client, "1 GiB") as advice, slaq.job(train.__name__):
+                    model = train(way == "persisted")
+                found[train.__name__, way] = model, perf_counter() - begin
+                print(f"{train.__name__} {way}:\n{advice}\n")
     for name in ("hashed_text", "pipeline"):
         (first, as_is), (second, persisted) = found[name, "as it is"], found[name, "persisted"]
         same = "equal" if np.allclose(first, second) else "different"

@@ -8,8 +8,7 @@ import dask
 import pytest
 
 from dask_slaq import SlaqPlugin
-from dask_slaq.adapters import repairs
-from dask_slaq.config import DEFAULTS, REPAIRS, ROWS, enabled_repairs, is_strict, settings
+from dask_slaq.config import DEFAULTS, ROWS, is_strict, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError, UnknownPolicy
 
 
@@ -61,21 +60,6 @@ def test_the_plugin_takes_the_same_settings():
     assert plugin.settings == settings(policy="fair", epoch=2, lend=False, reserve=0.5, history=7)
 
 
-@pytest.mark.parametrize(
-    ("value", "names"),
-    [(True, REPAIRS), (False, ()), ([], ()), (None, REPAIRS), (["pca", "r2-score"], None)],
-)
-def test_repairs_are_all_or_none_or_named(value, names):
-    with dask.config.set({"slaq.repairs": value}):
-        assert enabled_repairs() == frozenset(value if names is None else names)
-    if value is not None:
-        assert settings(repairs=value).repairs == frozenset(value if names is None else names)
-
-
-def test_the_repairs_that_can_be_named_are_those_there_are():
-    assert {name for name, _ in repairs.REPAIRS.values()} == set(REPAIRS)
-
-
 NAN, INF = float("nan"), float("inf")
 WRONG = {
     "epoch": [0, "-1s", "soon", NAN, INF, True, 5e-324, "1ns", "", [], [1], "1e400", "2 days", {}],
@@ -86,7 +70,7 @@ WRONG = {
     "ahead": [-1],
     "history": [0, 1.5, 10**7, INF],
     "bindings": [-1],
-    "repairs": ["pca", ["pca", []]],
+    "repairs": ["pca", ["pca"]],
     "identity": ["ssl"],
     "lend": [1, "no"],
     "log": ["", True, 3, ["a"], b"a", "a\0b"],

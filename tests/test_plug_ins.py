@@ -362,45 +362,6 @@ async def test_a_goal_that_nobody_has_added_is_refused(c, s, a, b):
 
 
 @pytest.mark.usefixtures("installed")
-@gen_cluster(client=True, nthreads=[("", 1)])
-async def test_settings_of_the_scheduler_add_goals(c, s, a):
-    goals = {"quick": "slaq_plug_in:Asha(first=2)", "asha-2": {"class": "asha", "factor": 2}}
-    await start_plugin(c, s, goals=goals)
-    GOALS.pop("asha", None)
-    for goal, first in (("quick", 2), ("asha-2", 4)):
-        async with slaq.search("grid", client=c, goal=goal, steps=12, prune=True):
-            (search,) = s.plugins["slaq"].searches.running.values()
-            assert search.trials._goal._goal.first == first
-            with pytest.raises(InvalidSetting, match="best, all, asha, quick, asha-2, not 'slaq_"):
-                async with slaq.search("path", goal="slaq_plug_in:Asha(first=2)", client=c):
-                    pass
-            rows = await c.gather(c.map(train, range(9), pure=False), errors="skip")
-        assert 0 in rows and len(rows) < 9
-
-
-@pytest.mark.usefixtures("installed")
-@gen_cluster(client=True)
-async def test_goals_are_those_of_the_scheduler_at_hand(c, s, a, b):
-    """Another one of the process, or the plugin before it, may have had others."""
-    await start_plugin(c, s, goals={"quick": "slaq_plug_in:Asha(first=2)"})
-    async with slaq.search("first", goal="quick", client=c):
-        pass
-    await start_plugin(c, s, goals={"slow": "slaq_plug_in:Asha(first=9)"})
-    with pytest.raises(InvalidSetting, match="goal must be one of best, all, asha, slow, not"):
-        async with slaq.search("second", goal="quick", client=c):
-            pass
-
-
-@pytest.mark.parametrize("given", [{"best": "a:b"}, {"": "a:b"}, {"x": "no path"}, ["a"], "a:b"])
-def test_what_are_no_goals_by_name_is_refused(given):
-    with (
-        dask.config.set({"slaq.goals": given}),
-        pytest.raises(InvalidSetting, match=r"slaq\.goals"),
-    ):
-        settings()
-
-
-@pytest.mark.usefixtures("installed")
 @gen_cluster(client=True)
 async def test_a_rule_of_somebody_else_says_how_many_workers_there_are(c, s, a, b):
     scaling = {"price": 1.0, "maximum": 5, "rule": {"class": "per-job", "workers": 2}}

@@ -44,8 +44,7 @@ def test_states_follow_blocks_and_settings():
     assert versions()["adapters"][name] == "ready for a block"
     with dask_slaq.instrument(print):
         assert versions()["adapters"][name] == "active"
-    with dask.config.set({"slaq.instrument": False, "slaq.repairs": ["pca"]}):
+    with dask.config.set({"slaq.instrument": False, "slaq.repairs": False}):
         shown = versions()
     assert shown["adapters"][name] == "ready for a block; off in jobs (slaq.instrument)"
-    assert shown["repairs"]["r2-score"] == "off"
-    assert shown["repairs"]["pca"] != "off"
+    assert {*shown["repairs"].values()} == {"off"}

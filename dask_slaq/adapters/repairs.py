@@ -19,7 +19,7 @@ import dask
 import numpy as np
 
 from dask_slaq.adapters.observing import AfterImport, Proxy, Replacements, warn_once
-from dask_slaq.config import enabled_repairs
+from dask_slaq.config import repairs_libraries
 
 __all__ = ["follow_settings", "states"]
 
@@ -112,7 +112,7 @@ def _hash_without_inference(module: ModuleType) -> Changes:
     return [(module._BaseHasher, "transform", transform)]
 
 
-#: Name in ``slaq.repairs``, and what it changes, by module.
+#: Name, and what it changes, by module.
 REPAIRS: dict[str, tuple[str, Callable[[ModuleType], Changes]]] = {
     "dask_ml.model_selection._incremental": ("incremental-search", _persist_by_client),
     "dask_ml.cluster.k_means": ("k-means++", _start_with_equal_weights),
@@ -128,7 +128,7 @@ def _has_faults() -> bool:
 
 
 class Repairs:
-    """Registry of repairs, at most one per module, that keeps exactly the enabled ones applied.
+    """Registry of repairs, at most one per module, that are applied while they are enabled.
 
     The state of a repair is ``active``, ``not needed``, ``off``, ``library not imported``, ``not
     before the first block``, or ``failed`` with the reason.
@@ -141,33 +141,32 @@ class Repairs:
     ) -> None:
         self._repairs, self._needed = repairs, needed
         self._lock = threading.RLock()
-        self._enabled: frozenset[str] = frozenset()
         self._made: dict[str, Replacements] = {}
         self._finder = AfterImport(repairs, self._imported)
         self.states = {name: "not before the first block" for name, _ in repairs.values()}
 
-    def follow(self, enabled: frozenset[str]) -> None:
-        """Apply the repairs named in `enabled` and undo the others; cheap if nothing changed."""
+    def follow(self, enabled: bool) -> None:
+        """Apply all repairs, or undo them; cheap if nothing changed."""
         with self._lock:
-            if enabled == self._enabled and (not enabled or self._finder in sys.meta_path):
+            if enabled == (self._finder in sys.meta_path) and (enabled or not self._made):
                 return
-            self._enabled = enabled
-            if self._finder in sys.meta_path:
-                sys.meta_path.remove(self._finder)
             if enabled:
                 sys.meta_path.insert(0, self._finder)
+            elif self._finder in sys.meta_path:
+                sys.meta_path.remove(self._finder)
             for module, (name, _) in self._repairs.items():
-                if name not in enabled:
+                if not enabled:
                     self._undo(name)
                 elif module not in sys.modules:
                     self.states[name] = "library not imported"
-        self._finder.finish_earlier()
+        if enabled:
+            self._finder.finish_earlier()
 
     def _imported(self, module_name: str, module: ModuleType) -> None:
         """Repair an imported module, unless that is already done or disabled."""
         name, changes = self._repairs[module_name]
         with self._lock:
-            if name in self._made or name not in self._enabled:
+            if name in self._made or self._finder not in sys.meta_path:
                 return
             try:
                 self.states[name] = "not needed"
@@ -191,11 +190,11 @@ _repairs = Repairs(REPAIRS)
 
 
 def follow_settings() -> None:
-    """Apply the repairs that ``slaq.repairs`` enables and undo the others.
+    """Apply the repairs if ``slaq.repairs`` is true, and undo them otherwise.
 
     Raises `InvalidSetting` if the setting is invalid.
     """
-    _repairs.follow(enabled_repairs())
+    _repairs.follow(repairs_libraries())
 
 
 def states() -> dict[str, str]:
@@ -203,5 +202,5 @@ def states() -> dict[str, str]:
 
     Raises `InvalidSetting` if ``slaq.repairs`` is invalid.
     """
-    enabled = enabled_repairs()
-    return {name: s if name in enabled else "off" for name, s in _repairs.states.items()}
+    enabled = repairs_libraries()
+    return {name: state if enabled else "off" for name, state in _repairs.states.items()}

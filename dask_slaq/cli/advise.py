@@ -1,4 +1,4 @@
-"""``dask slaq advise``: from recorded runs, what to persist, and which solver on which threads."""
+"""``dask slaq advise``: which solver on which threads, and how many workers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dask_slaq.cli.connection import Where, ask
-from dask_slaq.cli.memory import runs_of_store, store_option
 from dask_slaq.cli.options import json_option, scheduler_options
-from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned, printable
 
 if TYPE_CHECKING:
@@ -39,43 +37,13 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str | Non
     return counts
 
 
-def _bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Parse a size in bytes."""
-    from dask.utils import parse_bytes
-
-    if value is None:
-        return None
-    try:
-        size = parse_bytes(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a size, such as 4GiB") from None
-    if size < 1:
-        raise click.BadParameter(f"must be at least 1 byte, not {value!r}")
-    return size
-
-
 @click.command()
 @click.argument("logs", metavar="[LOG...]", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--target",
     type=float,
     metavar="LOSS",
-    help="Loss to reach, as jobs report it: advise a solver and threads.",
-)
-@click.option(
-    "--memory-limit",
-    callback=_bytes,
-    metavar="SIZE",
-    show_default="60 % of the recorded workers' memory, above which Dask spills",
-    help="Without --target: what the results that a job persists may take, such as 4GiB.",
-)
-@click.option(
-    "--except",
-    "without",
-    multiple=True,
-    metavar="LAYER",
-    help="Without --target: a layer that you cannot persist, since a library makes it. Can be "
-    "repeated.",
+    help="Loss to reach, as jobs report it.",
 )
 @click.option(
     "--group",
@@ -92,20 +60,6 @@ def _bytes(context: click.Context, parameter: click.Parameter, value: str | None
     help="Thread counts to estimate for.",
 )
 @click.option(
-    "--within",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="Also say the fewest threads that reach the target within SECONDS.",
-)
-@store_option
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    metavar="NAME",
-    help="Only past runs of this kind. Can be repeated.",
-)
-@click.option(
     "--workers",
     is_flag=False,
     flag_value=0,
@@ -120,26 +74,18 @@ def advise(
     where: Where,
     workers: int | None,
     target: float | None,
-    memory_limit: int | None,
-    without: tuple[str, ...],
     group: str | None,
     threads: list[int],
-    within: float | None,
-    memory: str | None,
-    kinds: tuple[str, ...],
     json_file: str | None,
 ) -> None:
-    """Find what to persist, or the solver and thread count that reach a target loss soonest.
+    """Find the solver and thread count that reach a target loss soonest.
 
     LOG is a file recorded with the setting slaq.log. It may hold several training runs; older
     files (LOG.1, LOG.2, ...) are read first.
 
-    Without --target: lists for each job the results that it computed more than once, and those that
-    save most when persisted.
-
-    With --target: runs are grouped by job name. Name jobs by solver,
-    and record each solver with at least two thread counts: with a single one, the number of
-    tasks is the only evidence of how the solver scales.
+    Runs are grouped by job name. Name jobs by solver, and record each solver with at least two
+    thread counts: with a single one, the number of tasks is the only evidence of how the solver
+    scales.
 
     Compare solvers only if they report the same loss: the same function of the same data, and
     either its sum in all runs or its mean in all runs.
@@ -147,7 +93,7 @@ def advise(
     With --workers: says how many workers pay for the jobs of a running scheduler, by their worth
     and the price in its setting slaq.scaling, and what one more would save and cost.
 
-    With --memory, past runs are considered too, with their kind as solver; --kind chooses some.
+    What to persist is told by dask_slaq.persisting, without a recording.
     """
     from dask_slaq.cli.tables import tell
 
@@ -158,44 +104,14 @@ def advise(
         tell(found, found["text"], json_file)
         return
     from dask_slaq.core.errors import SlaqError
-    from dask_slaq.simulation import advice, persisting
+    from dask_slaq.simulation import advice
     from dask_slaq.simulation.recorded import LogError
 
-    if not logs and memory is None:
-        raise click.UsageError("give a LOG, or --memory and --target")
-    for_target = {"--group": group, "--threads": threads, "--within": within, "--memory": memory}
-    others = (
-        {"--memory-limit": memory_limit, "--except": without} if target is not None else for_target
-    )
-    if wrong := [name for name, value in others.items() if value]:
-        raise click.UsageError(f"{wrong[0]} is {'not ' if target is not None else ''}for --target")
-    if kinds and memory is None:
-        raise click.UsageError("--kind needs --memory")
-    if target is None:
-        try:
-            with bars() as progress:
-                kept = persisting.advise_persisting(
-                    logs, memory_limit, without=without, progress=progress
-                )
-        except (SlaqError, LogError) as error:
-            raise click.ClickException(str(error)) from None
-        tell(kept, _kept_text(kept), json_file)
-        return
-    runs = [run for run in runs_of_store(memory) if not kinds or run.kind.name in kinds]
-    if memory is not None and not runs and not logs:
-        raise click.ClickException("there is no past run of these kinds: see dask slaq memory")
+    if not logs or target is None:
+        raise click.UsageError("give a LOG and --target, or --workers")
     chosen = {} if group is None else {"group": group}
     try:
-        with bars() as progress:
-            found = advice.advise(
-                logs,
-                target,
-                threads=threads,
-                within=within,
-                memory=runs,
-                progress=progress,
-                **chosen,
-            )
+        found = advice.advise(logs, target, threads=threads, **chosen)
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, _text(found), json_file)
@@ -205,18 +121,6 @@ async def _whatif(workers: int, client: Client) -> dict[str, Any]:
     from dask_slaq.client import whatif
 
     return await whatif(workers or None, client=client)  # type: ignore[misc]
-
-
-def _kept_text(found: Mapping[str, Any]) -> str:
-    """Return the result of `advise_persisting` as a table per job, and what to persist."""
-    from dask_slaq.persisting.table import LEGEND, lines_of
-
-    lines: list[str] = []
-    for job in found["jobs"]:
-        lines += [printable(job["job"]), "", *lines_of(job)]
-    if lines:
-        lines += [LEGEND, ""]
-    return "\n".join([*lines, *found["notes"]]).rstrip()
 
 
 def _text(found: Mapping[str, Any]) -> str:
@@ -278,18 +182,9 @@ def _conclusions(found: Mapping[str, Any]) -> list[str]:
             f"{mark.capitalize()}: {what}, in {best['seconds']:.1f} s "
             f"for {best['thread_seconds']:.0f} thread-seconds."
         )
-    if found["within"] is not None:
-        lines += [_deadline(found["within"], n, g) for n, g in found["groups"].items()]
     return lines
 
 
 def _threads(option: Mapping[str, Any]) -> str:
     count = f"{option['threads']} thread{'s' if option['threads'] > 1 else ''}"
     return f"{count} (extrapolated)" if option["extrapolated"] else count
-
-
-def _deadline(within: float, name: str, group: Mapping[str, Any]) -> str:
-    fewest, name = group["fewest"], printable(name)
-    if fewest is None:
-        return f"Within {within:g} s: {name} does not get there on the threads looked at."
-    return f"Within {within:g} s: {name} on {_threads(fewest)}, in {fewest['seconds']:.1f} s."

@@ -52,9 +52,9 @@ def demo(
     """Train many models on this machine, to see when the best are ready.
 
     The same models train by plain client.map and then in a search, in which the most promising
-    ones go first; and once more a few of them, when a worker is killed half-way. With --fits, fits
-    of dask-ml arrive one after another, by plain Dask and then each as a job; with --jobs, jobs of
-    many tasks, under each policy. A comparison and an HTML report follow at the end.
+    ones go first. With --fits, fits of dask-ml arrive one after another, by plain Dask and then
+    each as a job; with --jobs, jobs of many tasks, under each policy. A comparison and an HTML
+    report follow at the end.
     """
     from dask_slaq.demo import fits as of_dask_ml
     from dask_slaq.demo import local, many_tasks, search

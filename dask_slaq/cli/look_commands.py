@@ -88,20 +88,14 @@ def limits(context: click.Context, where: Where, as_json: bool) -> None:
     Example:
         dask slaq limits --scheduler-file scheduler.json
 
-    A second table has the limits of owners (slaq.owners). "in use" is the memory of their results,
-    known while jobs run. --json has the labels; the owners are in dask slaq owners --json.
+    Limits of owners (slaq.owners) are in dask slaq owners, those of resources with --json.
     """
-    from dask_slaq.cli.status_tables import limits_table, owner_limits_table
+    from dask_slaq.cli.status_tables import limits_table
 
     if context.invoked_subcommand is not None:
         return
-    status = _status(where)
-    found = status.get("limits", {})
-    if as_json:
-        click.echo(to_json(found))
-        return
-    of_owners = owner_limits_table({**status.get("owners", {}), **status.get("teams", {})})
-    click.echo("\n\n".join(filter(None, [limits_table(found), of_owners])))
+    found = _status(where).get("limits", {})
+    click.echo(to_json(found) if as_json else limits_table(found))
 
 
 @click.command()

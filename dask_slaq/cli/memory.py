@@ -12,39 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dask_slaq.cli.connection import Where
-    from dask_slaq.core.memory import PastRun
     from dask_slaq.memory import KindSummary
 
-__all__ = ["file_to_read", "memory", "runs_of_store", "store_option"]
-
-#: Maximum number of runs that a command draws on, the newest ones.
-MOST_RUNS = 10_000
-#: The option of commands that draw on a store.
-store_option = click.option(
-    "--memory",
-    "memory",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Store of past runs, as the setting slaq.memory names it.",
-)
-
-
-def runs_of_store(path: str | None) -> list[PastRun]:
-    """Return the newest runs in a store, none without one. Raises a `click.ClickException`."""
-    from dask_slaq.cli.progress import spinner
-    from dask_slaq.core.errors import SlaqError
-    from dask_slaq.memory import read_runs
-
-    if path is None:
-        return []
-    try:
-        with spinner("Reading") as progress:
-            runs = read_runs(path, most=MOST_RUNS, progress=progress)
-    except SlaqError as error:
-        raise click.ClickException(str(error)) from None
-    if not runs:
-        raise click.ClickException(f"there are no runs in {path!r}")
-    return runs
+__all__ = ["file_to_read", "memory"]
 
 
 @click.command()
@@ -68,7 +38,6 @@ def memory(
     FILE is the setting slaq.memory by default. A scheduler may be writing to it. It does not
     look at deleted runs again, but remembers those that it has already read until it ends.
     """
-    from dask_slaq.cli.progress import spinner
     from dask_slaq.cli.text import as_json as to_json
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import prune as delete
@@ -81,15 +50,12 @@ def memory(
         if prune:
             if kind is None and before is None:
                 raise click.UsageError("--prune needs --kind or --older-than")
-            with spinner("Deleting") as progress:
-                deleted = delete(path, before=before, kind=kind, progress=progress)
+            deleted = delete(path, before=before, kind=kind)
             click.echo(to_json({"deleted": deleted}) if as_json else f"{deleted} runs deleted")
             return
-        with spinner("Reading") as progress:
-            found = read_kinds(path, progress=progress)
         kinds = [
             one
-            for one in found
+            for one in read_kinds(path)
             if kind in (None, one.kind) and (before is None or one.last < before)
         ]
     except SlaqError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from dask_slaq.cli.memory import runs_of_store, store_option
 from dask_slaq.cli.options import json_option, policies_or_oracles
 
 __all__ = ["replay"]
@@ -27,18 +26,13 @@ def _known_studies(
     callback=_known_studies,
     help="Policy or oracle, as of simulate, to simulate on the recorded jobs; can be repeated.",
 )
-@store_option
 @json_option
-def replay(log: str, policies: list[str], memory: str | None, json_file: str | None) -> None:
+def replay(log: str, policies: list[str], json_file: str | None) -> None:
     """Replay a recorded log, and simulate its jobs under other policies.
 
     LOG is the newest file recorded with the setting slaq.log; older files (LOG.1, LOG.2, ...)
     are read first. The exit code is 1 if a recorded decision is not reproduced.
-
-    With --memory, the simulated engine remembers the runs that ended before the recording began,
-    and each policy that looks at losses also runs without memory.
     """
     from dask_slaq.cli.tables import show_replay
 
-    found = show_replay(log, policies, memory=runs_of_store(memory), json_file=json_file)
-    raise SystemExit(0 if found else 1)
+    raise SystemExit(0 if show_replay(log, policies, json_file) else 1)

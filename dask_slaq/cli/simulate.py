@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from dask_slaq.cli.memory import runs_of_store, store_option
 from dask_slaq.cli.options import json_option, policies_or_oracles, with_default
 
 __all__ = ["simulate"]
@@ -33,29 +32,13 @@ def _capacity_changes(
     show_default="curves made from the seed",
     help="Loss curves of the jobs: JSON lines with id and loss. Can be repeated.",
 )
-@store_option
-@click.option(
-    "--arrivals",
-    metavar="FILE",
-    show_default="a Poisson process",
-    help="Traces of clusters, JSON lines with trace, arrivals_s, duration_s and gpus: jobs come, "
-    "and are large, as the first ones there; scaled to --interarrival and --load.",
-)
-@click.option("--trace", metavar="NAME", help="Which one, if FILE has several.")
-@click.option(
-    "--cores-per-gpu",
-    type=click.FloatRange(0, min_open=True),
-    show_default="no cap",
-    help="Threads that a job of a trace can use at most for each GPU that it had.",
-)
 @click.option(
     "--policies",
     default="fair,max-total,oracle",
     show_default=True,
     callback=policies_or_oracles,
     help="Names between commas: policies; oracle or oracle:POLICY, which know true curves and "
-    "running times; oracle-curves and oracle-times, which know only one of these; srtf-oracle, "
-    "shortest remaining time to 95 % first.",
+    "running times.",
 )
 @click.option(
     "--jobs", type=click.IntRange(1), default=160, show_default=True, help="Jobs of a list."
@@ -93,12 +76,6 @@ def _capacity_changes(
     click.FloatRange(0),
     0.0,
     "Seconds in which a job computes nothing on a worker that it gained.",
-)
-@with_default(
-    "--stragglers",
-    click.FloatRange(0, 1),
-    0.0,
-    "Share of the iterations that take four times as long.",
 )
 @click.option(
     "--capacity",
@@ -151,98 +128,19 @@ def _capacity_changes(
     show_default="one a core, or one if there are few jobs",
     help="Runs of policies and lists at once; results are the same.",
 )
-@click.option(
-    "--autoscale",
-    is_flag=True,
-    help="Compare numbers of workers in place of policies: fixed ones of up to --cores, Dask's "
-    "adaptive one, and by worth (slaq.scaling).",
-)
-@click.option(
-    "--log",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="With --autoscale: take the jobs of a recording, as of replay.",
-)
-@with_default(
-    "--price", click.FloatRange(0, min_open=True), 1.0, "With --autoscale: of a worker for an hour."
-)
-@with_default("--worker-threads", click.IntRange(1), 16, "With --autoscale: threads of a worker.")
-@with_default(
-    "--start-up",
-    click.FloatRange(0, 86_400),
-    30.0,
-    "With --autoscale: seconds until a worker that was asked for computes.",
-)
-@with_default(
-    "--stay",
-    click.FloatRange(0, 86_400),
-    60.0,
-    "With --autoscale: seconds for which a worker by worth stays at least.",
-)
 @json_option
-@click.pass_context
 def simulate(
-    context: click.Context,
     policies: list[str],
     curves: tuple[str, ...],
-    memory: str | None,
-    arrivals: str | None,
-    trace: str | None,
     processes: int | None,
     json_file: str | None,
-    autoscale: bool,
-    log: str | None,
-    price: float,
-    worker_threads: int,
-    start_up: float,
-    stay: float,
     **settings: object,
 ) -> None:
     """Simulate training jobs that arrive on a cluster, once under each policy.
 
     The scheduling engine is the one of the live plugin; jobs, clock and cores are simulated. The
     defaults reproduce the setting of section 6.2 of the SLAQ paper.
-
-    With --memory, the jobs are the later half of the past runs of each kind, and the engine
-    remembers the others. Each policy that looks at losses also runs without memory.
-
-    With --autoscale, the number of workers differs and not the policy, which is max-total or the
-    one in --policies. Prints what each way costs, and when jobs reach 90 % and end.
     """
-    given = {name for name in context.params if _is_given(context, name)}
-    if autoscale:
-        from dask_slaq.cli.autoscale import show_autoscale
-
-        if wrong := sorted(given & {"memory", "arrivals", "trace", "cores_per_gpu", "capacity"}):
-            raise click.UsageError(f"--{wrong[0].replace('_', '-')} is not for --autoscale")
-        if len(policies) > 1 and "policies" in given:
-            raise click.UsageError("with --autoscale, give one policy")
-        show_autoscale(
-            settings,
-            {"price": price, "start_up": start_up, "stay": stay},
-            policy=policies[0] if "policies" in given else "max-total",
-            curves=curves,
-            log=log,
-            threads=worker_threads,
-            processes=processes,
-            json_file=json_file,
-        )
-        return
-    if wrong := sorted(given & {"log", "price", "worker_threads", "start_up", "stay"}):
-        raise click.UsageError(f"--{wrong[0].replace('_', '-')} needs --autoscale")
     from dask_slaq.cli.tables import show
 
-    show(
-        policies,
-        curves,
-        settings,
-        memory=runs_of_store(memory),
-        arrivals=arrivals,
-        trace=trace,
-        processes=processes,
-        json_file=json_file,
-    )
-
-
-def _is_given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    show(policies, curves, settings, processes=processes, json_file=json_file)

@@ -16,7 +16,6 @@ __all__ = [
     "ended_table",
     "jobs_table",
     "limits_table",
-    "owner_limits_table",
     "owners_table",
     "summary",
     "workers_table",
@@ -119,19 +118,6 @@ def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:
         numbers = [number(owners[owner].get(key), digits) for _, key, digits in columns]
         cells.append([printable(owner) or "(none)", *numbers])
     return "\n".join(aligned(cells))
-
-
-def owner_limits_table(owners: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the limits of owners and teams as a readable table; empty if nobody has one."""
-    cells = [["owner", "threads", "jobs", "resources"]]
-    for owner, now in sorted(owners.items()):
-        resources = now.get("max_resources") or {}
-        most = [now.get(key) for key in ("max_threads", "max_jobs")]
-        if resources or any(each is not None for each in most):
-            amounts = ", ".join(f"{printable(n)} {number(v, 4)}" for n, v in resources.items())
-            counts = [number(most[0], 4), number(most[1], 9), amounts or "-"]
-            cells.append([printable(owner) or "(none)", *counts])
-    return "\n".join(aligned(cells)) if cells[1:] else ""
 
 
 def limits_table(limits: Mapping[str, Mapping[str, int]]) -> str:

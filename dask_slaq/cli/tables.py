@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import click
 
-from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned, as_json
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import PastRun
-from dask_slaq.simulation.recorded import RECORDED, LogError, part_of, replay_log
+from dask_slaq.simulation.recorded import RECORDED, LogError, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
-from dask_slaq.simulation.workload import CurveError, TraceError
+from dask_slaq.simulation.workload import CurveError
 
 __all__ = ["show", "show_replay", "tell"]
 
@@ -49,9 +46,6 @@ def show(
     curves: Sequence[str],
     settings: Mapping[str, Any],
     *,
-    memory: Sequence[PastRun] = (),
-    arrivals: str | None = None,
-    trace: str | None = None,
     processes: int | None = None,
     json_file: str | None = None,
 ) -> None:
@@ -65,37 +59,20 @@ def show(
         runs = chosen.seeds * len({*policies, "fair"})
         if processes is None:
             processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
-        with bars() as progress:
-            found = simulate(
-                policies,
-                curves or None,
-                chosen,
-                memory=memory,
-                arrivals=arrivals,
-                trace=trace,
-                progress=part_of(progress, "Simulating", chosen.jobs * runs),
-                processes=processes,
-            )
-    except (SlaqError, CurveError, TraceError) as error:
+        found = simulate(policies, curves or None, chosen, processes=processes)
+    except (SlaqError, CurveError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, _table(found), json_file)
 
 
-def show_replay(
-    log: str,
-    policies: Sequence[str],
-    *,
-    memory: Sequence[PastRun] = (),
-    json_file: str | None = None,
-) -> bool:
+def show_replay(log: str, policies: Sequence[str], json_file: str | None = None) -> bool:
     """Replay a log, print the result, and write its figures as JSON to `json_file` if it is given.
 
     `policies` are simulated on the recorded jobs. Returns whether every decision that could be
     replayed was reproduced.
     """
     try:
-        with bars() as progress:
-            found = replay_log(log, policies, memory=memory, progress=progress)
+        found = replay_log(log, policies)
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     lines = [found["said"], *found["notes"]]
@@ -143,7 +120,4 @@ def _table(found: Mapping[str, Any], title: str | None = None) -> str:
         f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
         f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )
-    legend = [_LEGEND]
-    if assumption := s.get("assumption"):  # with a trace
-        legend.append(fill(assumption, 100))
-    return "\n".join([title, "", *aligned(cells), "", *legend])
+    return "\n".join([title, "", *aligned(cells), "", _LEGEND])

@@ -29,21 +29,19 @@ __all__ = ["usage"]
 )
 @scheduler_options
 @json_flag
-@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 def usage(
     file: str | None,
     since: str | None,
     by: tuple[str, ...],
     where: Where,
     as_json: bool,
-    as_csv: bool,
 ) -> None:
     """Say who used the cluster: core-seconds, waits and jobs by owner, kind, job or day.
 
     \b
     Examples:
         dask slaq usage --since 7d
-        dask slaq usage runs.db --by owner --by day --csv
+        dask slaq usage runs.db --by owner --by day
 
     A running scheduler is asked, or FILE is read (the setting slaq.memory of the scheduler), also
     while a scheduler writes to it. Without both, it is the file of slaq.memory.
@@ -55,19 +53,14 @@ def usage(
     """
     from dask_slaq.cli.text import as_json as to_json
 
-    if as_json and as_csv:
-        raise click.UsageError("give --json or --csv, not both")
     by = tuple(dict.fromkeys(by)) or ("owner",)
     found = _found(file, since, by, where)
-    if as_csv:
-        click.echo(_csv(found["rows"], by), nl=False)
-    else:
-        text = "\n".join([_table(found["rows"], by), *_budgets(found.get("budgets", ()))])
-        click.echo(to_json(found) if as_json else text)
+    text = "\n".join([_table(found["rows"], by), *_budgets(found.get("budgets", ()))])
+    click.echo(to_json(found) if as_json else text)
     if found["note"] and not as_json:
         from dask_slaq.cli.text import printable
 
-        click.echo(printable(found["note"]), err=as_csv)
+        click.echo(printable(found["note"]))
 
 
 def _found(file: str | None, since: str | None, by: Sequence[str], where: Where) -> dict[str, Any]:
@@ -122,21 +115,3 @@ def _table(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> str:
     return "\n".join(
         [*aligned(cells, left), "", f"{total:.1f} core-seconds ({total / 3600:.2f} core-hours)"]
     )
-
-
-def _csv(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> str:
-    import csv
-    from io import StringIO
-
-    from dask_slaq.cli.text import printable
-
-    def cell(name: object) -> str:
-        """Return a name that no spreadsheet takes for a formula."""
-        text = printable(name)
-        return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
-
-    text = StringIO()
-    writer = csv.DictWriter(text, [*by, "core_seconds", "waited", *_NUMBERS], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row, **{name: cell(row[name]) for name in by}} for row in rows)
-    return text.getvalue()

@@ -1,5 +1,7 @@
 """Client API: jobs and their reports, queries, and steering of running jobs."""
 
+from dask_slaq.client.blocks import job as job
+from dask_slaq.client.blocks import search as search
 from dask_slaq.client.changes import pause as pause
 from dask_slaq.client.changes import resume as resume
 from dask_slaq.client.changes import set_job as set_job
@@ -11,9 +13,6 @@ from dask_slaq.client.connection import check_started as check_started
 from dask_slaq.client.connection import introduce as introduce
 from dask_slaq.client.connection import request as request
 from dask_slaq.client.job_block import Job as Job
-from dask_slaq.client.job_block import begin_again as begin_again
-from dask_slaq.client.job_block import job as job
-from dask_slaq.client.job_block import report as report
 from dask_slaq.client.live import alerts as alerts
 from dask_slaq.client.live import as_table as as_table
 from dask_slaq.client.live import progress as progress
@@ -29,9 +28,10 @@ from dask_slaq.client.queries import workers as workers
 from dask_slaq.client.reservations import reservations as reservations
 from dask_slaq.client.reservations import reserve as reserve
 from dask_slaq.client.reservations import unreserve as unreserve
-from dask_slaq.client.search import Search as Search
-from dask_slaq.client.search import search as search
+from dask_slaq.client.search_block import Search as Search
 from dask_slaq.client.submit import submit as submit
 from dask_slaq.client.trial import Pruned as Pruned
+from dask_slaq.client.trial import begin_again as begin_again
+from dask_slaq.client.trial import report as report
 from dask_slaq.client.trial import trial as trial
 from dask_slaq.client.trials_table import as_cells as as_cells

@@ -122,7 +122,7 @@ def resume(job: str | None = None, client: Client | None = None) -> Any:
     """
     if job is not None:
         return steer(client, job, "resume")
-    from dask_slaq.client.job_block import running_job
+    from dask_slaq.client.block import running_job
 
     block = running_job.get()
     if block is None or in_task():

@@ -127,7 +127,7 @@ def _are_names(jobs: object) -> bool:
 
 def _blocks_here() -> list[str]:
     """Return the names of the jobs in whose blocks the running code is."""
-    from dask_slaq.client.job_block import running_job  # which shows its status by this module
+    from dask_slaq.client.block import running_job  # which shows its status by this module
 
     found, block = [], running_job.get()
     while block is not None and block.is_open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -217,16 +218,18 @@ def usage(
     return client.sync(request, client, "slaq_usage", by=by, seconds=seconds)
 
 
-def seconds_of(age: object) -> float | None:
-    """Return a time such as ``7d`` in seconds, None for None. Raises InvalidSetting."""
-    if age is None:
+def seconds_of(time: object, name: str = "since", example: str = "7d or 12h") -> float | None:
+    """Return a time in seconds, None for None. Raises `InvalidSetting` with the `name` of it."""
+    if time is None:
         return None
     try:
-        seconds = math.nan if isinstance(age, bool) else float(parse_timedelta(age))
+        # Dask knows minutes as "m" only.
+        text = re.sub(r"(?<=\d)\s*min$", "m", time) if isinstance(time, str) else time
+        seconds = math.nan if isinstance(time, bool) else float(parse_timedelta(text))
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise InvalidSetting(f"since must be a time such as 7d or 12h, not {shown(age)}")
+        raise InvalidSetting(f"{name} must be a time such as {example}, not {shown(time)}")
     return seconds
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.client.block import running_job
+from dask_slaq.client.blocks import job
 from dask_slaq.client.connection import current_client
-from dask_slaq.client.job_block import Job, job, running_job
+from dask_slaq.client.job_block import Job
 from dask_slaq.core.errors import StopTraining
 from dask_slaq.core.job_settings import JOB_SETTINGS
 

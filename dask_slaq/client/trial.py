@@ -1,19 +1,92 @@
-"""Decorator of functions that train a model: one that is given up returns what it is."""
+"""What functions that train a model call, and a decorator of these."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from dask_slaq.client.job_block import begin_again, report
-from dask_slaq.core.errors import StopTraining, TrialPruned
+from dask_slaq.client.block import running_job
+from dask_slaq.core.errors import StopTraining, TrialPruned, UnknownJob
+from dask_slaq.worker import begin_trial_again, report_trial
 
-__all__ = ["Pruned", "trial"]
+__all__ = ["Pruned", "SearchInTask", "begin_again", "report", "trial"]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+def report(
+    loss: float | Mapping[str, float],
+    step: int | None = None,
+    *,
+    state: Any = None,
+    fold: Hashable = None,
+) -> None:
+    """Report the loss of an iteration: of the current job, or of the model of this task.
+
+    In a job block it returns at once; see `Job.report`. In a task of a `search` it may wait while
+    other models gain more. In another task it returns at once, with one warning.
+
+    Parameters
+    ----------
+    loss : float or Mapping of str to float
+        Lower is better, unless the search maximizes. One that is nan or infinite is dropped with
+        one warning, and its iteration counts. Of several metrics, such as ``{"loss": 0.3, "auc":
+        0.9}``, the loss is the ``metric`` of the block, or else the first one of the first report.
+        One without it is dropped, with one warning. A search keeps up to eight others; see
+        `Search.trials`.
+    step : int, optional
+        Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
+        default the next one.
+    state : object or callable, optional
+        Whatever the function needs to go on after this report, or a callable that returns it, which
+        is called only when the state is kept. With it, a model of a search may leave its worker in
+        the report. Its task then begins again, here or elsewhere, where `resume` returns the state.
+    fold : int or str, optional
+        Fold of a cross-validation in the task, whose folds train in turns: one step of each, then
+        the next step of each. The mean of each round of folds counts as one report.
+
+    Raises
+    ------
+    NonFiniteLoss
+        The loss is not a number.
+    InvalidSetting
+        The step is not a whole number.
+    UnknownJob
+        Called neither in a job block nor in a task, or in a thread started there: use `Job.report`.
+    StopTraining
+        The job or search was stopped; `TrialPruned` if the search gave this model up.
+    """
+    current = running_job.get()
+    if current is not None:
+        given = {"state": state, "fold": fold}
+        current.report(loss, step, **{k: v for k, v in given.items() if v is not None})
+    elif not report_trial(loss, step=step, state=state, fold=fold):
+        raise UnknownJob(
+            "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
+            "in a task of a 'with dask_slaq.search(name)' block, or use job.report"
+        )
+
+
+def begin_again() -> None:
+    """Let the next report begin a new curve, of the current job or of the model of this task.
+
+    What was reported before no longer counts, as after a learning-rate finder, or if a model begins
+    again with smaller batches because it ran out of memory. `report` with the first ``step`` once
+    more, after others, does the same.
+
+    Raises
+    ------
+    UnknownJob
+        Called neither in a job block nor in a task, or in a thread started there.
+    """
+    current = running_job.get()
+    if current is not None:
+        current.begin_again()
+    elif not begin_trial_again():
+        raise UnknownJob("begin_again() was called outside a job and outside the task of a search")
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,18 @@
-"""What is made of the history of jobs: its last hours in arrays, and epochs from kept curves."""
+"""What is made of the history of jobs: its last hours in arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from dask_slaq.core.job_history import ROW, VARIABLES, Epochs
+from dask_slaq.core.job_history import Epochs
 
-__all__ = ["epochs_of", "table", "threads"]
+__all__ = ["table", "threads"]
 
 #: Values that `table` returns.
 SHOWN = ("normalized_loss", "core_seconds")
-#: Maximum number of epochs that are made of curves.
-MOST_PUT_BACK = 300
 
 
 def threads(times: NDArray[Any], core_seconds: NDArray[Any], n_epochs: int) -> NDArray[Any]:
@@ -68,38 +65,3 @@ def table(
         values[name][which, epoch] = rows[name]
     names = [epochs.name_of(number) for number in numbers.tolist()]
     return names, np.array([time for time, _ in some]), values
-
-
-def epochs_of(
-    curves: Sequence[Mapping[str, Any]],
-) -> Iterator[tuple[float, list[str], Mapping[str, ArrayLike]]]:
-    """Yield epochs with the curves of jobs: Unix time, names and values, as for `Epochs.add`.
-
-    A job has a value in each of these epochs between its first and its last. Those that are
-    not as `Epochs.curve` returned them are left out.
-    """
-    read: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
-    for each in curves:
-        try:
-            times = np.array(each["times"], np.float64)
-            values = np.array([each[name] for name in VARIABLES], np.float64)
-        except (KeyError, TypeError, ValueError):
-            continue
-        whole = values[[ROW[name].kind == "u" for name in VARIABLES]]
-        if (
-            values.shape == (len(VARIABLES), len(times) or -1)
-            and np.isfinite(times).all()
-            and (np.diff(times) >= 0).all()
-            and ((whole >= 0) & (whole < 2**32)).all()
-        ):
-            read.append((str(each.get("job")), times, values))
-    grid = np.unique(np.concatenate([np.empty(0), *(times for _, times, _ in read)]))
-    some = set(grid[:: max(-(-len(grid) // MOST_PUT_BACK), 1)].tolist())
-    some.update(float(t) for _, times, _ in read for t in times[[0, -1]])
-    for at in sorted(some):
-        there = {name: (t, v) for name, t, v in read if t[0] <= at <= t[-1]}
-        rows = {
-            name: [np.interp(at, t, v[k]) for t, v in there.values()]
-            for k, name in enumerate(VARIABLES)
-        }
-        yield at, list(there), rows

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,6 @@ MOST_IN_PIECE, OVERHEAD = 5_000, 200
 MOST_ENDED = 1000
 #: Bytes counted for the stage of one job in one epoch.
 STAGE_BYTES = 100
-#: Maximum number of epochs in the curve of a job that ended.
-MOST_IN_CURVE = 48
 
 Rows = NDArray[Any]
 Values = Mapping[str, ArrayLike]
@@ -51,7 +48,6 @@ class Epochs:
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._last: dict[int, int] = {}  # number of the last epoch of each job
-        self._began: dict[str, int] = {}  # number of the first epoch of each job that runs
         self._next_number = 0
 
     def __len__(self) -> int:
@@ -94,29 +90,6 @@ class Epochs:
         """
         if name in self._ended:
             self._append(time, self._ended.pop(name))
-        self._began[name] = self._first + len(self._kept)
-
-    def curve(self, name: str, time: float) -> dict[str, Any]:
-        """Return a job that ends at a Unix `time` as plain values, thinned, and forget its begin.
-
-        It has the name, ``job``; the ``times``; and a list of values for each of `VARIABLES`.
-        """
-        end, number = self._first + len(self._kept), self._numbers.get(name, -1)
-        begin = max(self._began.pop(name, end), self._first)
-        step = 1
-        while (end - begin) / step > MOST_IN_CURVE:
-            step *= 2
-        some = [self._kept[n - self._first] for n in range(begin, end) if n % step == 0]
-        some += [(time, self._ended[name])] if name in self._ended else []
-        found = [(at, row) for at, rows in some for row in rows[rows["job"] == number][:1]]
-        # More digits are not seen.
-        values = {v: [float(f"{row[v]:.6g}") for _, row in found] for v in VARIABLES}
-        return {"job": name, "times": [round(at, 2) for at, _ in found], **values}
-
-    def put_back(self, epochs: Iterable[tuple[float, Sequence[str], Values]]) -> None:
-        """Add epochs of earlier times, as of `add`; not after others were added."""
-        for at, names, values in epochs if not (self._kept or self._ended) else ():
-            self._append(at, self._rows(names, values))
 
     def since(self, seconds: float) -> list[tuple[float, Rows]]:
         """Return the Unix times and rows of the epochs of the last `seconds`."""
@@ -194,6 +167,4 @@ class Epochs:
             if self._last[number] == self._first:
                 name = self._names.pop(number)
                 del self._numbers[name], self._last[number]
-                if self._began.get(name, math.inf) <= self._first:
-                    del self._began[name]
         self._first += 1

@@ -12,7 +12,7 @@ from distributed import Client, Future, get_worker
 from distributed.metrics import time
 
 import dask_slaq as slaq
-from dask_slaq.demo import killed, local
+from dask_slaq.demo import local
 from dask_slaq.demo.local import Figures, Options, Run, Training
 
 #: Digits to train on; the other 397 are held out.
@@ -23,10 +23,7 @@ SHOWN = {
     "best_s": "best model ready",
     "top5_s": "best five ready",
     "all_s": "all models ready",
-    "killed_s": "a few, and a worker is killed",
 }
-#: One of this many models trains when a worker is killed, and as many at least.
-PART, LEAST = 4, 4
 
 
 @cache
@@ -109,24 +106,17 @@ def search(client: Client, options: Options) -> local.Result:
     few = grid(options.count, options.seed, 4)
     copies = options.copies(local.on_each_worker(client, seconds_per_copy, few, 4))
     local.on_each_worker(client, noisy, copies)
-    work = {"steps": options.steps, "copies": copies}
-    few = list(grid(max(options.count // PART, LEAST), options.seed, copies).values())
     runs, ways = [], {}
     for way in ("plain", "search"):
         if way == "search":
             client.register_plugin(slaq.SlaqPlugin())
         runs.append(_run(client, way, options, copies))
         ways[way] = measure(runs[-1])
-        ways[way] |= killed.run(client, way, few, one_step, **work)
-        client.run(local.make_room)  # also of the process that follows
-        local.on_each_worker(client, noisy, copies)
     about = (
         f"{options.count} models (scikit-learn's networks and linear models on its digits, with "
         f"learning rates over four decades) train {options.steps} steps each on two one-thread "
         "worker processes, by plain client.map and in a search, where models wait in their "
-        f"reports while others promise more (seed {options.seed}). Losses are held-out log losses. "
-        f"Then {len(few)} of them train, and a worker process is killed when half is done: in the "
-        "search they keep their state."
+        f"reports while others promise more (seed {options.seed}). Losses are held-out log losses."
     )
     figures = {"ways": ways, "seed": options.seed, "copies": copies}
     return local.Result(about, runs, figures, SHOWN, verdict(ways), ranked=True)
@@ -190,8 +180,4 @@ def verdict(ways: Figures) -> str:
     if five > local.GAINED:
         said = f"Nothing was gained: plain Dask trained the best five early, by chance. {said}"
     same = "Every model ended" if plain == searched else "Not every model ended"
-    said = f"{said}, and {every:.2f} for all. {same} with the same loss both ways."
-    again = [way.get("again") for way in ways.values()]
-    if None in again:
-        return said
-    return f"{said} A killed worker cost {again[0]} steps, and {again[-1]} in the search."
+    return f"{said}, and {every:.2f} for all. {same} with the same loss both ways."

@@ -176,34 +176,19 @@ class FiledMemory(Memory):
         """Store the last alert of a job."""
         self.store.add_event("ended", event)
 
-    @safely
-    def keep_curve(self, curve: dict[str, Any]) -> None:
-        """Store the curve of a job that ended; see `Epochs.curve`."""
-        if curve["times"]:
-            self.store.add_event("curves", curve)
-
-    def lately(
-        self, since: float, then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None]
-    ) -> None:
+    def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
         """Call `then` with the jobs that ended on earlier schedulers; see `Memory`."""
-        store = self.store
-
-        def read() -> list[list[dict[str, Any]]]:
-            return [store.events("ended"), store.events("curves")]
-
-        found = self._loop.run_in_executor(None, read)
+        found = self._loop.run_in_executor(None, self.store.events, "ended")
         found.add_done_callback(functools.partial(self._found, since, then))
 
     @safely
     def _found(
         self,
         since: float,
-        then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None],
-        found: asyncio.Future[list[list[dict[str, Any]]]],
+        then: Callable[[list[dict[str, Any]]], None],
+        found: asyncio.Future[list[dict[str, Any]]],
     ) -> None:
-        ended, curves = found.result()
-        ended = [x for x in ended if is_number(x.get("ended")) and x["ended"] >= since]
-        then(ended, [x for x in curves if x.get("ended", 0.0) >= since])
+        then([x for x in found.result() if is_number(x.get("ended")) and x["ended"] >= since])
 
     async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
         """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""

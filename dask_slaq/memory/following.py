@@ -388,15 +388,10 @@ class Memory:
     def keep_ended(self, event: dict[str, Any]) -> None:
         """Store the last alert of a job."""
 
-    def keep_curve(self, curve: dict[str, Any]) -> None:
-        """Store the curve of a job that ended; see `Epochs.curve`."""
+    def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
+        """Call `then` with the last alerts of jobs that ended on earlier schedulers.
 
-    def lately(
-        self, since: float, then: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None]
-    ) -> None:
-        """Call `then` with the jobs that ended `since` a Unix time on earlier schedulers.
-
-        These are their last alerts, and their curves.
+        They ended `since` a Unix time.
         """
 
     # What people look at

@@ -26,9 +26,6 @@ __all__ = [
     "read_usage",
 ]
 
-#: Steps of SQLite between two calls of a `progress`: some milliseconds.
-STEPS = 100_000
-
 
 class StoreError(SlaqError):
     """A file cannot be read as a store of runs. The text names the file and says why."""
@@ -50,15 +47,12 @@ class KindSummary:
 @contextmanager
 def _opened(
     path: str | Path,
-    progress: Callable[[], None] | None = None,
     open_file: Callable[[Path], sqlite3.Connection] = open_to_read,
 ) -> Iterator[sqlite3.Connection]:
-    """Open a store, and call `progress` now and then. What SQLite raises becomes a `StoreError`."""
+    """Open a store. What SQLite raises becomes a `StoreError`."""
     path = Path(path)
     try:
         with closing(open_file(path)) as connection:
-            if progress is not None:
-                connection.set_progress_handler(progress, STEPS)
             yield connection
     except (NotOurs, sqlite3.Error) as error:
         if not path.exists():
@@ -72,11 +66,9 @@ def _opened(
         raise StoreError(f"cannot use {str(path)!r} as a store of runs: {why}") from None
 
 
-def read_kinds(
-    path: str | Path, *, progress: Callable[[], None] | None = None
-) -> list[KindSummary]:
+def read_kinds(path: str | Path) -> list[KindSummary]:
     """Return a summary of each kind in a store, the last used first. Raises `StoreError`."""
-    with _opened(path, progress) as connection:
+    with _opened(path) as connection:
         found = connection.execute(
             "SELECT kind, count(*), sum(outcome = 'done'), min(iterations), avg(iterations),"
             " max(iterations), max(ended) FROM runs GROUP BY kind ORDER BY max(ended) DESC, kind"
@@ -84,12 +76,10 @@ def read_kinds(
         return [KindSummary(*row) for row in found]
 
 
-def read_runs(
-    path: str | Path, most: int | None = None, *, progress: Callable[[], None] | None = None
-) -> list[PastRun]:
-    """Return the newest runs of a store, newest first; all by default. Raises `StoreError`."""
-    with _opened(path, progress) as connection:
-        return select_runs(connection, None, most)
+def read_runs(path: str | Path) -> list[PastRun]:
+    """Return the runs of a store, newest first. Raises `StoreError`."""
+    with _opened(path) as connection:
+        return select_runs(connection, None, None)
 
 
 def read_usage(
@@ -109,13 +99,7 @@ def read_audit(path: str | Path) -> list[dict[str, Any]]:
         return select_events(connection, "audit")
 
 
-def prune(
-    path: str | Path,
-    *,
-    before: float | None = None,
-    kind: str | None = None,
-    progress: Callable[[], None] | None = None,
-) -> int:
+def prune(path: str | Path, *, before: float | None = None, kind: str | None = None) -> int:
     """Delete runs from a store, also while a scheduler writes to it. Returns their number.
 
     What is known of their stages goes, too.
@@ -125,7 +109,7 @@ def prune(
     """
     with _opened(path):
         pass  # rather than create a file or set one aside
-    with _opened(path, progress, open_to_write) as connection:
+    with _opened(path, open_to_write) as connection:
         tests = {"ended < ?": before, "kind = ?": kind}
         chosen = {test: value for test, value in tests.items() if value is not None}
         where = f"WHERE {' AND '.join(chosen)}" if chosen else ""

@@ -1,4 +1,4 @@
-"""Count of the results that a job or program computes more than once.
+"""Count of the results that the programs of a client compute more than once.
 
 A key that ends again was released and recomputed: Dask gives the same collection, built twice from
 the same inputs, the same keys. Keys are counted by layer, which is a collection's name.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.safely import safely
@@ -22,9 +22,9 @@ __all__ = ["Recomputed"]
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of keys remembered per job. One that ends again later than that counts as new.
+#: Maximum number of keys remembered per client. One that ends again later than that counts as new.
 MOST_KEYS = 100_000
-#: Maximum number of layers in an event. Up to twice as many are kept while a job runs.
+#: Maximum number of layers that are told. Up to twice as many are kept.
 MOST_LAYERS = 200
 #: Tasks of a layer whose dependencies are looked at, and dependencies of each.
 LOOKS, WIDTH = 8, 1000
@@ -61,8 +61,8 @@ class Layer:
         return min(each * self.keys / needed.keys, 1.0)
 
 
-class _Job:
-    """What is remembered of one job."""
+class _Client:
+    """What is remembered of one client."""
 
     def __init__(self) -> None:
         self.keys = OrderedDict[int, Layer]()  # by hash, the one that ended last at the end
@@ -74,32 +74,29 @@ class _Job:
 
 
 class Recomputed:
-    """Counts ended tasks by job and layer, with an event per job. Its methods never raise.
+    """Counts ended tasks by client and layer. Its methods never raise.
 
-    `write` gets the event of a job that ended, if a layer was computed more than once. A task costs
-    the same however many there were, and memory is bounded.
+    A task costs the same however many there were, and memory is bounded.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, write: Callable[[dict[str, Any]], object] | None = None
-    ) -> None:
-        self._scheduler, self._write = scheduler, write
-        self._jobs: dict[str, _Job] = {}
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._clients: dict[str, _Client] = {}
         self.broken: str | None = None
 
     def fail(self, error: Exception) -> None:
         """Count no more, and log the error once."""
         if self.broken is None:
             self.broken = f"{type(error).__name__}: {error}"
-            self._jobs.clear()
+            self._clients.clear()
             logger.error("repeated results are no longer recorded: %s", self.broken, exc_info=error)
 
     @safely
-    def task_ended(self, job: str, ts: TaskState, startstops: Iterable[Any]) -> None:
+    def task_ended(self, client: str, ts: TaskState, startstops: Iterable[Any]) -> None:
         """Count a task whose result has come into memory."""
-        known = self._jobs.get(job)
+        known = self._clients.get(client)
         if known is None:
-            known = self._jobs[job] = _Job()
+            known = self._clients[client] = _Client()
         name, key = _identify(ts)
         layer = known.keys.pop(key, None)
         again = layer is not None
@@ -124,7 +121,7 @@ class Recomputed:
             if not oldest.live:
                 del known.layers[oldest.name]
 
-    def _look(self, known: _Job, layer: Layer, ts: TaskState) -> None:
+    def _look(self, known: _Client, layer: Layer, ts: TaskState) -> None:
         """Record what a task needs."""
         layer.looks += 1
         for dependency, _ in zip(ts.dependencies, range(WIDTH), strict=False):
@@ -137,7 +134,7 @@ class Recomputed:
                 if needed is not None and layer.name not in known.repeated:
                     needed.elsewhere += 1
 
-    def _repeats(self, known: _Job, layer: Layer) -> None:
+    def _repeats(self, known: _Client, layer: Layer) -> None:
         """Record that a layer is no longer one that was computed once."""
         known.repeated[layer.name] = layer
         for needed in _needed(known, layer):
@@ -146,22 +143,20 @@ class Recomputed:
             for dropped in _by_seconds(known)[MOST_LAYERS:]:
                 _drop(known, dropped)
 
-    @safely
-    def job_ended(self, job: str) -> None:
-        """Write the event of a job, if there is one, and forget the job."""
-        event = self.event_of(job)
-        self._jobs.pop(job, None)
-        if event is not None and self._write is not None:
-            self._write(event)
-
-    def forget(self, job: str) -> None:
-        """Forget what a job has computed."""
-        self._jobs.pop(job, None)
+    def forget(self, client: str) -> None:
+        """Forget what a client has computed."""
+        self._clients.pop(client, None)
 
     @safely
-    def event_of(self, job: str) -> dict[str, Any] | None:
-        """Return the event ``recomputed`` of a job by now; None if nothing repeats."""
-        known = self._jobs.get(job)
+    def counts_of(self, client: str) -> dict[str, Any] | None:
+        """Return what a client has computed more than once; None if nothing repeats.
+
+        ``layers``: for each, its ``layer`` (a Dask collection's name), its ``computed`` tasks,
+        different ``keys``, core-``seconds`` of the repeats, ``bytes`` of all results, the layers
+        that it ``needs``, with the part of their keys, and how often it was needed ``elsewhere``
+        per key, by the client or by layers that are not listed. ``memory``: bytes of all workers.
+        """
+        known = self._clients.get(client)
         if known is None or not known.repeated:
             return None
         for dropped in _by_seconds(known)[MOST_LAYERS:]:
@@ -185,13 +180,7 @@ class Recomputed:
         ]
         # A worker without a limit may use all memory of its machine, which is not known.
         memory = {"memory": sum(limits)} if limits and all(limits) else {}
-        return {"event": "recomputed", "job": job, "layers": layers, **memory}
-
-    @safely
-    def close(self) -> None:
-        """Write the events of all jobs that run."""
-        for job in list(self._jobs):
-            self.job_ended(job)
+        return {"layers": layers, **memory}
 
 
 def _identify(ts: TaskState) -> tuple[str, int]:
@@ -205,17 +194,17 @@ def _identify(ts: TaskState) -> tuple[str, int]:
     return name, hash((name, *key[1:])) if isinstance(key, tuple) else hash(key)
 
 
-def _by_seconds(known: _Job) -> list[Layer]:
+def _by_seconds(known: _Client) -> list[Layer]:
     return sorted(known.repeated.values(), key=lambda layer: -layer.seconds)
 
 
-def _needed(known: _Job, layer: Layer) -> list[Layer]:
+def _needed(known: _Client, layer: Layer) -> list[Layer]:
     """Return the layers that one needs, as far as they are known."""
     found = (known.find(name) for name in layer.needs)
     return [needed for needed in found if needed is not None]
 
 
-def _drop(known: _Job, layer: Layer) -> None:
+def _drop(known: _Client, layer: Layer) -> None:
     """Forget that a layer repeats; what it needs is still needed as often."""
     del known.repeated[layer.name]
     for needed in _needed(known, layer):

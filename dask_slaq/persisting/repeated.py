@@ -70,18 +70,18 @@ class RepeatedResults(SchedulerPlugin):
             del self._client_of[key]
 
     async def answer(self, client: str, forget: bool = False) -> dict[str, Any]:
-        """Answer a client: its event ``recomputed`` by now, and why nothing is counted any more.
+        """Answer a client: its counts by now, and why nothing is counted any more.
 
         With `forget`, it is counted anew from now on.
         """
-        event = self._counts.event_of(client)
+        counts = self._counts.counts_of(client)
         if forget:
             self._counts.forget(client)
-        return {"event": event, "broken": self._counts.broken}
+        return {"counts": counts, "broken": self._counts.broken}
 
 
 class Advice(dict[str, Any]):
-    """What to persist, with the keys of `dask_slaq.core.persisting.advise`; a table when printed.
+    """What to persist, with the keys of `persisting.choosing.advise`; a table when printed.
 
     ``layers`` is empty if nothing was computed more than once.
     """
@@ -225,7 +225,7 @@ async def _ask(client: Client, *, forget: bool = False) -> dict[str, Any]:
 
 
 async def _advise(client: Client, limit: float | None, without: Collection[str]) -> Advice:
-    from dask_slaq.core.persisting import advise
+    from dask_slaq.persisting.choosing import advise
 
-    event = (await _ask(client))["event"]
-    return Advice() if event is None else Advice(advise(event, limit, without))
+    counts = (await _ask(client))["counts"]
+    return Advice() if counts is None else Advice(advise(counts, limit, without))

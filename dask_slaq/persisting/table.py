@@ -8,7 +8,7 @@ from typing import Any
 from dask.utils import format_bytes
 
 from dask_slaq.cli.text import aligned, printable
-from dask_slaq.core.persisting import names_of
+from dask_slaq.persisting.choosing import names_of
 
 __all__ = ["LEGEND", "lines_of"]
 
@@ -22,9 +22,9 @@ LEGEND = (
 )
 
 
-def lines_of(job: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a table of what to persist, as of `dask_slaq.core.persisting.advise`."""
-    shown = [x for k, x in enumerate(job["layers"]) if k < MOST_LAYERS or x["persist"]]
+def lines_of(found: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a table of what to persist, as of `choosing.advise`."""
+    shown = [x for k, x in enumerate(found["layers"]) if k < MOST_LAYERS or x["persist"]]
     cells = [list(HEADING)]
     cells += [
         [
@@ -38,14 +38,14 @@ def lines_of(job: Mapping[str, Any]) -> list[str]:
         for layer in shown
     ]
     lines = [*aligned(cells, left=(0, 5))]
-    if more := len(job["layers"]) - len(shown):
-        lines.append(f"and {more} more, see --json")
-    chosen = [_shorten(x["layer"]) for x in job["layers"] if x["persist"]]
-    limit = format_bytes(int(job["memory_limit"]))
+    if more := len(found["layers"]) - len(shown):
+        lines.append(f"and {more} more, see layers")
+    chosen = [_shorten(x["layer"]) for x in found["layers"] if x["persist"]]
+    limit = format_bytes(int(found["memory_limit"]))
     lines += [
         "",
-        f"Persist {', '.join(chosen)} ({format_bytes(job['bytes'])} of {limit}): saves about "
-        f"{job['saves']:.2f} of {job['seconds']:.2f} core-seconds that repeats took."
+        f"Persist {', '.join(chosen)} ({format_bytes(found['bytes'])} of {limit}): saves about "
+        f"{found['saves']:.2f} of {found['seconds']:.2f} core-seconds that repeats took."
         if chosen
         else f"No result that saves anything fits in {limit}.",
         "",

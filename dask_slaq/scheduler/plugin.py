@@ -61,14 +61,13 @@ from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.shown import Shown
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.trials import Searches
-from dask_slaq.scheduler.views import add_metrics, add_web_pages
+from dask_slaq.scheduler.views import add_metrics
 
 if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import TaskState
 
     from dask_slaq.core.recording import Recorder
-    from dask_slaq.persisting import Recomputed
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
@@ -161,7 +160,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.failed: str | None = None
         self.journal: Journal | None = None
         self.activity: Activity | None = None
-        self.recomputed: Recomputed | None = None
         self._started_on: Scheduler | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -277,7 +275,7 @@ class SlaqPlugin(SchedulerPlugin):
         self._started_on = scheduler
         # Once it is registered: it must see the transitions that follow.
         asyncio.get_running_loop().call_soon(self._limit)
-        for add in (add_scaling, add_metrics, add_web_pages, add_pages):
+        for add in (add_scaling, add_metrics, add_pages):
             try:
                 add(scheduler)
             except Exception:  # nothing that people look at may touch scheduling
@@ -300,15 +298,13 @@ class SlaqPlugin(SchedulerPlugin):
             owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             memory=self.memory.runs,
         )
-        self.activity = self.recomputed = None
+        self.activity = None
         if self.journal is None:
             return engine
         # An event log and workers by worth take megabytes, and most clusters have neither.
         from dask_slaq.core.recording import Recorder
-        from dask_slaq.persisting import Recomputed
         from dask_slaq.scheduler.activity import Activity
 
-        self.recomputed = Recomputed(self.scheduler, self.journal.write)
         now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
         self.activity = Activity(now)
         return Recorder(engine, self.journal.write, now, self.activity, **about)
@@ -390,8 +386,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.control.let_rest()
         self.jobs.accounts.stop()
         self.memory.stop()
-        if self.recomputed is not None:
-            self.recomputed.close()
         self.jobs.forget_all()
         self._close_journal()
         if self.messages.current:
@@ -423,8 +417,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.task_owners.cancel()
 
     def _close_journal(self) -> None:
-        if self.recomputed is not None:
-            self.recomputed.close()
         if self.journal is not None:
             self.journal.close()
 
@@ -505,7 +497,6 @@ class SlaqPlugin(SchedulerPlugin):
             lambda: self.searches.end_model(name, outcome),
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
-            lambda: self.recomputed and self.recomputed.job_ended(name),
             lambda: self._free_state(name, outcome),
             lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
             lambda: self.task_owners.ended(name, failed=outcome == "failed"),
@@ -638,19 +629,11 @@ class SlaqPlugin(SchedulerPlugin):
         if self.activity is not None:
             job = self.pools.tracker.job_of(key)
             self.activity.moved(job, key, finish, monotonic())
-            if job in self.jobs.reports and (start, finish) == ("processing", "memory"):
-                self._computed(job, key, kwargs)
         if self.searches.running:
             self.searches.follower.transition(key, start, finish, kwargs.get("worker"))
         self.pools.tracker.transition(key, start, finish, kwargs)
         if self.scheduler.validate:
             self.pools.check_task(key)
-
-    def _computed(self, job: str, key: Any, kwargs: dict[str, Any]) -> None:
-        """Count a task of a job that has ended."""
-        if self.recomputed is not None:
-            ran = kwargs.get("startstops") or ()
-            self.recomputed.task_ended(job, self.scheduler.tasks[key], ran)
 
     @guarded_as(otherwise=lambda plugin, scheduler, workers: workers)
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:

@@ -18,7 +18,6 @@ from distributed.comm.addressing import get_address_host
 from dask_slaq.core.budgets import Budgets
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
-from dask_slaq.core.history_views import epochs_of
 from dask_slaq.core.job_history import Epochs
 from dask_slaq.core.job_settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.memory import kind_of_name
@@ -130,20 +129,14 @@ class ScheduledJobs:
         self.check_budgets()
         memory.lately(time() - KEPT, self._put_back)
 
-    def _put_back(self, ended: list[dict[str, Any]], curves: list[dict[str, Any]]) -> None:
-        """Add jobs that ended on earlier schedulers, and their curves to the history."""
+    def _put_back(self, ended: list[dict[str, Any]]) -> None:
+        """Add jobs that ended on earlier schedulers."""
         known = {(each["job"], each["ended"]) for each in self.ended}
         told = ("job", "owner", "event", "message", "ended")
         whole = [each for each in ended if all(key in each for key in told)]
         self.ended.extendleft(
             each for each in reversed(whole) if (each["job"], each["ended"]) not in known
         )
-        self.epochs.put_back(epochs_of(curves))
-
-    def _keep_curve(self, name: str) -> None:
-        if self.memory.store is not None:
-            now = time()
-            self.memory.keep_curve({**self.epochs.curve(name, now), "ended": now})
 
     @property
     def usage(self) -> UsageByOwner:
@@ -405,7 +398,6 @@ class ScheduledJobs:
         if (alert := self.goals.end(name, outcome)) is not None:
             self.ended.append({**alert, "core_seconds": used, "ended": time()})
             self.memory.keep_ended(self.ended[-1])
-            self._keep_curve(name)
         grant = self.engine.grants.get(name)
         reduction = 1.0 - grant.normalized if grant else 0.0
         self.accounts.job_ended(name, outcome, reduction)

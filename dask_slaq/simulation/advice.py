@@ -7,7 +7,7 @@ estimated separately and multiplied.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,7 @@ import numpy.typing as npt
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, Status
 from dask_slaq.core.gains import iterations_to_target
-from dask_slaq.core.memory import PastRun
 from dask_slaq.simulation.recorded import GROUP, RunningTime, Trial, read_trials, running_time
-from dask_slaq.simulation.remembered import losses_of
 
 __all__ = ["advise"]
 
@@ -28,13 +26,8 @@ FloatArray = npt.NDArray[np.float64]
 #: Factor on the most threads recorded, up to which powers of two are shown by default alongside the
 #: recorded thread counts.
 BEYOND = 2
-#: Largest thread count allowed, since the search for the fewest threads tries every count.
+#: Largest thread count allowed.
 MOST_THREADS = 100_000
-#: What is said of advice from a store.
-FROM_MEMORY = (
-    "Past runs in a store: the threads that they had are not kept, so their seconds are computed",
-    "from core-seconds, with tasks in waves. Compare only kinds that report the same loss.",
-)
 
 
 def advise(
@@ -43,50 +36,32 @@ def advise(
     *,
     group: str = GROUP,
     threads: Sequence[int] = (),
-    within: float | None = None,
-    memory: Sequence[PastRun] = (),
-    progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Estimate the time and cost to reach a `target` loss for every recorded solver.
 
     Of each of the `logs` the newest file is given. `group` is the regular expression of the solver
-    in a job's name, see `recorded.runs.group_of`; past runs of the `memory` have their kind as
-    solver. `threads` are the counts to estimate for, by default those recorded, and powers of two
-    up to twice the largest. `within` is a deadline in seconds. `progress` is called with what is
-    done now, how much of it was done since the last call, and how much there is: ``"Reading"`` in
-    bytes, ``"Estimating"`` in solvers.
+    in a job's name, see `recorded.runs.group_of`. `threads` are the counts to estimate for, by
+    default those recorded, and powers of two up to twice the largest.
 
     Returns the keys of the JSON output. ``groups``: a dict per solver with ``runs``, ``tried``
-    (threads), ``iterations``, ``iteration_model``, ``start_up_s``, ``options`` (one dict per thread
-    count; empty if the target is out of reach) and ``fewest`` (the option with the fewest threads
-    that meets the deadline, or None); ``soonest`` and ``cheapest``: the best options, each with its
-    ``group``; ``target``; ``within``; ``notes`` on the logs. Raises `LogError` if a log cannot be
-    read, and `InvalidSetting` if an argument is invalid, or no solver reaches the target or is
-    predicted to.
+    (threads), ``iterations``, ``iteration_model``, ``start_up_s``, and ``options`` (one dict per
+    thread count; empty if the target is out of reach); ``soonest`` and ``cheapest``: the best
+    options, each with its ``group``; ``target``; ``notes`` on the logs. Raises `LogError` if a log
+    cannot be read, and `InvalidSetting` if an argument is invalid, or no solver reaches the target
+    or is predicted to.
     """
-    _check(target, threads, within)
-    trials, notes = read_trials(logs, group, progress) if logs or not memory else ([], [])
+    _check(target, threads)
+    trials, notes = read_trials(logs, group)
     by_group: dict[str, list[Trial]] = {}
     for trial in trials:
         by_group.setdefault(trial.group, []).append(trial)
-    known = {name: (runs, running_time(runs)) for name, runs in by_group.items()}
-    kinds: dict[str, list[PastRun]] = {}
-    for run in memory:
-        if len(run.iteration) > 1:
-            kinds.setdefault(run.kind.name, []).append(run)
-    for name, same in kinds.items():
-        found = [_trial(run) for run in same], _time_of_runs(same)
-        known[f"{name} (memory)" if name in known else name] = found
-    if memory:
-        notes += FROM_MEMORY
     groups = {}
-    for name, (runs, times) in sorted(known.items()):
-        if progress is not None:
-            progress("Estimating", 1, len(known))
+    for name, runs in sorted(by_group.items()):
+        times = running_time(runs)
         if times is None:
             notes.append(f"{name} is left out: no iteration had a thread to itself")
         else:
-            groups[name] = _group(runs, target, times, threads, within)
+            groups[name] = _group(runs, target, times, threads)
     options = [
         {"group": name, **option} for name, found in groups.items() for option in found["options"]
     ]
@@ -94,7 +69,6 @@ def advise(
         raise InvalidSetting(_out_of_reach(target, groups))
     return {
         "target": target,
-        "within": within,
         "groups": groups,
         "soonest": min(options, key=lambda option: option["seconds"]),
         "cheapest": min(options, key=lambda option: option["thread_seconds"]),
@@ -102,38 +76,12 @@ def advise(
     }
 
 
-def _check(target: float, threads: Sequence[int], within: float | None) -> None:
+def _check(target: float, threads: Sequence[int]) -> None:
     if not math.isfinite(target):
         raise InvalidSetting(f"the target must be a finite loss, not {target!r}")
     for n in threads:
         if not 1 <= n <= MOST_THREADS:
             raise InvalidSetting(f"thread counts must be from 1 to {MOST_THREADS}, not {n}")
-    if within is not None and not (within > 0 and math.isfinite(within)):
-        raise InvalidSetting(f"a deadline must be more than 0 seconds, not {within!r}")
-
-
-def _trial(run: PastRun) -> Trial:
-    """Return a past run as a trial: any number of threads up to that of its tasks was tried."""
-    losses = losses_of(run)
-    ones = np.ones(len(losses))
-    tasks = run.tasks if run.tasks >= 1 else np.inf
-    return Trial(run.job, run.kind.name, losses, ones * run.work, ones, 0.0 * ones, tasks)
-
-
-def _time_of_runs(runs: Sequence[PastRun]) -> RunningTime | None:
-    """Return the running time of the median core-seconds and tasks; None if no run tells.
-
-    It is by Ernest's law if most runs have one.
-    """
-    known = [run for run in runs if run.work > 0 and run.tasks >= 1]
-    if not known:
-        return None
-    work = float(np.median([run.work for run in known]))
-    tasks = float(max(round(np.median([run.tasks for run in known])), 1))
-    laws = [run.law for run in known if run.law is not None]
-    law = np.median(laws, axis=0) if 2 * len(laws) > len(known) else np.zeros(4)
-    form = "ernest" if law.any() else "waves"
-    return RunningTime(form, law, 0.0, work, tasks, 0.0, tuple(sorted({1, int(tasks)})))
 
 
 def _group(
@@ -141,14 +89,11 @@ def _group(
     target: float,
     times: RunningTime,
     threads: Sequence[int],
-    within: float | None,
 ) -> dict[str, Any]:
     iterations = iterations_of(runs, target)
     counts = sorted(set(threads)) or _usual(times)
     in_sight = math.isfinite(iterations["middle"])
     options = [_option(iterations, times, n) for n in counts] if in_sight else []
-    every = range(1, max(counts) + 1) if in_sight and within is not None else ()
-    enough = (o for n in every if (o := _option(iterations, times, n))["seconds"] <= within)
     return {
         "runs": len(runs),
         "tried": list(times.tried),
@@ -156,7 +101,6 @@ def _group(
         "iteration_model": times.form,
         "start_up_s": times.start_up,
         "options": options,
-        "fewest": next(enough, None),
     }
 
 

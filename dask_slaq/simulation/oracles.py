@@ -10,11 +10,10 @@ import numpy.typing as npt
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.forecast import Forecast, Status, concave_hull
 from dask_slaq.core.jobs import Jobs
-from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.runtime import Runtimes, Speeds
 from dask_slaq.simulation.workload import Law, SimulatedJob, fastest
 
-__all__ = ["KnownTimes", "OraclePredictor", "ShortestRemaining"]
+__all__ = ["KnownTimes", "OraclePredictor"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -123,47 +122,3 @@ class KnownTimes(Runtimes):
         if self._law.terms is not None:
             scaled, theta = np.arange(len(at)), self._law.terms[at]
         return Speeds(self._law.work[at], most, most, scaled, theta)
-
-
-class ShortestRemaining:
-    """Policy that serves jobs in order of the true time left to 95 % of their loss reduction.
-
-    The first job gets the threads on which it is fastest by the `law`, of `cores` at most, then the
-    next one, and so on. Jobs beyond 95 % come last, in order of the time left to their ends. `jobs`
-    are all jobs of the run; `progress` is the engine's predictor, which counts their iterations.
-    """
-
-    name = "srtf-oracle"
-    needs: frozenset[str] = frozenset()
-
-    def __init__(
-        self, jobs: Sequence[SimulatedJob], progress: OraclePredictor, law: Law, cores: int
-    ) -> None:
-        self._progress, self._law = progress, law
-        self._row = {job.name: i for i, job in enumerate(jobs)}
-        self._ends = [np.append(0.0, np.cumsum(job.slowdown)) for job in jobs]
-        self._goal = [job.iterations_to(0.95) or len(job.loss) for job in jobs]
-        self._fastest = fastest(law, cores)
-
-    def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Allocate threads job by job, in order of the time left."""
-        rows = np.array([self._row[name] for name in snapshot.jobs], dtype=np.int64)
-        done = [self._progress.iterations(name) for name in snapshot.jobs]
-        most = np.clip(self._fastest[rows], 1.0, np.maximum(np.floor(snapshot.cap), 1.0))
-        seconds = self._law.seconds(rows, most)
-        to_goal = np.array(
-            [self._left(i, k, self._goal[i]) for i, k in zip(rows, done, strict=True)]
-        )
-        to_end = np.array([self._left(i, k, -1) for i, k in zip(rows, done, strict=True)])
-        beyond = to_goal <= 0
-        order = np.lexsort((np.where(beyond, to_end, to_goal) * seconds, beyond))
-        share, index = np.zeros(len(rows)), np.zeros(len(rows))
-        before = np.cumsum(most[order]) - most[order]
-        share[order] = np.clip(snapshot.capacity - before, 0.0, most[order])
-        index[order] = np.arange(len(rows), 0, -1)
-        return Allocation(share, index)
-
-    def _left(self, i: int, done: int, goal: int) -> float:
-        """Return the work from `done` to `goal` (-1: the end), in iterations of usual length."""
-        ends = self._ends[i]
-        return float(ends[goal] - ends[min(done, len(ends) - 1)])

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from threading import Event
 from time import monotonic, time
 from traceback import clear_frames
@@ -22,15 +22,15 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.worker import thread_state
 
-from dask_slaq.core.task_reports import MOST_LOSSES, Iterations
+from dask_slaq.core.task_reports import MOST_LOSSES
 from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.folds import Folds
+from dask_slaq.worker.seat import Seat
 from dask_slaq.worker.states import (
     FILES,
     PATIENCE,
     REPLICATED,
     Kept,
-    Leave,
     file_of,
     freeze,
     is_large,
@@ -84,50 +84,6 @@ def desk_of(worker: Worker) -> Desk:
         return desk
 
 
-@dataclass(slots=True, eq=False)
-class Seat:
-    """Task of a trial at a desk. Times are monotonic seconds."""
-
-    key: Hashable
-    run: str  # search that the trial belongs to
-    number: Hashable = None  # distinguishes the trials that one task makes one after the other
-    may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
-    metric: str = ""  # name of the loss, once a report has named it
-    reports: int = 0  # of its present trial
-    anew: bool = False  # whether its next report begins its trial again
-    iterations: Iterations = field(default_factory=Iterations)  # of its present trial
-    since: float = 0.0  # when its latest stretch of computing began
-    sent: float = 0.0  # when its last message was sent
-    losses: list[float] = field(default_factory=list)  # not sent yet
-    others: list[Mapping[str, float]] = field(default_factory=list)  # metrics with these losses
-    last: tuple[float, Mapping[str, float]] | None = None  # loss and metrics of the last report
-    grown: list[float | None] = field(default_factory=list)  # see `Desk._growth`; one per loss
-    steps: list[int] = field(default_factory=list)  # iterations of these losses
-    computed: float = 0.0  # seconds that were not sent yet
-    thread: threading.Thread = field(default_factory=threading.current_thread)  # that runs it
-    # Threads of the pool that the thread began in; None if a thread cannot leave it.
-    pool: Collection[threading.Thread] | None = None
-    seceded: bool = False  # whether a report has given up its thread before
-    apart: bool = False  # whether it trains outside of its pool of threads
-    waits: bool = False  # whether it waits in its report, or for a thread to go on
-    waited: float = 0.0  # seconds in all
-    rests: bool = False  # whether it waits in its report, and has told so
-    resumes: bool = False  # whether its task goes on from states
-    begins: int = 0  # reports before those that this task has made here
-    folder: str = ""  # of the files of its states; empty if Dask keeps them
-    state: Any = None  # that the present report was given
-    unfit: bool = False  # whether its states cannot be kept
-    nbytes: int | None = None  # of its states
-    kept: float = 0.0  # when its last state was kept
-    kept_after: int = 0  # reports before that
-    pause: float = 0.0  # seconds until a copy of the next one: keeping takes time
-    took: float = 0.0  # seconds to keep or fetch its last state, not sent yet
-    leave: Leave | None = None  # by which it leaves
-    away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
-    params: Mapping[str, Any] | None = None  # of its model, to be sent once
-    drawn: bool = False  # whether the task made these itself, and they are not its arguments
-
-
 class Desk:
     """Desk of one worker."""
 
@@ -175,19 +131,12 @@ class Desk:
             if seat is None:
                 seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
                 self._resume(seat)
-            if seat.number != number:
+            if seat.number != number or seat.iterations.goes_back(step):
                 self._begin_again(seat)
-                seat.number, seat.anew = number, False
-            elif seat.iterations.goes_back(step):
-                self._begin_again(seat)
-            seat.reports += 1
-            seat.iterations.count(step)
-            seat.losses.append(loss)
-            seat.others.append(others or {})
-            seat.last = loss, others or {}
-            seat.steps.append(seat.iterations.last)
-            seat.grown.append(self._growth(seat, memory))
-            seat.computed += now - seat.since
+                seat.anew = seat.number == number
+                seat.number = number
+            grown = self._growth(seat.key, memory, is_first=seat.reports == 0)
+            seat.add(loss, others or {}, step, grown, now)
             self._hold(seat)
             if len(seat.losses) >= MOST_LOSSES:
                 self._post_soon(self._message(seat, "left" if seat.away else "reports"))
@@ -203,8 +152,7 @@ class Desk:
     def _begin_again(self, seat: Seat) -> None:
         if seat.losses:  # of what ends here
             self._post_soon(self._message(seat, "reports"))
-        seat.reports, seat.iterations, seat.anew = 0, Iterations(), True
-        seat.begins, seat.kept_after, seat.metric = 0, 0, ""
+        seat.begin_again()
 
     def resume(self, key: Hashable, kept: Kept | None, took: float) -> None:
         """Record the state that a task goes on from, and took seconds to fetch; None without."""
@@ -333,8 +281,7 @@ class Desk:
             return None
         loss, others = kept.last
         seat = Seat(key, run, kept.number, begins=kept.reports - 1, iterations=kept.iterations)
-        seat.losses, seat.others, seat.grown = [loss], [others], [None]
-        seat.steps = [kept.iterations.last]
+        seat.queue(loss, others)
         ts = self.worker.state.tasks.get(key)
         seat.params = parameters_of(None if ts is None else ts.run_spec)
         return seat
@@ -346,14 +293,14 @@ class Desk:
     def _process_memory(self) -> float:
         return self.worker.monitor.get_process_memory()
 
-    def _growth(self, seat: Seat, memory: float) -> float | None:
+    def _growth(self, key: Hashable, memory: float, *, is_first: bool) -> float | None:
         """Return the bytes by which the worker grew in a step of a trial; None if unknown.
 
         Tasks that have begun and not reported share the growth since they began.
         """
         before = self._memory
-        if seat.reports == 1:
-            before = self._begun.pop(seat.key, None)
+        if is_first:
+            before = self._begun.pop(key, None)
         elif self._begun:
             before = None
         grown = None if before is None else (memory - before) / (len(self._begun) + 1)
@@ -449,7 +396,7 @@ class Desk:
             return False
         if monotonic() - self._heard > SILENCE or self.worker.batched_stream.closed():
             return False
-        if any(_is_of(turn, seat) and _is_last(seat, turn.get("steps")) for turn in self._turns):
+        if any(_is_of(turn, seat) and seat.is_last(turn.get("steps")) for turn in self._turns):
             return False  # it is about to end
         if waits and any(turn.get("leaves") and _is_of(turn, seat) for turn in self._turns):
             return True
@@ -472,7 +419,7 @@ class Desk:
             if _is_of(turn, seat) and turn.get("stop"):
                 return "stopped"
             # The next trial of the same task is not meant, nor one that is complete by now.
-            if (seat.key, seat.number) in turn["prune"] and not _is_last(seat, turn.get("steps")):
+            if (seat.key, seat.number) in turn["prune"] and not seat.is_last(turn.get("steps")):
                 return "pruned"
         return ""
 
@@ -495,41 +442,13 @@ class Desk:
 
     def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
         # Called with the lock: the thread of the trial and the event loop make messages.
-        losses, grown, computed, steps = seat.losses, seat.grown, seat.computed, seat.steps
-        seat.losses, seat.grown, seat.steps = [], [], []
-        took, seat.took = seat.took, 0.0
-        seat.computed, seat.sent = 0.0, monotonic()
-        named: dict[str, Any] = {"steps": steps} if seat.iterations.named else {}
-        if any(seat.others):
-            named["others"] = seat.others
-        seat.others = []
-        if seat.params:
-            named["params"], seat.params = seat.params, None
-            named["drawn"] = seat.drawn
-        if seat.metric and losses:
-            named["metric"] = seat.metric
-        if seat.anew and losses:
-            named["anew"], seat.anew = True, False
-        if self.worker.lifetime:
-            named["life"] = self.worker.lifetime
+        message = seat.message(what, waited)
         ts = self.worker.state.tasks.get(seat.key)
-        return {
-            "op": "slaq-trial",
-            "key": seat.key,
-            "run_id": None if ts is None else ts.run_id,
-            "what": what,
-            "losses": losses,
-            "computed": computed,
-            "waited": waited,
-            "at": time(),
-            "number": seat.number,
-            "grown": grown,
-            "memory": self._process_memory(),
-            "begins": seat.begins,
-            "moves": None if seat.unfit or seat.state is None else seat.nbytes,
-            "took": took,
-            **named,
-        }
+        message["run_id"] = None if ts is None else ts.run_id
+        message["memory"] = self._process_memory()
+        if self.worker.lifetime:
+            message["life"] = self.worker.lifetime
+        return message
 
     def _post_soon(self, message: Mapping[str, Any]) -> None:
         self.worker.loop.add_callback(self._post, message)
@@ -543,12 +462,6 @@ class Desk:
 def _is_of(turn: Mapping[str, Any], seat: Seat) -> bool:
     """Return whether a turn is of the search of a seat, in this block of it or an earlier one."""
     return turn["run"] == seat.run or seat.run in turn.get("runs", ())
-
-
-def _is_last(seat: Seat, steps: int | None) -> bool:
-    """Return whether a trial of at most `steps` steps will not report again."""
-    done = seat.iterations
-    return steps is not None and done.last + done.gap > steps
 
 
 def _start_of_task() -> float:

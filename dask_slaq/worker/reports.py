@@ -30,12 +30,12 @@ from dask_slaq.worker.desk import (
     METRIC,
     PAUSE,
     Desk,
-    Seat,
     annotation_of,
     desk_of,
     run_of,
 )
 from dask_slaq.worker.folds import Folds
+from dask_slaq.worker.seat import Seat
 from dask_slaq.worker.states import (
     FILES,
     FROM,

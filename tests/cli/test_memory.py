@@ -1,4 +1,4 @@
-"""``dask slaq memory``: what a store holds, and its pruning; and commands that draw on it."""
+"""``dask slaq memory``: what a store holds, and its pruning."""
 
 import json
 import time
@@ -97,31 +97,3 @@ def test_it_says_what_is_wrong(run, file, tmp_path, arguments, code, words):
     output = run("memory", *(names.get(a, a) for a in arguments), code=code)
     assert words in " ".join(output.split())
     assert text.read_text() == "notes " * 1000
-
-
-def test_advice_draws_on_it(run, file):
-    output = run("advise", "--memory", file, "--target", "0.2", "--threads", "1,2,4,8")
-    assert "svm" in output and r"red \x1b[31m" in output and "\x1b" not in output
-    found = json.loads(
-        run("advise", "--memory", file, "--kind", "svm", "--target", "0.2", "--json", "-")
-    )
-    (group,) = found["groups"].values()
-    assert (group["runs"], group["iterations"]["reached"]) == (8, 8)
-    seconds = {option["threads"]: option["iteration_s"] for option in group["options"]}
-    assert (seconds[1], seconds[2], seconds[4], seconds[8]) == (2.0, 1.0, 0.5, 0.5)
-    assert found["soonest"]["threads"] == 4
-    run("advise", "--target", "0.2", code=2)
-    run("advise", "--memory", file, "--kind", "none such", "--target", "0.2", code=1)
-    run("advise", "--memory", "none", "--target", "0.2", code=2)
-
-
-def test_simulations_draw_on_it(run, file):
-    options = ("--jobs", "6", "--cores", "16", "--load", "0.9", "--interarrival", "5")
-    options += ("--seeds", "1", "--processes", "1", "--policies", "fair,max-total")
-    found = json.loads(run("simulate", "--memory", file, *options, "--json", "-"))
-    assert list(found["policies"]) == ["fair", "max-total", "max-total without memory"]
-    assert found["settings"]["curves"] == 8  # the later half
-    for name in ("fair", "max-total", "max-total without memory"):
-        assert found["policies"][name]["t90_mean_s"] > 0
-    output = run("simulate", "--memory", file, "--curves", file, *options, code=1)
-    assert "curves or memory, not both" in output

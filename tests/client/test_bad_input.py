@@ -155,7 +155,7 @@ async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, plugin, 
         async with slaq.job("a", client=c) as job:
             for loss in (None, "1.0", True):
                 c._send_to_scheduler({"op": "slaq-report", "job": "a", "loss": loss})
-                job._reports += 1
+                job._losses.reports += 1
             job.report(1.0)
 
     with mock.patch.object(

@@ -163,7 +163,7 @@ def test_reports_and_stages_of_several_threads_all_count(cluster, monkeypatch):
 
         monkeypatch.setattr(mine, "_say", say)
         list(pool.map(lambda k: mine.report(1 / (k + 1)), range(16)))
-        assert (mine.iteration, mine._reports) == (16, 16)
+        assert (mine.iteration, mine._losses.reports) == (16, 16)
         mailboxes = pool.map(lambda k: mine.reporter().address.inbox, range(8))
         assert len(set(mailboxes)) == 1
         monkeypatch.undo()

@@ -71,7 +71,6 @@ def test_what_cannot_do_without_the_plugin_says_so(client):
             slaq.history,
             slaq.client.bindings,
             lambda: slaq.explain("a"),
-            lambda: job.position,
         ):
             with pytest.raises(NoPlugin, match="does not run SlaqPlugin: register it by"):
                 query()

@@ -1,18 +1,13 @@
 """The history of epochs is bounded and can be read in pieces."""
 
-import json
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dask_slaq.client.queries import dataset
 from dask_slaq.core import job_history as module
-from dask_slaq.core.history_views import MOST_PUT_BACK, epochs_of, threads
+from dask_slaq.core.history_views import threads
 from dask_slaq.core.job_history import (
     MOST_BYTES,
-    MOST_IN_CURVE,
     OVERHEAD,
     PIECE,
     ROW,
@@ -154,37 +149,3 @@ def test_threads_are_core_seconds_per_second():
     # The time of a running task was estimated too high.
     np.testing.assert_allclose(threads(times, np.array([[1.0, 9.0, 8.9, 9, 9]]), 1)[0, 2], 0)
     assert threads(times[:1], some[:, :1], 3).tolist() == [[0], [0], [0]]
-
-
-lives = st.lists(st.tuples(st.integers(0, 200), st.integers(1, 400)), min_size=1, max_size=6)
-
-
-@given(lives)
-def test_curves_of_ended_jobs_come_back_in_a_new_history(spans):
-    """Each has at most 49 values, and is a line through them from its first to its last."""
-    epochs, curves, loss = Epochs(5000), [], lambda n, at: 1000.0 * n + at
-    for at in range(max(begin + length for begin, length in spans) + 1):
-        for n, (begin, length) in enumerate(spans):
-            if at == begin:
-                epochs.begin(f"job {n}", float(at))
-            elif at == begin + length:
-                row = values(1.0, loss=np.array([loss(n, at)]))
-                epochs.end(f"job {n}", row, float(at))
-                curves.append(json.loads(json.dumps(epochs.curve(f"job {n}", float(at)))))
-        there = [n for n, (begin, length) in enumerate(spans) if begin <= at < begin + length]
-        row = values(*[1.0] * len(there), loss=np.array([loss(n, at) for n in there]))
-        epochs.add(float(at), [f"job {n}" for n in there], row)
-    assert max(len(curve["times"]) for curve in curves) <= MOST_IN_CURVE + 1
-    assert not epochs._began
-    after = Epochs(5000)
-    damaged = {**curves[0], "times": ["x"]}, {**curves[0], "loss": [1.0, 2.0] * 99}, {"job": 1}
-    after.put_back(epochs_of([*damaged, *curves]))
-    data = dataset(pieces(after))
-    assert data.sizes["epoch"] <= MOST_PUT_BACK + 2 * len(spans)
-    for n, (begin, length) in enumerate(spans):
-        line = data.loss.sel(job=f"job {n}").dropna("epoch")
-        assert np.allclose(line, loss(n, line.time))
-        assert float(line.time[-1]) == begin + length
-        assert float(line.time[0]) <= begin + 2 * (length / MOST_IN_CURVE + 1)
-    after.put_back(epochs_of(curves))  # it has epochs of its own by now
-    assert len(after) == data.sizes["epoch"]

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dask_slaq as slaq
-from dask_slaq.cli.usage import _csv
 from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job
-from dask_slaq.client.search import Search
+from dask_slaq.client.search_block import Search
 from dask_slaq.core import settings
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
@@ -36,8 +35,6 @@ from dask_slaq.core.task_reports import as_metrics
 from dask_slaq.core.text import printable
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings, bounded
-from dask_slaq.core.usage import Usage
-from dask_slaq.memory import usage_as_dicts
 
 ROOT = Path(__file__).parents[2]
 
@@ -247,10 +244,3 @@ def test_what_is_shown_and_sent_is_printable(name):
 def test_a_lone_surrogate_is_not_sent(what):
     with pytest.raises(InvalidSetting, match="Unicode"):
         asyncio.run(request(None, "slaq_steer", **what))
-
-
-@pytest.mark.parametrize("name", [*HOSTILE, "=1+1", "+1", "-1", "@SUM(A1)"])
-def test_a_spreadsheet_gets_text(name):
-    rows = usage_as_dicts({(name,): Usage()}, ["owner"])
-    _, line = _csv(rows, ["owner"]).splitlines()
-    assert line.isprintable() and line[0] not in "=+-@"

@@ -32,11 +32,9 @@ def test_models_train_both_ways(tmp_path):
     for figures in ways.values():
         assert 0 < figures["best_s"] <= figures["top5_s"] <= figures["all_s"]
         assert len(figures["models"]) == 6
-        assert figures["killed_s"] > 0 and figures["again"] >= 0
     assert ways["plain"]["models"] == ways["search"]["models"]
     assert "Every model ended with the same loss both ways" in result.stderr
     assert "6 done" in result.stderr
-    assert "A killed worker cost" in result.stderr
     assert str(html) in result.stderr
     assert "Warning" not in result.stderr
     draws(html, charts=5, lines=2 + 2 * 6)

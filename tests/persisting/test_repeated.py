@@ -65,7 +65,7 @@ async def test_each_client_is_told_what_its_own_programs_repeat(c, s, a, b):
         gone = other.id
     counts = s.plugins["repeated-results"]
     await until(lambda: gone not in s.clients)
-    assert gone not in counts._counts._jobs and gone not in counts._client_of.values()
+    assert gone not in counts._counts._clients and gone not in counts._client_of.values()
 
 
 def names(found):

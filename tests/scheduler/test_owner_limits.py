@@ -31,7 +31,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dask_slaq as slaq
-from dask_slaq.client.job_block import running_job
+from dask_slaq.client.block import running_job
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.recording.replay import replay
 

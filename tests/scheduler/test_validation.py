@@ -184,14 +184,7 @@ async def test_a_cluster_with_a_job_is_not_idle(c, s, plugin, a):
     await until(lambda: s.status.name != "running")
 
 
-@pytest.mark.parametrize("settings", [{}, {"goal": None}, {"goal": 3}, {"goal": "best"}])
-def test_packages_are_asked_for_a_goal_only_if_it_is_not_ours(monkeypatch, settings):
-    monkeypatch.delattr("dask_slaq.plug_ins.add_goals")
-    assert edge.with_goal(settings, {}) == settings
-
-
-def test_the_scheduler_names_goals():
-    assert edge.with_goal({"goal": "quick"}, {"quick": "a:B"}) == {"goal": "a:B"}
-    for goal in ("theirs", "a:B"):
-        with pytest.raises(InvalidSetting, match="goal must be one of best, all, quick, not"):
-            edge.with_goal({"goal": goal}, {"quick": "a:B"})
+@pytest.mark.parametrize("goal", [None, 3, "best"])
+def test_packages_are_asked_for_a_goal_only_if_it_is_not_ours(monkeypatch, goal):
+    monkeypatch.delattr("dask_slaq.scheduler.requests.validation.add_goals")
+    edge.know_goal(goal)

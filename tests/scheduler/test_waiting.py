@@ -43,7 +43,7 @@ def test_the_end_of_a_job_waits_for_its_reports_without_looking_again_and_again(
         async with job:
             runs = plugin.jobs.runs
             plugin.jobs.runs = lambda *job: looks.append(1) or runs(*job)
-            job._reports = 5  # that never arrive: it ends after two seconds
+            job._losses.reports = 5  # that never arrive: it ends after two seconds
         assert not plugin.jobs.reports
 
     on_virtual_clock(scenario, [1])

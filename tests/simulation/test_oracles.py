@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from simulation.conftest import make, make_some_jobs
+from simulation.conftest import make_some_jobs
 
-from dask_slaq.core.policies import POLICIES, Snapshot
-from dask_slaq.simulation.oracles import OraclePredictor, ShortestRemaining
+from dask_slaq.core.policies import POLICIES
 from dask_slaq.simulation.study import Settings, make_engine, run
 from dask_slaq.simulation.workload.runtime_laws import law
 
@@ -15,13 +14,10 @@ SETTINGS = Settings(cores=64, seeds=1)
 def test_oracles_beat_predictions_on_average(some_jobs):
     t90 = {
         name: np.mean(run(name, 0, some_jobs, SETTINGS).time_to(0.9))
-        for name in ("fair", "max-total", "oracle-curves", "oracle-times", "oracle", "srtf-oracle")
+        for name in ("fair", "max-total", "oracle")
     }
     # Predictions are near the truth, and a greedy choice may be lucky: oracles may lose a little.
     assert t90["oracle"] < 1.05 * t90["max-total"] < t90["fair"]
-    assert t90["oracle-curves"] < 1.05 * t90["max-total"]
-    assert t90["oracle-times"] < 1.05 * t90["max-total"]
-    assert t90["srtf-oracle"] < 1.05 * t90["max-total"]
 
 
 def test_the_oracle_of_a_law_holds_under_it():
@@ -45,23 +41,7 @@ def test_an_oracle_of_fair_is_fair(some_jobs):
     assert one.completion == pytest.approx(other.completion)
 
 
-def test_the_shortest_comes_first_and_what_is_beyond_95_percent_last():
-    jobs = [make("a", work=8.0), make("b", work=2.0), make("c", work=1.0)]
-    known = OraclePredictor({job.name: job.loss for job in jobs})
-    for job in jobs:
-        known.add(job.name)
-    for loss in jobs[2].loss[:9]:
-        known.report("c", loss)
-    policy = ShortestRemaining(jobs, known, law("linear", jobs), 16)
-    three = np.ones(3)
-    seen = Snapshot(("a", "b", "c"), 16, three, 0 * three, 10 * three, three > 0, three)
-    found = policy(seen)
-    assert found.share.tolist() == [6.0, 10.0, 0.0]
-    assert np.argsort(-found.index).tolist() == [1, 0, 2]
-
-
 def test_oracles_use_the_engine_of_the_policy(some_jobs):
     truth = law("linear", some_jobs)
     engine = make_engine("oracle:max-min", some_jobs, truth, SETTINGS)
     assert engine.policy.name == "max-min" and engine.floor == SETTINGS.floor
-    assert make_engine("srtf-oracle", some_jobs, truth, SETTINGS).floor == 0.0

@@ -82,13 +82,13 @@ def test_several_processes_find_the_same():
 
 def test_json_goes_to_standard_output(curve_file):
     result = invoke(
-        "--curves", str(curve_file), "--policies", "fair,max-total,oracle,srtf-oracle",
+        "--curves", str(curve_file), "--policies", "fair,max-total,oracle",
         *ARGUMENTS, "--noise", "0.01", "--scaling", "sublinear", "--move-pause", "1",
         "--max-cores", "16", "--json", "-",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert list(found["policies"]) == ["fair", "max-total", "oracle", "srtf-oracle"]
+    assert list(found["policies"]) == ["fair", "max-total", "oracle"]
     assert all(set(figures) >= KEYS for figures in found["policies"].values())
     assert found["policies"]["fair"]["rho_max"] == 1.0
 
@@ -188,7 +188,7 @@ def test_wrong_settings_are_named(settings, says):
 
 
 def test_wrong_names_and_files_raise(tmp_path):
-    with pytest.raises(UnknownPolicy, match="srtf-oracle"):
+    with pytest.raises(UnknownPolicy, match="oracle:POLICY"):
         dask_slaq.simulate(["no such"])
     with pytest.raises(CurveError, match="cannot be read"):
         dask_slaq.simulate(["fair"], tmp_path / "missing")

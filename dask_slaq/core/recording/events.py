@@ -109,14 +109,6 @@ def _is_kind(value: Any) -> bool:
     )
 
 
-def _is_layer(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and all(name in value and of.test(value[name]) for name, of in _LAYER.items())
-        and value["keys"] <= value["computed"]
-    )
-
-
 _TEXT = Allowed("a text", lambda value: isinstance(value, str))
 _FLAG = Allowed("true or false", lambda value: isinstance(value, bool))
 _ANY = Allowed(
@@ -135,11 +127,6 @@ _RUN = _whole(0, 10**12)
 _LIKE = Allowed("a list of numbers of past runs", lambda value: _list_of(_RUN, value))
 _TERMS = Allowed("a list of a weight and a limit or null", _owner_terms)
 _KIND = Allowed("a name and features with their numbers", _is_kind)
-_LAYER = {
-    "layer": _TEXT, "computed": _whole(1, 10**12), "keys": _whole(1, 10**12),
-    "seconds": _COUNT, "bytes": _BYTES, "needs": _mapping(_number(0, 1)), "elsewhere": _COUNT,
-}  # fmt: skip
-
 #: Required fields of each kind of event. `time` is in seconds on the caller's clock.
 EVENTS: dict[str, dict[str, Allowed]] = {
     # Start of a recording, with the settings of the engine.
@@ -160,6 +147,7 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "report": {"time": _TIME, "job": _TEXT, "loss": _number(-1e300, 1e300, null=True)},
     # Only up to version 3: a job was inspected, which changed decisions at the time.
     "taken": {},
+    "recomputed": {},
     # All settings of a running job, after some were changed.
     "set": {"job": _TEXT, **dict.fromkeys(SETTINGS, _SETTING)},
     # The kind of a running job became known; `like` as in `arrive`.
@@ -185,17 +173,6 @@ EVENTS: dict[str, dict[str, Allowed]] = {
         ),
         "ended": _ANY,
     },
-    # Layers of a job, each a Dask collection's name, whose keys were computed more than once: their
-    # `computed` tasks, different `keys`, core-`seconds` of the repeats, `bytes` of all results, the
-    # layers that they need, with the part of their keys, and how often they were needed `elsewhere`
-    # per key, by the client or by layers that are not listed. Comes before `leave`.
-    "recomputed": {
-        "job": _TEXT,
-        "layers": Allowed(
-            "a list of layers",
-            lambda value: isinstance(value, list) and all(map(_is_layer, value)),
-        ),
-    },
     # An event could not be written, so later decisions cannot be replayed.
     "dropped": {"kind": _TEXT},
 }  # fmt: skip
@@ -218,7 +195,6 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "leave": {"outcome": _TEXT},
     # `step`: the number of the iteration, if it was named.
     "report": {"idle": _IDLE, "step": _whole(1, 10**12)},
-    "recomputed": {"memory": _BYTES},  # of all workers
     "decide": {
         "offered": _COUNT, "workers": _mapping(_whole(1, 1_000_000)),
         "eligible": _mapping(Allowed("a list of texts", _texts)),

@@ -154,7 +154,7 @@ def replay(events: Iterable[Any]) -> Replay:
 
 def _apply(engine: Engine, kind: str, event: Event) -> None:
     """Apply an event other than a decision to an engine."""
-    if kind in ("taken", "recomputed"):  # the former no longer has an effect
+    if kind in ("taken", "recomputed"):  # of earlier releases, without an effect now
         return
     if (call := CALLS.get(kind)) is not None:
         fields = call.fields.items()

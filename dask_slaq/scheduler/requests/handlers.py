@@ -201,7 +201,7 @@ class Messages:
         for a job in the block of a search, whether that ``maximizes``.
         """
         self._check_connected(sender)
-        checked, memory = check_opening(name, given, self.plugin.settings.goals), self.plugin.memory
+        checked, memory = check_opening(name, given), self.plugin.memory
         search, reattach = checked.pop("search"), checked.pop("reattach")
         followed, params = checked.pop("events"), checked.pop("params")
         kept = None

@@ -16,7 +16,7 @@ from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.owners import Owners
 from dask_slaq.core.search_settings import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.settings import check_limits, check_owner, is_name, shown
-from dask_slaq.scheduler.requests.validation import with_goal
+from dask_slaq.scheduler.requests.validation import know_goal
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.current import RunningPlugin
@@ -80,7 +80,6 @@ def _steer(
     job: object,
     what: object,
     settings: Mapping[str, Any],
-    goals: Mapping[str, str],
     *,
     comm: object,
     by: object,
@@ -89,9 +88,8 @@ def _steer(
     """Do one of `ACTIONS` to a running job, for the client of a connection whose owner is `by`.
 
     The `settings` for ``"set"`` are new values for some of `CHANGEABLE`, and of a search also for
-    some of `OF_SEARCHES`; `goals` are those of the scheduler's settings. Only `operators` may steer
-    the jobs of others; everyone if there are none. On an error nothing is changed: `UnknownJob`,
-    `NotAllowed` or `InvalidSetting`.
+    some of `OF_SEARCHES`. Only `operators` may steer the jobs of others; everyone if there are
+    none. On an error nothing is changed: `UnknownJob`, `NotAllowed` or `InvalidSetting`.
     """
     if not jobs.runs(job):
         raise jobs.unknown(job)
@@ -104,7 +102,7 @@ def _steer(
     if what != "set" and settings:
         raise InvalidSetting(f"settings are for 'set' alone, not {shown(what)}")
     if what == "set":
-        _set(jobs, searches, name, settings, goals)
+        _set(jobs, searches, name, settings)
         return
     for each in (name, *searches.jobs_of(name)):
         if what == "stop":
@@ -113,13 +111,7 @@ def _steer(
             jobs.pause(each, what == "pause")
 
 
-def _set(
-    jobs: ScheduledJobs,
-    searches: Searches,
-    name: str,
-    settings: Mapping[str, Any],
-    goals: Mapping[str, str],
-) -> None:
+def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[str, Any]) -> None:
     for key in settings:
         if key not in CHANGEABLE + OF_SEARCHES:
             raise InvalidSetting(
@@ -131,7 +123,7 @@ def _set(
     of_search = {key: value for key, value in settings.items() if key in OF_SEARCHES}
     checked = check_changes(of_job, jobs.engine.jobs[name].settings)
     if of_search:
-        of_search = dict(with_goal(of_search, goals))
+        know_goal(of_search.get("goal"))
         searches.check(name, of_search)
     jobs.engine.set_job(name, **{key: of_job[key] for key in of_job if key in OF_ENGINE})
     if "worth_per_hour" in checked:
@@ -156,8 +148,8 @@ def steer(
 ) -> None:
     """Change, pause, resume or stop a job. See `_steer`. A `sender` need not be known."""
     comm, operators = None if sender is None else sender.comm, plugin.settings.operators
-    searches, goals = plugin.searches, plugin.settings.goals
-    _steer(plugin.jobs, searches, job, what, settings, goals, comm=comm, by=by, operators=operators)
+    about = {"comm": comm, "by": by, "operators": operators}
+    _steer(plugin.jobs, plugin.searches, job, what, settings, **about)
     plugin.changed()
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import SENT, check_job_settings
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.search_goals import OWN_GOALS
+from dask_slaq.core.search_goals import is_unknown
 from dask_slaq.core.search_settings import SearchSettings
 from dask_slaq.core.settings import check_name, shown
-from dask_slaq.plug_ins import add_goals, goal_names
+from dask_slaq.plug_ins import add_goals
 from dask_slaq.scheduler.requests.of_trials import read_params
 
-__all__ = ["Dropped", "check_opening", "with_goal"]
+__all__ = ["Dropped", "check_opening", "know_goal"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,7 @@ PAUSE = 10.0
 MOST_SENDERS = 1000
 
 
-def check_opening(
-    name: object, given: Mapping[str, Any], goals: Mapping[str, str]
-) -> dict[str, Any]:
+def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """Check a request to open a job, and return its settings as plain Python values.
 
     ``within`` is the job in whose block it was opened, ``reattach`` is whether it may take over a
@@ -51,7 +49,7 @@ def check_opening(
         **settings,
         "kind": read_kind(settings["kind"]),
         "run": run,
-        "search": _read_search(given.get("search"), goals),
+        "search": _read_search(given.get("search")),
         "within": within,
         "reattach": bool(given.get("reattach")),
         "events": bool(given.get("events")),
@@ -59,30 +57,18 @@ def check_opening(
     }
 
 
-def with_goal(settings: Mapping[str, Any], goals: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return settings of a search with its goal as it is known in this process.
-
-    `goals` are the class paths that the scheduler's settings give names to: two schedulers of one
-    process may have different ones. Raises `InvalidSetting` for a goal that nobody has named.
-    """
-    goal = settings.get("goal")
-    if not isinstance(goal, str) or goal in OWN_GOALS:
-        return settings
-    if goal in goals:
-        add_goals([goals[goal]])
-        return {**settings, "goal": goals[goal]}
-    add_goals()
-    if goal not in (names := goal_names()):
-        allowed = ", ".join(dict.fromkeys([*names, *goals]))
-        raise InvalidSetting(f"goal must be one of {allowed}, not {shown(goal)}")
-    return settings
+def know_goal(goal: object) -> None:
+    """Let searches have the goals of installed packages, if one is asked for that nobody added."""
+    if is_unknown(goal):
+        add_goals()
 
 
-def _read_search(given: object, goals: Mapping[str, str]) -> SearchSettings | None:
+def _read_search(given: Any) -> SearchSettings | None:
     if given is None:
         return None
     try:
-        return SearchSettings(**with_goal({**given}, goals))  # type: ignore[dict-item]
+        know_goal({**given}.get("goal"))
+        return SearchSettings(**given)
     except TypeError as error:
         raise InvalidSetting(f"search must be settings of a search, not {shown(given)}") from error
 

@@ -11,8 +11,7 @@ from dask_slaq.scheduler.views.status import owners_of_jobs as owners_of_jobs
 from dask_slaq.scheduler.views.status import status_of_jobs as status_of_jobs
 from dask_slaq.scheduler.views.usage import core_seconds_by_day as core_seconds_by_day
 from dask_slaq.scheduler.views.usage import usage_of as usage_of
-from dask_slaq.scheduler.views.web import add_web_pages
 from dask_slaq.scheduler.views.workers import speeds_in_words as speeds_in_words
 from dask_slaq.scheduler.views.workers import workers_of as workers_of
 
-__all__ = ["add_metrics", "add_web_pages"]
+__all__ = ["add_metrics"]

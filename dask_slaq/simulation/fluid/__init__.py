@@ -1,16 +1,6 @@
 """Simulator of jobs that hold fractions of threads: see `Simulation`."""
 
 from dask_slaq.simulation.fluid.dispatch import DISPATCH
-from dask_slaq.simulation.fluid.elastic import Adaptive, ByWorth, ElasticSimulation, Rule
 from dask_slaq.simulation.fluid.simulator import Outcome, Simulation, Watcher
 
-__all__ = [
-    "DISPATCH",
-    "Adaptive",
-    "ByWorth",
-    "ElasticSimulation",
-    "Outcome",
-    "Rule",
-    "Simulation",
-    "Watcher",
-]
+__all__ = ["DISPATCH", "Outcome", "Simulation", "Watcher"]

@@ -46,9 +46,6 @@ class Outcome:
     busy: float = 0.0
     #: Number of times that a job gained a worker.
     moved: int = 0
-    #: Worker-seconds that were paid for, and workers that were asked for, if their number changes.
-    worker_seconds: float = 0.0
-    starts: int = 0
 
 
 class Simulation:
@@ -86,18 +83,15 @@ class Simulation:
         self.new: list[int] = []
         self.iterations = Iterations(jobs)
         most = math.inf if max_cores is None else max_cores
-        self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
+        self.cap = np.minimum(law.width, most)
         #: Time at which the driver of each job submits its next tasks.
         self.resume = np.full(n, -math.inf)
         #: Position of each job in the last decision, -1 for new jobs.
         self.place = np.full(n, -1)
         self.outcome = Outcome(self.iterations.times)
 
-    def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
-        """Run until the last job ends.
-
-        `progress` is called at each step with the number of jobs that have just ended, 0 or more.
-        """
+    def run(self) -> Outcome:
+        """Run until the last job ends."""
         decide = math.inf
         while self.coming or len(self.active):
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
@@ -106,8 +100,6 @@ class Simulation:
             soon = min(end, self._next_resume(), moved, self.cluster.next_change)
             self._advance(min(arrival, decide, soon))
             ended = self._remove_ended()
-            if progress is not None:
-                progress(ended)
             if sum((ended, self._add_arrived(), self._resize())):
                 decide = min(decide, max(self.now, self.decided + self.gap))
             if self.now >= decide:

@@ -4,12 +4,9 @@ from dask_slaq.simulation.recorded.iteration_time import RunningTime as RunningT
 from dask_slaq.simulation.recorded.iteration_time import running_time as running_time
 from dask_slaq.simulation.recorded.log_reader import LogError as LogError
 from dask_slaq.simulation.recorded.log_reader import RecordedJob as RecordedJob
-from dask_slaq.simulation.recorded.log_reader import part_of as part_of
 from dask_slaq.simulation.recorded.log_reader import read as read
-from dask_slaq.simulation.recorded.log_reader import size as size
 from dask_slaq.simulation.recorded.runs import GROUP as GROUP
 from dask_slaq.simulation.recorded.runs import Trial as Trial
 from dask_slaq.simulation.recorded.runs import read_trials as read_trials
 from dask_slaq.simulation.recorded.what_if import RECORDED as RECORDED
-from dask_slaq.simulation.recorded.what_if import jobs_of_log as jobs_of_log
 from dask_slaq.simulation.recorded.what_if import replay_log as replay_log

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,22 @@ from dask_slaq.simulation.workload import decode
 START = b'{"event":"start"'
 #: Seconds over which the overhead of tasks is averaged: long enough for many tasks to end.
 WINDOW = 10.0
-#: Bytes between two calls of a `progress`.
-STEP = 1_000_000
 
 
 class LogError(ValueError):
     """Error in a log; the message names the file and the line."""
 
 
-def read(
-    path: str | Path, replay: Replay, progress: Callable[[int], object] | None = None
-) -> tuple[list[Recording], list[str]]:
+def read(path: str | Path, replay: Replay) -> tuple[list[Recording], list[str]]:
     """Read the recordings in a log, oldest first, and feed its events to a `replay`.
 
-    `path` is the newest file; older ones have its name and ``.1``, ``.2`` and so on. `progress` is
-    called with the number of bytes since the last call; see `size`. Also returns notes on lines
-    that a crash cut off, which are skipped. Raises `LogError` if a file cannot be read, has no
-    events, or has an invalid one.
+    `path` is the newest file; older ones have its name and ``.1``, ``.2`` and so on. Also returns
+    notes on lines that a crash cut off, which are skipped. Raises `LogError` if a file cannot be
+    read, has no events, or has an invalid one.
     """
     found: list[Recording] = []
     notes: list[str] = []
-    for place, event in _events(Path(path), notes, progress):
+    for place, event in _events(Path(path), notes):
         try:
             replay.feed(event)  # which checks it
         except SlaqError as error:
@@ -50,34 +45,14 @@ def read(
     return found, notes
 
 
-def part_of(
-    progress: Callable[[str, int, int], object] | None, what: str, of: int
-) -> Callable[[int], object] | None:
-    """Return what to call with how much was done of `what`; None without a `progress`.
-
-    That is called with `what`, how much was done since the last call, and `of` how much.
-    """
-    if progress is None:
-        return None
-    progress(what, 0, of)
-    return lambda done: progress(what, done, of)
-
-
-def size(path: str | Path) -> int:
-    """Return the number of bytes in all files of a log, those that are there."""
-    return sum(file.stat().st_size for file in _files(Path(path)) if file.exists())
-
-
-def _events(
-    path: Path, notes: list[str], progress: Callable[[int], object] | None
-) -> Iterator[tuple[str, Event]]:
+def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
     """Yield the place (file and line) and the event of every line of all files.
 
     A line that is not JSON is skipped with a note if a crash can have cut it off: at the end of the
     log, or before the next recording, which may begin on the same line.
     """
     broken, where, line, begun = "", "", b"", False
-    for place, line in _lines(path, progress):
+    for place, line in _lines(path):
         try:
             event = decode(line)
         except ValueError as error:
@@ -114,23 +89,16 @@ def _files(path: Path) -> list[Path]:
     return files[::-1]
 
 
-def _lines(path: Path, progress: Callable[[int], object] | None) -> Iterator[tuple[str, bytes]]:
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the place and the text of every line of all files that is not blank, oldest first."""
-    unsaid = 0
     for file in _files(path):
         try:
             with open(file, "rb") as lines:
                 for k, line in enumerate(lines, start=1):
-                    unsaid += len(line)
-                    if progress is not None and unsaid >= STEP:
-                        progress(unsaid)
-                        unsaid = 0
                     if line.strip():
                         yield f"{file}, line {k}", line
         except OSError as error:
             raise LogError(f"{file}: cannot be read: {error}") from error
-    if progress is not None:
-        progress(unsaid)
 
 
 @dataclass
@@ -160,8 +128,6 @@ class RecordedJob:
     waiting: float = 0.0
     #: Most tasks at once.
     most: float = 0.0
-    #: Its last event ``recomputed``; None if nothing was computed more than once.
-    recomputed: Event | None = None
     #: Time at which the job ended; None if it had not.
     left: float | None = None
     #: How it ended: ``done``, ``stopped``, ``failed`` or ``lost``; None if it had not.
@@ -271,8 +237,6 @@ class Recording:
             job.overhead += [0.0] * (len(job.times) - len(job.overhead))
             job.idle.append(max(event.get("idle", 0.0), 0.0))
             job.waiting = 0.0
-        elif kind == "recomputed":
-            job.recomputed = event
         elif kind == "max_iter":
             job.settings["max_iter"] = event["max_iter"]
         elif kind == "kind":

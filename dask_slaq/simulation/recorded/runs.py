@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.recording import Replay
-from dask_slaq.simulation.recorded.log_reader import part_of, read, size
+from dask_slaq.simulation.recorded.log_reader import read
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -43,19 +43,17 @@ class Trial:
 def read_trials(
     logs: Sequence[str | Path],
     group: str = GROUP,
-    progress: Callable[[str, int, int], object] | None = None,
 ) -> tuple[list[Trial], list[str]]:
     """Read all jobs in `logs` that reported at least twice, and notes on the logs.
 
     Of each log the newest file is given. `group` is the pattern of the solver in a job's name, see
-    `group_of`; `progress` is called as by `advise`. Raises `LogError` if a log cannot be read, and
-    `InvalidSetting` if the pattern is invalid, or no job is in a group.
+    `group_of`. Raises `LogError` if a log cannot be read, and `InvalidSetting` if the pattern is
+    invalid, or no job is in a group.
     """
     group_of("", group)  # fail on a bad pattern before reading
     trials, notes, names = [], [], set()
-    told = part_of(progress, "Reading", sum(map(size, logs)))
     for path in logs:
-        recordings, found = read(path, Replay(), told)
+        recordings, found = read(path, Replay())
         notes += [f"{path}: {note}" for note in found]
         for job in (job for one in recordings for job in one.jobs):
             if not job.reports or len(job.times) < 2:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import PastRun
 from dask_slaq.core.recording import VERSION, Replay
 from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.metrics import Run, summarize
@@ -24,11 +23,9 @@ from dask_slaq.simulation.recorded.log_reader import (
     LogError,
     RecordedJob,
     Recording,
-    part_of,
     read,
-    size,
 )
-from dask_slaq.simulation.study import Settings, check_policy, run, variants
+from dask_slaq.simulation.study import Settings, check_policy, run
 from dask_slaq.simulation.workload import SimulatedJob
 
 #: Name of the measured figures, alongside the names of policies.
@@ -42,17 +39,11 @@ LEAST = 1e-6
 def replay_log(
     path: str | Path,
     policies: Sequence[str] = ("fair", "max-total"),
-    *,
-    memory: Sequence[PastRun] = (),
-    progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Replay a log, and simulate its last recording with jobs under several policies.
 
     `path` is the newest file of the log. The policy of the recording is always simulated, for
-    comparison with the recorded figures. Runs of the `memory` that ended before the recording began
-    are remembered in the simulation. `progress` is called with what is done now, how much of it was
-    done since the last call, and how much there is: ``"Replaying"`` in bytes, ``"Simulating"`` in
-    jobs.
+    comparison with the recorded figures.
 
     Returns the keys of the JSON output. Of the replay: the numbers ``decisions``, ``reproduced``
     and ``skipped``; ``why`` decisions were skipped; the first ``difference``; ``said``, a summary
@@ -64,7 +55,7 @@ def replay_log(
     for name in policies:
         check_policy(name)
     decisions = Replay()
-    recordings, notes = read(path, decisions, part_of(progress, "Replaying", size(path)))
+    recordings, notes = read(path, decisions)
     found: dict[str, Any] = {
         "decisions": decisions.decisions,
         "reproduced": decisions.reproduced,
@@ -92,28 +83,9 @@ def replay_log(
         notes.append(f"{lasted:g} s are more than {MOST_EPOCHS} epochs: too many to simulate")
         return found
     try:
-        begun = recording.start.get("unix", 0.0)
-        past = sorted((run for run in memory if run.ended < begun), key=lambda run: run.ended)
-        if memory:
-            notes.append(f"{len(past)} runs that ended before the recording began are remembered")
-        return {**found, **_what_if(recording, jobs, policies, past, progress)}
+        return {**found, **_what_if(recording, jobs, policies)}
     except SlaqError as error:  # from settings in the log that no engine accepts
         raise LogError(f"{path}: {error}") from error
-
-
-def jobs_of_log(path: str | Path) -> tuple[list[SimulatedJob], Settings, list[str]]:
-    """Return the jobs of the last recording of a log that has any, its settings, and notes.
-
-    Raises `LogError` if none can be simulated.
-    """
-    recordings, notes = read(path, Replay())
-    with_jobs = [(one, jobs) for one in recordings if (jobs := _usable(one))]
-    if not with_jobs:
-        raise LogError(f"{path}: no job reported twice and had tasks: there is nothing to simulate")
-    recording, recorded = with_jobs[-1]
-    jobs = simulated_jobs(recorded)
-    notes += _left_out(recording, recorded)
-    return jobs, _settings(recording, jobs, recorded[0].arrival), notes
 
 
 def _said(decisions: Replay) -> str:
@@ -155,25 +127,21 @@ def _what_if(
     recording: Recording,
     recorded: Sequence[RecordedJob],
     policies: Sequence[str],
-    past: Sequence[PastRun],
-    progress: Callable[[str, int, int], object] | None,
 ) -> dict[str, Any]:
     begun = recorded[0].arrival
     jobs = simulated_jobs(recorded)
     settings = _settings(recording, jobs, begun)
     own = recording.start["policy"]
-    shown = [also for name in (own, *policies) for also in variants(name, past)]
-    names = list(dict.fromkeys([*shown, "fair"]))
+    names = list(dict.fromkeys([own, *policies, "fair"]))
     compute = sum(sum(job.work) for job in recorded)
     busy = sum(job.total for job in jobs)
-    told = part_of(progress, "Simulating", len(jobs) * len(names))
-    runs = {name: [run(name, 0, jobs, settings, told, past=past)] for name in names}
+    runs = {name: [run(name, 0, jobs, settings)] for name in names}
     times = [np.array(job.times) - begun for job in recorded]
     real = [Run(0, jobs, Outcome(times, busy=busy, moved=recording.moved))]
     cores = settings.cores
     figures = {RECORDED: summarize(real, runs["fair"], cores, settings.capacity)}
     figures[RECORDED]["decisions"] = recording.decisions
-    for name in dict.fromkeys(shown):
+    for name in dict.fromkeys([own, *policies]):
         figures[name] = summarize(runs[name], runs["fair"], cores, settings.capacity)
     return {
         "policy": own,

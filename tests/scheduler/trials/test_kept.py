@@ -130,7 +130,7 @@ async def test_what_nobody_finds_again_is_dropped_after_its_time(c, s, plugin, a
 
 @with_plugin(TWO)
 async def test_an_interrupted_block_keeps_its_search_and_says_so(c, s, plugin, a, b):
-    with captured_logger("dask_slaq.client.search") as log, pytest.raises(KeyboardInterrupt):
+    with captured_logger("dask_slaq.client.search_block") as log, pytest.raises(KeyboardInterrupt):
         async with slaq.search("grid", client=c, steps=STEPS, keep=60):
             futures = c.map(train, range(4), pure=False)
             await until(lambda: plugin.searches.running["grid"].trials.alive)

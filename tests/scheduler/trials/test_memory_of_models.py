@@ -11,9 +11,9 @@ from distributed import Scheduler, Worker
 from driving import ONE, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.worker import desk as desks
 from dask_slaq.worker import reports
-from dask_slaq.worker.desk import Seat, desk_of
+from dask_slaq.worker.desk import desk_of
+from dask_slaq.worker.seat import Seat
 
 STEPS = 12
 #: Bytes of a process without models, and the memory limit of a worker.
@@ -221,7 +221,7 @@ async def test_no_second_is_lost_or_doubled_between_two_threads(c, s, plugin, a,
             thread.join(0.2)
         return clock()
 
-    monkeypatch.setattr(desks, "monotonic", meanwhile)
+    monkeypatch.setattr("dask_slaq.worker.seat.monotonic", meanwhile)
     desk.send(seat, "reports")
     thread.join()
 

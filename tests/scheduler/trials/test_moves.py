@@ -14,7 +14,8 @@ from driving import ONE, TWO, pause, until, with_plugin
 from moving import STEPS, begin, check, count, let_some_leave, train
 
 import dask_slaq as slaq
-from dask_slaq.worker.desk import Seat, desk_of
+from dask_slaq.worker.desk import desk_of
+from dask_slaq.worker.seat import Seat
 
 
 @with_plugin(TWO)

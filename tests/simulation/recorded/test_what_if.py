@@ -13,9 +13,7 @@ from simulation.conftest import make, run
 
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.core.recording import Replay
-from dask_slaq.core.recording.recalled import kind_to_dict
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.simulation.recorded.log_reader import LogError, Recording, read
 from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log, simulated_jobs
@@ -368,31 +366,6 @@ def test_the_command_ends_with_1_where_a_decision_differs(recorded, tmp_path):
 def test_an_unknown_policy_is_refused(log):
     result = CliRunner().invoke(slaq, ["replay", str(log), "--policy", "best"])
     assert result.exit_code == 2 and "best" in result.output and "max-total" in result.output
-
-
-@pytest.mark.slow
-def test_past_runs_are_remembered_if_they_ended_before(recorded, tmp_path):
-    """Only jobs of a known kind have like runs, and only earlier runs may tell of them."""
-    events = [dict(event) for event in recorded["max-total"][0]]
-    events[0]["unix"] = 1000.0
-    kind = Kind("made", (("C", 1.0),))
-    for event in events:
-        if event["event"] == "arrive":
-            event["kind"] = kind_to_dict(kind)
-    at = np.arange(1, 13)
-    runs = [
-        PastRun(f"run-{t:g}", kind, at, np.geomspace(10.0, 1.0, 12), 12, ended=t)
-        for t in (900.0, 950.0, 1100.0)
-    ]
-    path = written(tmp_path / "log", events)
-    found = replay_log(path, ["fair"], memory=runs)
-    assert "2 runs that ended before the recording began are remembered" in found["notes"]
-    names = [RECORDED, "max-total", "max-total without memory", "fair"]
-    assert list(found["policies"]) == names
-    plain = replay_log(path, ["fair"])["policies"]
-    assert list(plain) == [RECORDED, "max-total", "fair"]
-    forgetful = found["policies"]["max-total without memory"]
-    assert forgetful["t90_mean_s"] == plain["max-total"]["t90_mean_s"]
 
 
 def test_lost_jobs_and_workers_that_came_later_are_told(tmp_path):

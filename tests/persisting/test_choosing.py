@@ -1,18 +1,13 @@
-"""What to persist: against brute force on small graphs, and as `dask slaq advise` prints it."""
+"""What to persist: against brute force on small graphs, and as it is printed."""
 
 import itertools
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from simulation.conftest import make
-from simulation.test_advice import log_of
 
-from dask_slaq.cli.main import slaq
-from dask_slaq.core.persisting import choose, names_of, saved
-from dask_slaq.core.recording import VERSION
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.persisting.choosing import advise, choose, names_of, saved
+from dask_slaq.persisting.table import lines_of
 
 
 def layer(name, times, seconds, size, needs=(), elsewhere=0.0):
@@ -106,72 +101,16 @@ def test_names():
     assert names_of("local_update") == ("local_update",) * 3
 
 
-# The command
-
-
-@pytest.fixture
-def log(tmp_path):
-    """A log of a job that computed `CHAIN`, on workers of 1000 bytes, and of one without."""
-    path, _ = log_of(
-        tmp_path / "log.jsonl", [make(name, partitions=4) for name in ("text-1", "other")], 2
-    )
-    written = []
-    for line in Path(path).read_text().splitlines():
-        event = json.loads(line)
-        if (event["event"], event.get("job")) == ("leave", "text-1"):
-            said = {"event": "recomputed", "job": "text-1", "layers": CHAIN, "memory": 1000}
-            written.append(json.dumps(said))
-        written.append(line)
-    (tmp_path / "log.jsonl").write_text("\n".join(written) + "\n")
-    return tmp_path / "log.jsonl"
-
-
-def advise(*arguments):
-    found = CliRunner().invoke(slaq, ["advise", *map(str, arguments)])
-    return found.exit_code, found.output
-
-
-def test_the_command_says_what_to_persist(log):
-    code, shown = advise(log)
-    assert code == 0, shown
-    rows = {words[0]: words[1:] for line in shown.splitlines() if (words := line.split())}
+def test_the_table_says_what_to_persist():
+    counts = {"layers": CHAIN, "memory": 1000}
+    lines = lines_of(advise(counts))
+    rows = {words[0]: words[1:] for line in lines if (words := line.split())}
     assert rows["scale"] == ["3.0", "1.00", "25.00", "300", "B", "persist"]
     assert rows["hash"] == ["3.0", "20.00", "24.00", "400", "B"]
-    assert "Persist scale, read (400 B of 600 B): saves about 29.00 of 29.00" in shown
-    assert "1 of 2 jobs computed nothing more than once." in shown
-    code, shown = advise(log, "--memory-limit", "150")
-    assert "Persist read (100 B of 150 B)" in shown
-    code, shown = advise(log, "--except", "scale", "--memory-limit", "1 kB", "--json", "-")
-    (job,) = json.loads(shown)["jobs"]
-    assert [each["layer"] for each in job["layers"] if each["persist"]] == ["hash", "read"]
-    assert (job["memory_limit"], job["bytes"], job["saves"]) == (1000, 500, pytest.approx(28.0))
-    assert "No result that saves anything fits in 1 B" in advise(log, "--memory-limit", "1")[1]
-
-
-def test_old_logs_and_logs_without_repeats(log):
-    text = log.read_text()
-    assert advise(log, "--target", "1.001")[0] == 0  # which reads over the event
-    assert CliRunner().invoke(slaq, ["replay", str(log)]).exit_code == 0
-    log.write_text(text.replace(',"memory": 1000', "").replace(', "memory": 1000', ""))
-    assert "had no memory limit: give --memory-limit" in advise(log)[1]
-    kept = [line for line in text.splitlines() if '"recomputed"' not in line]
-    log.write_text("\n".join(kept) + "\n")
-    code, shown = advise(log)
-    assert (code, shown) == (0, "2 of 2 jobs computed nothing more than once.\n")
-    log.write_text("\n".join(kept).replace(f'"version": {VERSION}', '"version": 8') + "\n")
-    code, shown = advise(log)
-    assert code == 1 and "by a release that did not count repeated results" in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--memory-limit", "much"], "'much' is not a size, such as 4GiB"),
-        (["--memory-limit", "0"], "must be at least 1 byte, not '0'"),
-        (["--within", "3"], "--within is for --target"),
-        (["--memory-limit", "1GiB", "--target", "1"], "--memory-limit is not for --target"),
-    ],
-)
-def test_what_is_wrong_is_said(log, arguments, words):
-    code, shown = advise(log, *arguments)
-    assert code == 2 and words in " ".join(shown.split())
+    assert any("Persist scale, read (400 B of 600 B): saves about 29.00 of" in x for x in lines)
+    found = advise(counts, 1000, {"scale"})
+    assert [each["layer"] for each in found["layers"] if each["persist"]] == ["hash", "read"]
+    assert (found["bytes"], found["saves"]) == (500, pytest.approx(28.0))
+    assert "No result that saves anything fits in 1 B." in lines_of(advise(counts, 1))
+    with pytest.raises(InvalidSetting, match="no memory limit: give memory_limit"):
+        advise({"layers": CHAIN})

@@ -25,9 +25,9 @@ _TOKEN = re.compile(r"-([0-9a-f]{8})[0-9a-f]{24}")
 
 
 def advise(
-    event: Mapping[str, Any], limit: float | None = None, without: Collection[str] = ()
+    counts: Mapping[str, Any], limit: float | None = None, without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return which results of a job to persist, by its event ``recomputed``.
+    """Return which results to persist, by the counts of `Recomputed.counts_of`.
 
     `limit` is the bytes that they may take, by default 60 % of the memory of the workers. Layers of
     which a name is in `without` are not chosen. Raises `InvalidSetting` if the limit is not known.
@@ -35,12 +35,10 @@ def advise(
     if limit is not None and not 0 < limit < math.inf:
         raise InvalidSetting(f"the memory must be more than 0 bytes, not {limit!r}")
     if limit is None:
-        if "memory" not in event:
-            raise InvalidSetting(
-                f"the workers of job {event['job']!r} had no memory limit: give --memory-limit"
-            )
-        limit = IN_MEMORY * event["memory"]
-    layers = event["layers"]
+        if "memory" not in counts:
+            raise InvalidSetting("the workers have no memory limit: give memory_limit")
+        limit = IN_MEMORY * counts["memory"]
+    layers = counts["layers"]
     names = {name for layer in layers if not {*names_of(name := layer["layer"])} & {*without}}
     chosen = choose(layers, limit, names)
     told: list[dict[str, Any]] = []
@@ -48,7 +46,6 @@ def advise(
         name = layer["layer"]
         told.append({**layer, "saves": saved(layers, {name}), "persist": name in chosen})
     return {
-        "job": event["job"],
         "memory_limit": limit,
         "seconds": sum(layer["seconds"] for layer in layers),
         "saves": saved(layers, chosen),

@@ -5,34 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import asdict, fields
 from html import escape
-from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import quote
 
 import dask
 from dask.tokenize import TokenizationError
 from distributed import Future
-from fsspec.registry import known_implementations, registry
 
 from dask_slaq.adapters import end_calls
-from dask_slaq.client.callbacks import Callback, Follower, check_callbacks
+from dask_slaq.client.block import running_job
+from dask_slaq.client.callbacks import Callback, Follower
 from dask_slaq.client.changes import steer
 from dask_slaq.client.connection import request
-from dask_slaq.client.job_block import Job, running_job, seconds_of
+from dask_slaq.client.job_block import Job
 from dask_slaq.client.plotting import draw_search
 from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trial import SearchInTask
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.job_settings import CHANGEABLE, OF_SEARCH, check_job_settings, given_settings
-from dask_slaq.core.search_goals import is_unknown
-from dask_slaq.core.settings import check_name, shown
-from dask_slaq.core.task_reports import as_metric
+from dask_slaq.core.job_settings import CHANGEABLE, OF_SEARCH, given_settings
+from dask_slaq.core.settings import shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
-from dask_slaq.core.trials import SearchSettings, arguments, as_given, as_parameters
+from dask_slaq.core.trials import arguments, as_given, as_parameters
 from dask_slaq.worker import begin_trial_again, report_trial
 
 if TYPE_CHECKING:
@@ -40,7 +35,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.client.submit import TrainingFuture
 
-__all__ = ["Search", "search"]
+__all__ = ["Search"]
 
 logger = logging.getLogger(__name__)
 
@@ -402,11 +397,8 @@ class Search(Job):
         self._trainings.clear()
         if dask.config.get("slaq.instrument", True):
             # A grid search whose fits were stopped half-way would return the best of these.
-            self._block = self._stack.enter_context(end_calls())
-            if self._asked_to_stop:  # already
-                self.ask_to_stop()
-        found = self._opened.get("keys", ()) if isinstance(self._opened, dict) else ()
-        self.futures = [Future(key, client) for key in found]
+            self._end_fits(end_calls())
+        self.futures = [Future(key, client) for key in self._opened.get("keys", ())]
         if self.futures:
             wanted = [future.key for future in self.futures]
             client._send_to_scheduler(
@@ -453,167 +445,3 @@ class Search(Job):
             client._send_to_scheduler({**message, "failed": outcome == "failed"})
             # The next block may have the same name, and opens in a request, which could overtake.
             await request(client, "slaq_left", run=self._run)
-
-
-def search(
-    name: str,
-    *,
-    goal: str = "best",
-    steps: int | None = None,
-    maximize: bool = False,
-    metric: str | None = None,
-    prune: bool | str | Mapping[str, float] = False,
-    max_waiting: int = 500,
-    trial_timeout: str | float | None = None,
-    silent: str | float | None = "2min",
-    restart_silent: bool = False,
-    states: str | None = None,
-    keep: str | float | None = None,
-    reattach: bool = False,
-    callbacks: Callback | Iterable[Callback] | None = None,
-    weight: float = 1.0,
-    min_share: float | None = None,
-    max_share: float | None = None,
-    latest: float | None = None,
-    resources: Mapping[str, float] | None = None,
-    owner: str | None = None,
-    worth_per_hour: float | None = None,
-    client: Client | None = None,
-) -> Search:
-    """Create a search: a block in which many models are submitted, one task each.
-
-    The tasks that call `report` are its trials. In a report, a model may wait while its thread goes
-    to another that gains more; no result changes. Leaving the block does not end the search: it
-    ends with its last task. If an exception leaves the block, what waits goes on at once.
-
-    Parameters
-    ----------
-    name : str
-        Name of the search, unique among the jobs running on the scheduler.
-    goal : str
-        With ``"best"`` threads go to the models with the lowest predicted final loss, so that the
-        best ones are ready soon, with ``"all"`` to those whose loss falls fastest, so that all are
-        good soon. Packages and settings of the scheduler may add goals.
-    steps : int, optional
-        Maximum number of steps of a model, which are its reports unless these name their steps.
-        Forecasts are better with it.
-    maximize : bool
-        Whether models report scores, which are higher for better models.
-    metric : str, optional
-        Name of the metric that is the loss, where models report mappings. By default it is the
-        first one of a model's first report.
-    prune : bool, "bold" or dict
-        Whether the report of a model without hope raises `TrialPruned`: after an eighth of `steps`
-        (at least five reports), if three models are ready that end better than it can. ``"bold"``
-        does not ask for the noise of losses. A dict has other numbers: ``{"patience": 10, "slack":
-        0.1, "noise": 4}`` spares those with fewer reports, those that end worse by a tenth of the
-        distance from their own first loss, and those that have not changed by four standard
-        deviations of their losses.
-    max_waiting : int
-        About how many models may have begun and wait: a few per worker may be on their way. Each
-        keeps its memory and a thread. A worker above 60 % of its memory limit lets no further ones
-        wait.
-    trial_timeout : str or float, optional
-        Time that a model may compute, as ``"10min"`` or in seconds. The next report after it raises
-        `TrialPruned`.
-    silent : str or float, optional
-        Time without a report after which a model that trains counts as silent, if it is also ten
-        times as long as its reports took so far. There is an alert ``"silent"``, `explain` says so,
-        and its thread is no longer counted on until it reports. None for never.
-    restart_silent : bool
-        Whether the worker process of a silent model is restarted by its nanny, if there is another
-        worker. What else is there has as long as the silence, at least 10 s, to leave or to end.
-    states : str, optional
-        Path or URL of a folder for the states of the models, by fsspec. They outlive the cluster: a
-        search of this name whose tasks have the same keys goes on from them. The files are removed
-        when the search ends with its last task. By default, Dask keeps states in the memory of two
-        workers.
-    keep : str or float, optional
-        Time, as ``"10min"`` or in seconds, for which the search goes on, with its results, after
-        its program has ended or an exception has left its block. By default it ends with its
-        program, and goes on as plain tasks after an exception.
-    reattach : bool
-        Whether to take over a search of this name and owner that is kept: its models, and their
-        futures in the `futures` of the search. If there is none, a new one begins.
-    callbacks : callable or list of callables, optional
-        Functions that are called with each event, such as one that writes to a tracker: a dict with
-        ``event`` (``begin``, ``report``, ``pruned``, ``moved`` or ``end``), ``job`` (the name of
-        the search), ``key``, ``trial``, ``model`` (identifier for the run of a tracker, the same
-        also after a retry or `reattach`), ``params``, ``worker``, ``step``, ``loss``, ``metrics``,
-        ``time`` (Unix seconds), and at the end ``state`` (``done``, ``pruned``, ``stopped``,
-        ``failed``, or ``dropped`` if the model begins again or is followed no more) and ``error``.
-        They are called in a thread of this program, one event after the other. What they raise is
-        logged once. At the end of the block they have had all events so far.
-    weight, min_share, max_share, latest, resources, owner, worth_per_hour, client
-        As of `job`; the resources are what each task needs.
-
-    Returns
-    -------
-    Search
-        A context manager. Entering it raises `DuplicateJob` if the name is taken. If the scheduler
-        does not run the plugin, the tasks run under plain Dask with one warning per client.
-
-    Raises
-    ------
-    InvalidSetting
-
-    Examples
-    --------
-    >>> with search("grid", steps=40) as grid_search:  # doctest: +SKIP
-    ...     futures = grid_search.map(train, grid)
-    >>> grid_search.best_params  # doctest: +SKIP
-    """
-    check_name(name)
-    settings = check_job_settings(given_settings(locals(), OF_SEARCH))
-    if isinstance(trial_timeout, str):
-        trial_timeout = seconds_of(trial_timeout, "trial_timeout")
-    if isinstance(silent, str):
-        silent = seconds_of(silent, "silent")
-    if isinstance(keep, str):
-        keep = seconds_of(keep, "keep")
-    if not isinstance(reattach, bool):
-        raise InvalidSetting(f"reattach must be True or False, not {shown(reattach)}")
-    _check_folder(states)
-    # The name is one part of the path, whatever it is.
-    part = quote(name, safe=" ")
-    if part.startswith("."):
-        part = f"%2E{part[1:]}"
-    folder = states = None if states is None else f"{states}/{part}"
-    options = given_settings(locals(), [field.name for field in fields(SearchSettings)])
-    some = check_callbacks(callbacks)
-    if is_unknown(goal):
-        from dask_slaq.plug_ins import add_goals
-
-        add_goals()
-    if is_unknown(goal):  # the scheduler may know it by its settings
-        options["goal"] = "best"
-    more: dict[str, Any] = {
-        "search": asdict(SearchSettings(**options)) | {"goal": goal},
-        **({"reattach": True} if reattach else {}),
-        **({"events": True} if some else {}),
-    }
-    made = Search(name, settings, client, more)
-    made._callbacks = some
-    if folder is not None:
-        made._notes["slaq_states"] = folder
-    if (metric := as_metric(metric)) is not None:
-        made._notes["slaq_metric"] = metric
-    return made
-
-
-def _check_folder(states: object) -> None:
-    """Raise `InvalidSetting` unless states can be kept in a folder of this kind.
-
-    Workers find out only when they keep the first one: each model would begin anew whenever it is
-    lost, with a traceback in their logs.
-    """
-    if states is None:
-        return
-    if not isinstance(states, str | PurePath) or not str(states):
-        raise InvalidSetting(f"states must be a path, a URL, or None, not {shown(states)}")
-    protocol, found, _ = str(states).partition("://")
-    known = {*known_implementations, *registry}
-    if found and protocol.rpartition("::")[2] not in known:
-        raise InvalidSetting(
-            f"states must be a path or a URL that fsspec knows, not {shown(str(states))}"
-        )

@@ -1,0 +1,289 @@
+"""The calls that create jobs and searches, with all their options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from fsspec.registry import known_implementations, registry
+
+from dask_slaq.client.callbacks import Callback, check_callbacks
+from dask_slaq.client.job_block import Job
+from dask_slaq.client.queries import seconds_of
+from dask_slaq.client.search_block import Search
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_settings import OF_SEARCH, check_job_settings, given_settings
+from dask_slaq.core.search_goals import is_unknown
+from dask_slaq.core.settings import check_name, shown
+from dask_slaq.core.task_reports import as_metric
+from dask_slaq.core.trials import SearchSettings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["job", "search"]
+
+#: What times are like, for who gives another one.
+TIMES = "'10min' or a number of seconds"
+
+
+def job(
+    name: str,
+    *,
+    weight: float = 1.0,
+    min_share: float | None = None,
+    max_share: float | None = None,
+    latest: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    target: float | None = None,
+    max_iter: int | None = None,
+    gang: bool = False,
+    target_kind: str = "loss",
+    by: str | float | None = None,
+    stop: bool = False,
+    kind: str | Mapping[str, Any] | None = None,
+    owner: str | None = None,
+    spare: bool = False,
+    worth_per_hour: float | None = None,
+    metric: str | None = None,
+    client: Client | None = None,
+) -> Job:
+    """Create a job: a block of code whose Dask tasks and losses belong to one training run.
+
+    Parameters
+    ----------
+    name : str
+        Name of the job, unique among the jobs running on the scheduler.
+    weight : float
+        Relative importance, > 0.
+    min_share, max_share : float, optional
+        Least threads of the job, and most while other jobs want them.
+    latest : float, optional
+        Factor of its fair time, at least 1, at which the job ends at the latest; inf for no
+        promise. Defaults to the ``slaq.latest`` setting of the scheduler.
+    resources : Mapping of str to float, optional
+        Worker resources that each task of the job needs, such as ``{"GPU": 1}``. The job is only
+        granted workers that supply them.
+    target : float, optional
+        Loss to reach. Policies that rank jobs by the work left count up to it, and it stands in
+        for the predicted final loss while the loss cannot be extrapolated.
+    max_iter : int, optional
+        Maximum number of iterations of the job; no loss reduction is predicted beyond it. Detected
+        automatically for a job with a single fit of a supported library.
+    gang : bool
+        Whether tasks that are ready together must start together.
+    target_kind : {"loss", "reduction"}
+        Whether `target` is a loss, or a part of the predicted loss reduction, in (0, 1).
+    by : str or float, optional
+        Time in which the target should be reached, such as ``"10min"`` or in seconds. An alert
+        tells when it will not be; see `alerts`.
+    stop : bool
+        Whether the job is stopped at its target: its next report raises `StopTraining`. Otherwise
+        it goes on with its `min_share` and what other jobs leave.
+    kind : str or mapping, optional
+        Jobs of one kind have loss curves of like shape, so past ones tell how this one will go:
+        a name such as ``"resnet"``, or a mapping with the name and numbers >= 0 that shape the
+        curve, such as ``{"name": "resnet", "lr": 0.01, "rows": 1e6}``. Supported libraries state
+        it automatically. Defaults to the job's name without its numbers.
+    owner : str, optional
+        Who the job belongs to. Defaults to that of the block around it, to the ``slaq.owner``
+        setting, or else to ``user@host``.
+    spare : bool
+        Whether a task that runs late gets a second copy on an idle thread; the first result counts.
+        Only for tasks that may run twice.
+    worth_per_hour : float, optional
+        What it is worth that the job ends an hour sooner, in the unit of the price in the setting
+        ``slaq.scaling`` of the scheduler, which asks for workers by it. By default it is worth
+        what the cluster of late has cost per hour of a job.
+    metric : str, optional
+        Name of the metric that is the loss, where mappings are reported.
+    client : distributed.Client, optional
+        Client of the job. Defaults to the current client.
+
+    Returns
+    -------
+    Job
+        A context manager. Entering it raises `DuplicateJob` if the name is taken, and
+        `InvalidSetting` if ``slaq.repairs`` is invalid. If the scheduler does not run the plugin,
+        the job runs under plain Dask with one warning per client; with ``slaq.require-plugin``,
+        `NoPlugin` is raised.
+
+    Raises
+    ------
+    InvalidSetting
+        The name or a setting is invalid.
+
+    Examples
+    --------
+    >>> with job("logreg-C0.1"):  # doctest: +SKIP
+    ...     LogisticRegression(solver="gradient_descent").fit(X, y)
+    """
+    check_name(name)
+    by = seconds_of(by, "by", TIMES)
+    settings = check_job_settings(given_settings(locals()))
+    return Job(name, settings, client, metric=as_metric(metric) or "")
+
+
+def search(
+    name: str,
+    *,
+    goal: str = "best",
+    steps: int | None = None,
+    maximize: bool = False,
+    metric: str | None = None,
+    prune: bool | str | Mapping[str, float] = False,
+    max_waiting: int = 500,
+    trial_timeout: str | float | None = None,
+    silent: str | float | None = "2min",
+    restart_silent: bool = False,
+    states: str | None = None,
+    keep: str | float | None = None,
+    reattach: bool = False,
+    callbacks: Callback | Iterable[Callback] | None = None,
+    weight: float = 1.0,
+    min_share: float | None = None,
+    max_share: float | None = None,
+    latest: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    owner: str | None = None,
+    worth_per_hour: float | None = None,
+    client: Client | None = None,
+) -> Search:
+    """Create a search: a block in which many models are submitted, one task each.
+
+    The tasks that call `report` are its trials. In a report, a model may wait while its thread goes
+    to another that gains more; no result changes. Leaving the block does not end the search: it
+    ends with its last task. If an exception leaves the block, what waits goes on at once.
+
+    Parameters
+    ----------
+    name : str
+        Name of the search, unique among the jobs running on the scheduler.
+    goal : str
+        With ``"best"`` threads go to the models with the lowest predicted final loss, so that the
+        best ones are ready soon, with ``"all"`` to those whose loss falls fastest, so that all are
+        good soon. Packages where the scheduler runs may add goals.
+    steps : int, optional
+        Maximum number of steps of a model, which are its reports unless these name their steps.
+        Forecasts are better with it.
+    maximize : bool
+        Whether models report scores, which are higher for better models.
+    metric : str, optional
+        Name of the metric that is the loss, where models report mappings. By default it is the
+        first one of a model's first report.
+    prune : bool, "bold" or dict
+        Whether the report of a model without hope raises `TrialPruned`: after an eighth of `steps`
+        (at least five reports), if three models are ready that end better than it can. ``"bold"``
+        does not ask for the noise of losses. A dict has other numbers: ``{"patience": 10, "slack":
+        0.1, "noise": 4}`` spares those with fewer reports, those that end worse by a tenth of the
+        distance from their own first loss, and those that have not changed by four standard
+        deviations of their losses.
+    max_waiting : int
+        About how many models may have begun and wait: a few per worker may be on their way. Each
+        keeps its memory and a thread. A worker above 60 % of its memory limit lets no further ones
+        wait.
+    trial_timeout : str or float, optional
+        Time that a model may compute, as ``"10min"`` or in seconds. The next report after it raises
+        `TrialPruned`.
+    silent : str or float, optional
+        Time without a report after which a model that trains counts as silent, if it is also ten
+        times as long as its reports took so far. There is an alert ``"silent"``, `explain` says so,
+        and its thread is no longer counted on until it reports. None for never.
+    restart_silent : bool
+        Whether the worker process of a silent model is restarted by its nanny, if there is another
+        worker. What else is there has as long as the silence, at least 10 s, to leave or to end.
+    states : str, optional
+        Path or URL of a folder for the states of the models, by fsspec. They outlive the cluster: a
+        search of this name whose tasks have the same keys goes on from them. The files are removed
+        when the search ends with its last task. By default, Dask keeps states in the memory of two
+        workers.
+    keep : str or float, optional
+        Time, as ``"10min"`` or in seconds, for which the search goes on, with its results, after
+        its program has ended or an exception has left its block. By default it ends with its
+        program, and goes on as plain tasks after an exception.
+    reattach : bool
+        Whether to take over a search of this name and owner that is kept: its models, and their
+        futures in the `futures` of the search. If there is none, a new one begins.
+    callbacks : callable or list of callables, optional
+        Functions that are called with each event, such as one that writes to a tracker: a dict with
+        ``event`` (``begin``, ``report``, ``pruned``, ``moved`` or ``end``), ``job`` (the name of
+        the search), ``key``, ``trial``, ``model`` (identifier for the run of a tracker, the same
+        also after a retry or `reattach`), ``params``, ``worker``, ``step``, ``loss``, ``metrics``,
+        ``time`` (Unix seconds), and at the end ``state`` (``done``, ``pruned``, ``stopped``,
+        ``failed``, or ``dropped`` if the model begins again or is followed no more) and ``error``.
+        They are called in a thread of this program, one event after the other. What they raise is
+        logged once. At the end of the block they have had all events so far.
+    weight, min_share, max_share, latest, resources, owner, worth_per_hour, client
+        As of `job`; the resources are what each task needs.
+
+    Returns
+    -------
+    Search
+        A context manager. Entering it raises `DuplicateJob` if the name is taken. If the scheduler
+        does not run the plugin, the tasks run under plain Dask with one warning per client.
+
+    Raises
+    ------
+    InvalidSetting
+
+    Examples
+    --------
+    >>> with search("grid", steps=40) as grid_search:  # doctest: +SKIP
+    ...     futures = grid_search.map(train, grid)
+    >>> grid_search.best_params  # doctest: +SKIP
+    """
+    check_name(name)
+    settings = check_job_settings(given_settings(locals(), OF_SEARCH))
+    trial_timeout, silent, keep = (
+        seconds_of(time, what, TIMES) if isinstance(time, str) else time
+        for what, time in (("trial_timeout", trial_timeout), ("silent", silent), ("keep", keep))
+    )
+    if not isinstance(reattach, bool):
+        raise InvalidSetting(f"reattach must be True or False, not {shown(reattach)}")
+    _check_folder(states)
+    # The name is one part of the path, whatever it is.
+    part = quote(name, safe=" ")
+    if part.startswith("."):
+        part = f"%2E{part[1:]}"
+    folder = states = None if states is None else f"{states}/{part}"
+    options = given_settings(locals(), [field.name for field in fields(SearchSettings)])
+    some = check_callbacks(callbacks)
+    if is_unknown(goal):
+        from dask_slaq.plug_ins import add_goals
+
+        add_goals()
+    if is_unknown(goal):  # the scheduler may know it by its settings
+        options["goal"] = "best"
+    more: dict[str, Any] = {
+        "search": asdict(SearchSettings(**options)) | {"goal": goal},
+        **({"reattach": True} if reattach else {}),
+        **({"events": True} if some else {}),
+    }
+    made = Search(name, settings, client, more)
+    made._callbacks = some
+    if folder is not None:
+        made._notes["slaq_states"] = folder
+    if (metric := as_metric(metric)) is not None:
+        made._notes["slaq_metric"] = metric
+    return made
+
+
+def _check_folder(states: object) -> None:
+    """Raise `InvalidSetting` unless states can be kept in a folder of this kind.
+
+    Workers find out only when they keep the first one: each model would begin anew whenever it is
+    lost, with a traceback in their logs.
+    """
+    if states is None:
+        return
+    if not isinstance(states, str | PurePath) or not str(states):
+        raise InvalidSetting(f"states must be a path, a URL, or None, not {shown(states)}")
+    protocol, found, _ = str(states).partition("://")
+    known = {*known_implementations, *registry}
+    if found and protocol.rpartition("::")[2] not in known:
+        raise InvalidSetting(
+            f"states must be a path or a URL that fsspec knows, not {shown(str(states))}"
+        )
