@@ -23,7 +23,7 @@ from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
 from benchmarks.common.results import Names, give, json_option
 from benchmarks.live_jobs.emulated import make_jobs
 from benchmarks.live_jobs.philly import Assumptions, assumption_options
-from benchmarks.live_jobs.traces import TraceError, read_trace
+from dask_slaq.simulation.workload import TraceError, read_trace
 from dask_slaq.simulation.workload import curves as curve_files
 
 EMULATED = ("staggered", "burst", "mixed")

@@ -15,8 +15,8 @@ import click
 import numpy as np
 
 from benchmarks.common.curves import resample
-from benchmarks.live_jobs.traces import Trace, TraceError
 from dask_slaq.simulation.workload.curves import Curve, sample
+from dask_slaq.simulation.workload.traces import Trace, TraceError
 
 __all__ = [
     "FRAGMENTATION",

@@ -24,8 +24,7 @@ from benchmarks.live_jobs.philly import (
     window,
 )
 from benchmarks.live_jobs.trace_runs import AGAIN, REPLACED, Ledger, Place, run_trace
-from benchmarks.live_jobs.traces import Trace
-from dask_slaq.simulation.workload import Curve, iterations_to
+from dask_slaq.simulation.workload import Curve, Trace, iterations_to
 from dask_slaq.simulation.workload.curves import make_curves
 
 __all__ = ["Replay", "combine", "delays", "show"]

@@ -33,6 +33,20 @@ def _capacity_changes(
     help="Loss curves of the jobs: JSON lines with id and loss. Can be repeated.",
 )
 @click.option(
+    "--arrivals",
+    metavar="FILE",
+    show_default="a Poisson process",
+    help="Traces of clusters, JSON lines with trace, arrivals_s, duration_s and gpus: jobs come, "
+    "and are large, as the first ones there; scaled to --interarrival and --load.",
+)
+@click.option("--trace", metavar="NAME", help="Which one, if FILE has several.")
+@click.option(
+    "--cores-per-gpu",
+    type=click.FloatRange(0, min_open=True),
+    show_default="no cap",
+    help="Threads that a job of a trace can use at most for each GPU that it had.",
+)
+@click.option(
     "--policies",
     default="fair,max-total,oracle",
     show_default=True,
@@ -76,6 +90,12 @@ def _capacity_changes(
     click.FloatRange(0),
     0.0,
     "Seconds in which a job computes nothing on a worker that it gained.",
+)
+@with_default(
+    "--stragglers",
+    click.FloatRange(0, 1),
+    0.0,
+    "Share of the iterations that take four times as long.",
 )
 @click.option(
     "--capacity",
@@ -132,6 +152,8 @@ def _capacity_changes(
 def simulate(
     policies: list[str],
     curves: tuple[str, ...],
+    arrivals: str | None,
+    trace: str | None,
     processes: int | None,
     json_file: str | None,
     **settings: object,
@@ -143,4 +165,12 @@ def simulate(
     """
     from dask_slaq.cli.tables import show
 
-    show(policies, curves, settings, processes=processes, json_file=json_file)
+    show(
+        policies,
+        curves,
+        settings,
+        arrivals=arrivals,
+        trace=trace,
+        processes=processes,
+        json_file=json_file,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation.recorded import RECORDED, LogError, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
-from dask_slaq.simulation.workload import CurveError
+from dask_slaq.simulation.workload import CurveError, TraceError
 
 __all__ = ["show", "show_replay", "tell"]
 
@@ -46,6 +47,8 @@ def show(
     curves: Sequence[str],
     settings: Mapping[str, Any],
     *,
+    arrivals: str | None = None,
+    trace: str | None = None,
     processes: int | None = None,
     json_file: str | None = None,
 ) -> None:
@@ -59,8 +62,15 @@ def show(
         runs = chosen.seeds * len({*policies, "fair"})
         if processes is None:
             processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
-        found = simulate(policies, curves or None, chosen, processes=processes)
-    except (SlaqError, CurveError) as error:
+        found = simulate(
+            policies,
+            curves or None,
+            chosen,
+            arrivals=arrivals,
+            trace=trace,
+            processes=processes,
+        )
+    except (SlaqError, CurveError, TraceError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, _table(found), json_file)
 
@@ -120,4 +130,7 @@ def _table(found: Mapping[str, Any], title: str | None = None) -> str:
         f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
         f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )
-    return "\n".join([title, "", *aligned(cells), "", _LEGEND])
+    legend = [_LEGEND]
+    if assumption := s.get("assumption"):  # with a trace
+        legend.append(fill(assumption, 100))
+    return "\n".join([title, "", *aligned(cells), "", *legend])

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from dask_slaq.simulation.settings import Settings as Settings
     from dask_slaq.simulation.study import simulate as simulate
     from dask_slaq.simulation.workload import CurveError as CurveError
+    from dask_slaq.simulation.workload import TraceError as TraceError
 
 __getattr__ = later(
     __name__,
-    {"settings": ("Settings",), "study": ("simulate",), "workload": ("CurveError",)},
+    {"settings": ("Settings",), "study": ("simulate",), "workload": ("CurveError", "TraceError")},
 )

@@ -41,9 +41,14 @@ class Settings:
     move_pause: float = _between(0, 86_400, 0.0)
     #: Most threads that any job can use.
     max_cores: float | None = _between(1e-3, 1e9, None)
+    #: Fraction of the iterations that straggle, and the factor by which they take longer.
+    stragglers: float = _between(0, 1, 0.0)
+    straggling: float = _between(1e-3, 1e6, 4.0)
     #: Core-seconds of work that arrive per core-second. By default jobs have the mean work that
     #: reproduces the paper's setting, whatever `interarrival` is.
     load: float | None = _between(1e-6, 1e6, None)
+    #: Most threads that a job of a trace can use per GPU that it had in the trace.
+    cores_per_gpu: float | None = _between(1e-3, 1e6, None)
     #: Seconds at which the number of cores changes, and the new numbers.
     capacity: tuple[tuple[float, int], ...] = ()
     #: Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.

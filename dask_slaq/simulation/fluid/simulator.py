@@ -83,7 +83,7 @@ class Simulation:
         self.new: list[int] = []
         self.iterations = Iterations(jobs)
         most = math.inf if max_cores is None else max_cores
-        self.cap = np.minimum(law.width, most)
+        self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
         #: Time at which the driver of each job submits its next tasks.
         self.resume = np.full(n, -math.inf)
         #: Position of each job in the last decision, -1 for new jobs.

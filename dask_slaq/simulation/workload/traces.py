@@ -6,14 +6,19 @@ one number per job. Traces have no losses: the seed draws the curve of each job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.simulation.workload.jsonl import field, numbers, records
+from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
+
+if TYPE_CHECKING:
+    from dask_slaq.simulation.settings import Settings
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -35,6 +40,16 @@ class Trace:
     arrivals: FloatArray
     duration: FloatArray
     gpus: FloatArray
+
+    def first(self, jobs: int) -> Trace:
+        """Return a trace of the first `jobs` jobs. Raises `TraceError` if there are fewer."""
+        if jobs > len(self.arrivals):
+            raise TraceError(
+                f"{self.place}: trace {self.name!r} has {len(self.arrivals)} jobs, fewer than "
+                f"{jobs}; ask for fewer"
+            )
+        columns = (self.arrivals, self.duration, self.gpus)
+        return Trace(self.name, self.place, *(column[:jobs] for column in columns))
 
     @property
     def gap(self) -> float:
@@ -83,3 +98,59 @@ def _parse(record: Any, place: str) -> Trace:
             f"arrivals_s[{k - 1}], which is {arrivals[k - 1]:.17g}"
         )
     return Trace(name, place, arrivals, duration, gpus)
+
+
+def follow(
+    jobs: Sequence[SimulatedJob],
+    trace: Trace,
+    *,
+    interarrival: float,
+    work: float,
+    cores_per_gpu: float | None = None,
+) -> list[SimulatedJob]:
+    """Give copies of `jobs` the arrivals and relative sizes of the first jobs of a `trace`.
+
+    The trace is stretched or squeezed to a mean `interarrival` in seconds. The work of each job is
+    in proportion to its duration times GPUs, `work` core-seconds on average. A job can use
+    `cores_per_gpu` threads per GPU that it had; by default any number. Raises `TraceError` if the
+    trace has fewer jobs, or they arrive all at once and cannot be scaled to a mean gap above 0.
+    """
+    trace = trace.first(len(jobs))
+    if trace.gap == 0 and len(jobs) > 1 and interarrival > 0:
+        raise TraceError(
+            f"{trace.place}: the first {len(jobs)} jobs of trace {trace.name!r} arrive all at "
+            "once: ask for more, or for a mean gap of 0 s"
+        )
+    arrivals = (trace.arrivals - trace.arrivals[0]) * (interarrival / (trace.gap or 1.0))
+    size = trace.duration * trace.gpus
+    size *= work / size.mean()
+    cap = np.full(len(jobs), np.inf) if cores_per_gpu is None else cores_per_gpu * trace.gpus
+    return [
+        replace(job, arrival=float(a), work=float(s) / len(job.loss), cap=float(c))
+        for job, a, s, c in zip(jobs, arrivals, size, cap, strict=True)
+    ]
+
+
+def about(trace: Trace, settings: Settings) -> dict[str, Any]:
+    """Describe a `trace`, of the jobs that were simulated, in the `settings` of a result.
+
+    ``trace`` has name, place and means; ``assumption`` is a sentence on what is assumed.
+    """
+    caps = "without caps"
+    if settings.cores_per_gpu is not None:
+        caps = f"with at most {settings.cores_per_gpu:g} cores a GPU"
+    return {
+        "trace": {
+            "name": trace.name,
+            "place": trace.place,
+            "interarrival": trace.gap,
+            "duration_mean_s": float(trace.duration.mean()),
+            "gpus_mean": float(trace.gpus.mean()),
+        },
+        "assumption": (
+            f"Arrivals and sizes (duration x GPUs, {caps}) are those of the first "
+            f"{len(trace.arrivals)} jobs of {trace.name}, its mean gap of {trace.gap:.4g} s scaled "
+            f"to {settings.interarrival:g} s and its work to the load; it has no losses: which "
+            "curve a job has is drawn by the seed."
+        ),
+    }
