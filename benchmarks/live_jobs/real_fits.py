@@ -123,7 +123,9 @@ class _Fit(JobThread):
     def train(self, client: Client, data: tuple[da.Array, ...]) -> None:
         from dask_slaq import instrument
 
-        with clusters.job_block(self.policy, self.name, client) as block:
+        # Fits that report by themselves tell how many reports are to come.
+        most = getattr(self.model, "max_iter", None)
+        with clusters.job_block(self.policy, self.name, client, most and most + 1) as block:
 
             def publish(loss: float) -> None:
                 self.trace.record(self.now(), loss)

@@ -231,7 +231,9 @@ def _fit(
     client: Client, training: Training, data: tuple[da.Array, ...], model: Any, is_job: bool
 ) -> None:
     """Fit a `model`, as a job or by plain Dask, and record its losses in `training`."""
-    block: Any = slaq.job(training.name, client=client) if is_job else nullcontext()
+    block: Any = nullcontext()
+    if is_job:  # which a fit that reports by itself tells how many reports are to come
+        block = slaq.job(training.name, max_iter=model.max_iter + 1, client=client)
     with client.as_current(), dask.annotate(slaq_demo=training.name), block as job:
 
         def publish(loss: float) -> None:
