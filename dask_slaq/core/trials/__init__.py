@@ -6,7 +6,8 @@ from dask_slaq.core.trials.events import Events
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.states import STATE_COLORS
-from dask_slaq.core.trials.trials import Trial, Trials, row_of
+from dask_slaq.core.trials.trial import Trial, row_of
+from dask_slaq.core.trials.trials import Trials
 from dask_slaq.core.trials.turns import Account, Places, Room, Turns, choose, decide, go_on, moves
 from dask_slaq.core.trials.unreported import Unreported
 

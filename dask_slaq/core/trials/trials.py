@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from array import array
-from bisect import bisect, insort
-from collections import OrderedDict
+from bisect import insort
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import chain, repeat
 from typing import Any
@@ -15,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
-from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
+from dask_slaq.core.reports import is_usable, next_iteration, next_stride
 from dask_slaq.core.search_goals import Goal, Model, goal_of
-from dask_slaq.core.search_settings import EXPLORE, PATIENCE, SearchSettings
+from dask_slaq.core.search_settings import EXPLORE, SearchSettings
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.events import Events
+from dask_slaq.core.trials.pruning import BETTER, Lowest, find_noise, if_it_falls_on
+from dask_slaq.core.trials.trial import TURN, Trial, curve_of, row_of
 
-__all__ = ["Trial", "Trials", "row_of"]
+__all__ = ["Trials"]
 
-#: Reports of each turn after the first.
-TURN = 3
 #: Part of the seconds that a model still computes that it may take to move, and of those of a turn.
 DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
@@ -40,129 +38,12 @@ SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds;
 #: and times as long as the slowest first report so far, until its own first one.
 HELD_UP, TIMES = 5.0, 4.0
-#: Part of its steps before which a trial whose loss has not changed is not hopeless, and losses
-#: that tell its level.
-UNCHANGED, FEW = 0.5, 3
-#: Standard deviation of a noise over the median of its second differences; of the latest losses,
-#: so many at least.
-PER_DIFFERENCE, LATEST = 1.4826 / math.sqrt(6), 10
-#: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
-#: less. The lowest loss reported is no measure: where models overfit, none ends there.
-BETTER, BETTER_PART = 3, 0.15
-#: Part of its pace since half of its steps at which a trial may fall on, whatever is predicted:
-#: some begin slowly.
-FALLS_ON = 0.5
-#: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
-#: predicted: at most so many, and this part of all trials.
-LOWEST, LOWEST_PART = 8, 0.08
 #: Trials of one task that are kept of those that have ended, the last ones.
 MOST_NUMBERS = 10_000
-#: Steps of which the lowest losses are kept: trials may name any.
-MOST_STEPS = 10_000
 #: How a trial ended for those who follow it that begins again, is not wanted, or is left alone.
 DROPPED = "dropped"
 #: Characters of the error of a trial that are kept.
 LONGEST_ERROR = 300
-
-
-@dataclass(slots=True, eq=False)
-class Trial:
-    """Training of one model, by reports of a loss that is lower for better models."""
-
-    key: Hashable  # of its task
-    worker: str  # that computes it
-    name: str
-    number: Hashable = None  # distinguishes the trials that one task makes one after the other
-    reports: int = 0
-    step: int = 0  # iterations so far: reports, unless these name their steps
-    missed: int = 0  # latest reports without a usable loss
-    first: float = math.nan  # first usable loss, unless it was huge
-    loss: float = math.nan  # latest usable loss
-    lowest: float = math.nan  # lowest usable loss, and its step
-    lowest_step: int = 0
-    usable: int = 0  # reports with a usable loss
-    noise: float = 0.0  # standard deviation of the latest of these
-    left: bool = False  # whether the mean of the last ones is farther from its first level
-    leaves: bool = False  # whether the latest one is
-    last: int = 0  # step of the latest of them
-    stride: float = 1.0  # mean steps between two of them
-    computed: float = 0.0  # seconds
-    before: float = 0.0  # of these, for curves that no longer count
-    waited: float = 0.0  # seconds
-    waits: bool = False  # in its report, or has given up its thread by itself
-    yields: bool = False  # it was told to wait, and does at its next report
-    turn: int = 0  # number of reports when it last began or went on
-    predicted: float = math.nan  # final loss; nan without a forecast
-    low: float = math.nan  # lower end of the 80 % band of `predicted`
-    high: float = math.nan
-    score: float = math.inf  # order among the trials of a worker, lowest first
-    verdict: str = ""  # "pruned" or "stopped" once its report has said so
-    outcome: str = ""  # how it ended; empty while it has not
-    least: float = -math.inf  # lowest final loss that is in its reach
-    lost: Trial | None = None  # as it had ended before its result was lost, or it was retried
-    moves: bool = False  # it may leave its worker: it reports states, and goes on from them
-    kept: int = 0  # reports at its last state
-    nbytes: int = 0  # of its states
-    span: int = TURN  # reports of a turn
-    away: bool = False  # on no worker, or on its way to one; `worker` is where it was
-    heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
-    silent: bool = False  # it trains, and has sent none for long
-    held_up: bool = False  # the same, and others may have its turn
-    leads: bool = False  # it keeps its thread to its end, whatever others report
-    explore: int = EXPLORE  # reports of its first turn
-    shared: bool = False  # others want its result: it trains on, and is not given up
-    again: int = 0  # reports to come that it has made before: it goes on from an earlier state
-    curve: Curve = field(default_factory=Curve)  # of its losses
-    others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
-    params: Mapping[str, Any] = field(default_factory=dict)  # of its model, as far as known
-    began: float = math.nan  # Unix seconds
-    ended: float = math.nan
-    error: str = ""  # with which its task failed
-    told: bool = False  # whether those who follow the search know that it has begun
-    known_to: int = 0  # step up to which they know its reports, of before it began again
-    # Seconds until its first report, and reports by then: its function begins anew where it goes.
-    begin: tuple[float, int] = (0.0, 0)
-
-    @property
-    def known(self) -> float:
-        """Loss with which it had ended before its result was lost; nan if it had not."""
-        done = self.lost is not None and self.lost.outcome == "done"
-        return self.lost.loss if self.lost is not None and done else math.nan
-
-    @property
-    def pace(self) -> float:
-        """Seconds that it computes per step, without what comes before the first."""
-        seconds, steps = self.begin
-        return (self.computed - seconds) / max(self.step - steps, 1)
-
-    @property
-    def setup(self) -> float:
-        """Seconds that its function computes before the first step, as to load data."""
-        seconds, steps = self.begin
-        return max(seconds - steps * self.pace, 0.0) if self.step > steps else 0.0
-
-    @property
-    def doing(self) -> str:
-        """What it does, in a word, while it has not ended."""
-        if self.waits:
-            return "away" if self.away else "waiting"
-        return "silent" if self.silent else "training"
-
-    @property
-    def explored(self) -> bool:
-        """Whether it has made enough reports to be compared with others."""
-        return self.reports >= self.explore
-
-    @property
-    def diverges(self) -> bool:
-        """Whether it has no usable loss, or has had none for long."""
-        return self.missed > 0 and (self.missed >= LOST or not self.usable)
-
-    @property
-    def in_turn(self) -> bool:
-        """Whether it trains, and began or went on only few reports ago."""
-        span = self.span if self.turn else self.explore
-        return not self.waits and self.reports - self.turn < span
 
 
 #: Attributes of a trial that are not of its curve.
@@ -195,8 +76,7 @@ class Trials:
         self._count = 0
         self._turns: dict[str, int] = {}
         self._early = Early()
-        # Lowest losses at each of the steps that were reported last, sorted.
-        self._lowest: OrderedDict[int, list[float]] = OrderedDict()
+        self._lowest = Lowest()
         self._events: Events | None = None  # for those who follow the search
         self._first = ""  # see `follow`
         # Trials that these know, and that were cut off and may begin again, by task.
@@ -329,9 +209,7 @@ class Trials:
         new = Trial(trial.key, trial.worker, trial.name, trial.number, before=trial.computed)
         for name in _OF_MODEL:
             setattr(new, name, getattr(trial, name))
-        for step, loss in zip(trial.curve.steps, trial.curve.losses, strict=True):
-            if loss in self._lowest.get(step, ()):
-                self._lowest[step].remove(loss)
+        self._lowest.forget(trial)
         self._predictor.remove(trial.name)
         self._follow(trial.name)
         self._reported.pop(trial.name, None)
@@ -410,12 +288,7 @@ class Trials:
         self._early.add(trial.usable, loss)
         self._best = min(self._best, loss)
         if self.settings.prunes:
-            lowest = self._lowest.setdefault(trial.step, [])
-            insort(lowest, loss)
-            del lowest[LOWEST + 1 :]
-            self._lowest.move_to_end(trial.step)
-            if len(self._lowest) > MOST_STEPS:
-                self._lowest.popitem(last=False)
+            self._lowest.add(trial.step, loss)
 
     @property
     def _most_points(self) -> int:
@@ -610,8 +483,8 @@ class Trials:
         self._count += 1
         trial = Trial(row["key"], row["worker"], str(self._count), row["trial"])
         trial.reports = trial.step = row["iteration"]
-        trial.curve = _curve(row["steps"], row["losses"], sign)
-        trial.others = {name: _curve(*parts) for name, parts in row["others"].items()}
+        trial.curve = curve_of(row["steps"], row["losses"], sign)
+        trial.others = {name: curve_of(*parts) for name, parts in row["others"].items()}
         trial.usable, trial.loss = len(trial.curve), sign * row["loss"]
         trial.lowest, trial.lowest_step = sign * row["lowest"], row["lowest_step"]
         trial.last = trial.curve.steps[-1] if trial.usable else 0
@@ -695,9 +568,9 @@ class Trials:
                 trial.score = predicted
             else:
                 trial.score = -fall * trial.reports / max(trial.computed, 1e-9)
-            trial.least = min(least, self._if_it_falls_on(trial))
+            trial.least = min(least, if_it_falls_on(trial, self._most_left(trial)))
             if self.settings.prunes:
-                self._find_noise(trial)
+                find_noise(trial, self.settings.pruning.noise)
         if self._goal is not None:
             self._judge(self._goal)
         else:
@@ -801,7 +674,10 @@ class Trials:
             return False
         if trial.diverges:
             return self._is_lost(trial)
-        return self._is_hopeless(trial) if self._goal is None else trial.name in self._hopeless
+        if self._goal is not None:
+            return trial.name in self._hopeless
+        self._compare_anew()
+        return self._lowest.is_hopeless(trial, chosen, self._finals, self._count, self._longest)
 
     def _is_lost(self, trial: Trial) -> bool:
         """Return whether a trial that diverges is given up, but for the one with the lowest loss.
@@ -812,52 +688,6 @@ class Trials:
         if trial.missed < patience or not trial.usable:
             return trial.missed >= patience
         return any(t.usable and t.loss <= trial.loss for t in self if t is not trial)
-
-    def _is_hopeless(self, trial: Trial) -> bool:
-        """Return whether enough models are ready that end better than a trial can."""
-        pruning, enough = self.settings.pruning, min(BETTER, math.ceil(BETTER_PART * self._count))
-        patience = pruning.reports(self.settings.steps)
-        self._compare_anew()
-        if trial.usable < patience or len(self._finals) < enough:
-            return False
-        # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
-        half = UNCHANGED * (self.settings.steps or 2 * self._longest)
-        if not trial.left and (trial.leaves or trial.step < half):
-            return False
-        # Where all losses are alike, they tell more than forecasts.
-        lowest, margin = self._lowest.get(trial.step, []), pruning.noise / 4 * trial.noise
-        most = min(LOWEST, math.ceil(LOWEST_PART * self._count), len(lowest) - 1)
-        if most > 0 and trial.loss - margin <= lowest[most - 1]:
-            return False
-        bar = self._finals[enough - 1]
-        return trial.least - margin > bar + pruning.slack * max(trial.first - bar, 0.0)
-
-    def _find_noise(self, trial: Trial) -> None:
-        """Find how noisy the latest losses of a trial are, and whether they left its first level.
-
-        Its first loss is left out: many fall in their first step, and stay there.
-        """
-        losses = np.array(trial.curve.losses)[1:]
-        latest = losses[-max(len(losses) // 2 + 1, LATEST) :]
-        if len(latest) > 2:
-            trial.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
-            far = self.settings.pruning.noise * trial.noise
-            level = np.median(losses[:FEW])
-            trial.left = bool(abs(losses[-FEW:].mean() - level) > far)
-            trial.leaves = bool(abs(losses[-1] - level) > far)
-            if not np.ptp(losses[-PATIENCE:]):  # it may have fallen back to a level
-                trial.left = trial.leaves = False
-
-    def _if_it_falls_on(self, trial: Trial) -> float:
-        """Return the final loss of a trial that keeps much of its pace since half of its steps.
-
-        Or of that of its latest reports, if it has just begun to fall.
-        """
-        curve, fall = trial.curve, 0.0
-        for since in (max(bisect(curve.steps, trial.last / 2) - 1, 0), max(len(curve) - FEW, 0)):
-            steps = max(trial.last - curve.steps[since], 1)
-            fall = max(fall, (curve.losses[since] - trial.loss) / steps)
-        return trial.loss - FALLS_ON * fall * self._most_left(trial)
 
     def as_dicts(
         self, *, curves: bool = False, only: Container[Hashable] | None = None
@@ -882,31 +712,3 @@ class Trials:
                 steps = trial.curve.steps.tobytes()
                 found[-1] |= {"steps": steps, "losses": losses.tobytes(), "others": others}
         return found
-
-
-#: Attributes of a trial that its row has as they are.
-_IN_ROW = ("key", "worker", "lowest_step", "computed", "waited", "began", "ended", "error")
-
-
-def row_of(trial: Trial, sign: float = 1.0) -> dict[str, Any]:
-    """Return what is told of a trial, with its losses times `sign`."""
-    known = math.nan if trial.outcome else sign  # what has ended has no forecast any more
-    low, high = sorted((known * trial.low, known * trial.high))
-    return {name: getattr(trial, name) for name in _IN_ROW} | {
-        "trial": trial.number,
-        "iteration": trial.step,
-        "loss": sign * trial.loss,
-        "lowest": sign * trial.lowest,
-        **{"predicted": known * trial.predicted, "low": low, "high": high},
-        "state": trial.outcome or trial.doing,
-        "params": dict(trial.params),
-        "metrics": {name: curve.losses[-1] for name, curve in trial.others.items()},
-    }
-
-
-def _curve(steps: bytes, losses: bytes, sign: float = 1.0) -> Curve:
-    """Return a curve from its bytes, with losses times `sign`."""
-    curve = Curve()
-    for step, loss in zip(array("q", steps), array("d", losses), strict=True):
-        curve.add(step, sign * loss)
-    return curve

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from dask_slaq.core.trials.memory import MANY
-from dask_slaq.core.trials.trials import Trial, Trials
+from dask_slaq.core.trials.trial import Trial
+from dask_slaq.core.trials.trials import Trials
 
 __all__ = ["Account", "Move", "Places", "Room", "Turns", "choose", "decide", "go_on", "moves"]
 

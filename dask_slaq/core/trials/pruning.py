@@ -1,0 +1,112 @@
+"""Which trials are without hope: enough models are ready that end better than they can."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect, insort
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dask_slaq.core.search_settings import PATIENCE, SearchSettings
+
+if TYPE_CHECKING:
+    from dask_slaq.core.trials.trial import Trial
+
+__all__ = ["BETTER", "Lowest", "find_noise", "if_it_falls_on"]
+
+#: Part of its steps before which a trial whose loss has not changed is not hopeless, and losses
+#: that tell its level.
+UNCHANGED, FEW = 0.5, 3
+#: Standard deviation of a noise over the median of its second differences; of the latest losses,
+#: so many at least.
+PER_DIFFERENCE, LATEST = 1.4826 / math.sqrt(6), 10
+#: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
+#: less. The lowest loss reported is no measure: where models overfit, none ends there.
+BETTER, BETTER_PART = 3, 0.15
+#: Part of its pace since half of its steps at which a trial may fall on, whatever is predicted:
+#: some begin slowly.
+FALLS_ON = 0.5
+#: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
+#: predicted: at most so many, and this part of all trials.
+LOWEST, LOWEST_PART = 8, 0.08
+#: Steps of which the lowest losses are kept: trials may name any.
+MOST_STEPS = 10_000
+
+
+class Lowest:
+    """Lowest losses at each of the steps that were reported last, sorted."""
+
+    def __init__(self) -> None:
+        self._losses: OrderedDict[int, list[float]] = OrderedDict()
+
+    def add(self, step: int, loss: float) -> None:
+        """Record a loss."""
+        lowest = self._losses.setdefault(step, [])
+        insort(lowest, loss)
+        del lowest[LOWEST + 1 :]
+        self._losses.move_to_end(step)
+        if len(self._losses) > MOST_STEPS:
+            self._losses.popitem(last=False)
+
+    def forget(self, trial: Trial) -> None:
+        """Forget the losses of a trial that begins again."""
+        for step, loss in zip(trial.curve.steps, trial.curve.losses, strict=True):
+            if loss in self._losses.get(step, ()):
+                self._losses[step].remove(loss)
+
+    def is_hopeless(
+        self, trial: Trial, settings: SearchSettings, finals: list[float], count: int, longest: int
+    ) -> bool:
+        """Return whether enough models are ready that end better than a trial can.
+
+        `finals` are the lowest losses with which any of `count` models ended, after at most so many
+        steps as the `longest` made.
+        """
+        pruning, enough = settings.pruning, min(BETTER, math.ceil(BETTER_PART * count))
+        patience = pruning.reports(settings.steps)
+        if trial.usable < patience or len(finals) < enough:
+            return False
+        # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
+        half = UNCHANGED * (settings.steps or 2 * longest)
+        if not trial.left and (trial.leaves or trial.step < half):
+            return False
+        # Where all losses are alike, they tell more than forecasts.
+        lowest, margin = self._losses.get(trial.step, []), pruning.noise / 4 * trial.noise
+        most = min(LOWEST, math.ceil(LOWEST_PART * count), len(lowest) - 1)
+        if most > 0 and trial.loss - margin <= lowest[most - 1]:
+            return False
+        bar = finals[enough - 1]
+        return trial.least - margin > bar + pruning.slack * max(trial.first - bar, 0.0)
+
+
+def find_noise(trial: Trial, deviations: float) -> None:
+    """Find how noisy the latest losses of a trial are, and whether they left its first level.
+
+    It has left that by so many standard `deviations` of the noise. Its first loss is left out: many
+    fall in their first step, and stay there.
+    """
+    losses = np.array(trial.curve.losses)[1:]
+    latest = losses[-max(len(losses) // 2 + 1, LATEST) :]
+    if len(latest) > 2:
+        trial.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
+        far = deviations * trial.noise
+        level = np.median(losses[:FEW])
+        trial.left = bool(abs(losses[-FEW:].mean() - level) > far)
+        trial.leaves = bool(abs(losses[-1] - level) > far)
+        if not np.ptp(losses[-PATIENCE:]):  # it may have fallen back to a level
+            trial.left = trial.leaves = False
+
+
+def if_it_falls_on(trial: Trial, steps: int) -> float:
+    """Return the final loss of a trial that keeps much of its pace for so many `steps`.
+
+    That is its pace since half of its steps, or that of its latest reports, if it has just begun to
+    fall.
+    """
+    curve, fall = trial.curve, 0.0
+    for since in (max(bisect(curve.steps, trial.last / 2) - 1, 0), max(len(curve) - FEW, 0)):
+        apart = max(trial.last - curve.steps[since], 1)
+        fall = max(fall, (curve.losses[since] - trial.loss) / apart)
+    return trial.loss - FALLS_ON * fall * steps
