@@ -26,9 +26,9 @@ STRONG = 8
 #: Partitions per data set.
 PARTITIONS = 4
 #: Rows per partition for `SECONDS` of work, if a gradient on as many takes `GRADIENT` seconds.
-ROWS, SECONDS, GRADIENT = 60_000, 32.0, 0.004
-#: Iterations of a fit relative to those of `estimators`: people let them run on to be safe.
-PART = 1.5
+ROWS, SECONDS, GRADIENT = 200_000, 32.0, 0.016
+#: Iterations of a fit relative to those of `estimators`.
+PART = 0.35
 #: Mean gap between arrivals, as a fraction of the time of all fits.
 SPACING = 0.06
 

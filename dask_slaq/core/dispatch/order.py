@@ -7,6 +7,7 @@ what nobody else wants come after all others.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
@@ -18,6 +19,9 @@ from dask_slaq.core.dispatch.waiting import Waiting
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender
     from dask_slaq.core.dispatch.ready import Entry
+
+#: Jobs with ready tasks that are asked whether they come before another one.
+MOST_ASKED = 50
 
 # Classes of the jobs of one owner, in the order in which they are served.
 OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
@@ -120,6 +124,11 @@ class Order:
                 if mine < 0 and len(theirs) < len(self.waiting.pools):
                     self._prefers(here[0])
         return found
+
+    def is_later(self, key: Key, now: float) -> bool:
+        """Return whether a job with ready tasks comes before one with this `key`."""
+        some = itertools.islice(self.waiting.pools, MOST_ASKED)
+        return any((mine := self.key(pool, now)) is not None and mine < key for pool in some)
 
     def coming(self, now: float) -> list[Contender]:
         """Return the jobs that are likely to have ready tasks again within `BACK_WITHIN`."""

@@ -138,7 +138,8 @@ class TaskTracker:
     ) -> WorkerState | None:
         """Return the worker that `plain` chooses for a short task with inputs; None to hold it.
 
-        A round trip would take as long. It is sent if it is expected to start soon, in its turn.
+        A round trip would take as long. It is sent if it is expected to start soon, in its turn,
+        and no job that comes before its own waits for a thread.
         """
         pool = self.owner.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
@@ -149,6 +150,8 @@ class TaskTracker:
             return None
         like, now = pool.durations.like(ts), monotonic()
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
+            return None
+        if self._order.is_later(key, now):
             return None
         ws = plain(ts)
         if ws is None or not (self._order.lend or ws.address in pool.workers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 
 import dask
 import pytest
@@ -100,3 +101,27 @@ def test_what_has_a_limit_is_held_however_short(about):
             await future
 
     on_virtual_clock(scenario, [1, 1], resources=[{"GPU": 1}] * 2, limits={"db": 1})
+
+
+def test_short_tasks_do_not_pass_a_job_that_waits_for_a_thread():
+    used = {"short": 0.0, "long": 0.0}
+
+    async def go(client, name, seconds, until):
+        """Have sixteen tasks with inputs on their way at any time."""
+        data = client.submit(work, 0.0, name, pure=False)
+
+        async def one_by_one():
+            while monotonic() < until:
+                await client.submit(work, seconds, data, pure=False)
+                used[name] += seconds
+
+        with tasks_of(name):
+            await asyncio.gather(*(one_by_one() for _ in range(16)))
+
+    async def scenario(client, cluster, plugin):
+        async with slaq.job("short", client=client), slaq.job("long", client=client):
+            until = monotonic() + 6
+            await asyncio.gather(go(client, "short", 0.02, until), go(client, "long", LONG, until))
+
+    on_virtual_clock(scenario, [1, 1, 1, 1], policy="fair")
+    assert used["short"] < 1.5 * used["long"]  # 9.7 times as much without this rule
