@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -17,13 +17,17 @@ import click
 from benchmarks import virtual
 from benchmarks.common.results import Names, give, json_option
 from benchmarks.mixtures.figures import compare, measure
-from benchmarks.mixtures.lists import LISTS, QUICK
+from benchmarks.mixtures.lists import FRESH, LISTS, QUICK
 
 POLICIES = ["fair", "max-total", "first-to-target"]
 
 
 @click.command(help=__doc__)
-@click.option("--lists", type=Names("list", LISTS), help="Lists, comma-separated; all by default.")
+@click.option(
+    "--lists",
+    type=Names("list", ["fresh", *LISTS]),
+    help="Lists, comma-separated; all but the ten that are fresh by default.",
+)
 @click.option(
     "--policies", type=Names("policy"), default=",".join(POLICIES), show_default=True,
     help="Policies, comma-separated.",
@@ -42,7 +46,10 @@ def main(
     output: str | None,
 ) -> None:
     """Run the benchmark."""
-    names = lists or list(QUICK if quick else LISTS)
+    usual = [name for name in LISTS if name not in FRESH]
+    names = lists or (list(QUICK) if quick else usual)
+    if "fresh" in names:
+        names = list(dict.fromkeys([*(name for name in names if name != "fresh"), *FRESH]))
     policies = ["first-to-target"] if quick else policies
     pairs = [(name, policy) for name in names for policy in ("none", *policies)]
     found: dict[str, dict[str, Any]] = {}
@@ -82,7 +89,19 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
         )
     ]  # fmt: skip
     lines += [_line(name, p, row) for name, rows in found.items() for p, row in rows.items()]
+    if len(found) > 1:
+        for policy in next(iter(found.values())):
+            lines.append(_line("mean", policy, _mean([rows[policy] for rows in found.values()])))
     return "\n".join(lines)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the means over lists of the figures that have one; the worst is of all."""
+    known = {key: [row[key] for row in rows if row[key] is not None] for key in _KEYS}
+    mean = {key: sum(some) / len(some) if some else None for key, some in known.items()}
+    worst = max(rows, key=lambda row: row["slowdown_worst"])
+    about = {"worst": worst["worst"], "slowdown_worst": worst["slowdown_worst"]}
+    return {**mean, **about, "lost": sum(row["lost"] for row in rows), "kinds": {}}
 
 
 if __name__ == "__main__":

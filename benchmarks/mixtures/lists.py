@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.never_worse.scenarios import Participant, Scenario
 
-__all__ = ["KINDS", "LISTS", "QUICK"]
+__all__ = ["FRESH", "KINDS", "LISTS", "QUICK"]
 
 #: Kind of work by the first letter of the name of a participant.
 KINDS = {
@@ -194,8 +194,11 @@ _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]
             _blocks("s", 30),
         ],
     ),
-    **{f"mixed-{k}": ([1] * 16, _mixed) for k in (1, 2, 3)},
+    **{f"mixed-{k}": ([1] * 16, _mixed) for k in range(1, 14)},
 }
+
+#: Ten lists of twelve mixed jobs, which ran when no constant was chosen.
+FRESH = tuple(f"mixed-{k}" for k in range(4, 14))
 
 #: Lists that show most, for a quick look.
 QUICK = ("notebook", "chains", "late")
