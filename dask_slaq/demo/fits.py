@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import dask.array as da
@@ -156,10 +156,11 @@ class _Spans(SchedulerPlugin):
     """Plugin that notes when tasks computed, by the fit that they are annotated with."""
 
     name = "demo-spans"
+    # Of the class, since a client sends a copy of a plugin to the scheduler, in this process.
+    of: ClassVar[dict[str, list[tuple[str, float, float]]]] = defaultdict(list)
 
-    def __init__(self, scheduler: Any) -> None:
+    async def start(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        self.of: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         ran = [each for each in kwargs.get("startstops") or () if each["action"] == "compute"]
@@ -187,8 +188,8 @@ def fits(client: Client, options: Options) -> local.Result:
     wait(list(data.values()))
     gaps = SPACING * options.seconds * rng.exponential(size=len(names))
     arrivals = dict(zip(names, np.cumsum(gaps) - gaps[0], strict=True))
-    plugin = slaq.SlaqPlugin()
-    runs = []
+    plugin, runs = slaq.SlaqPlugin(), []
+    client.register_plugin(_Spans())
     for way in ("none", plugin.settings.policy):
         if way != "none":
             client.register_plugin(plugin)
@@ -197,12 +198,9 @@ def fits(client: Client, options: Options) -> local.Result:
             name, model = models[training.name]
             _fit(client, training, data[name], clone(model), way != "none")
 
-        scheduler = client.cluster.scheduler
-        scheduler.add_plugin(spans := _Spans(scheduler), name=_Spans.name)
         runs.append(many_tasks.train_all(way, arrivals, fit, comparable=False))
-        scheduler.remove_plugin(spans.name)
         for training in runs[-1].trainings:
-            training.spans = spans.of[training.name]
+            training.spans = _Spans.of.pop(training.name, [])
     figures = many_tasks.figures_of(runs, options.seed)
     for name in names:
         _normalize([t for run in runs for t in run.trainings if t.name == name and t.curve])

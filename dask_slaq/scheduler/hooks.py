@@ -35,7 +35,7 @@ ENTRIES = {
         *("SlaqPlugin._keep_waiting", "SlaqPlugin._keep_open", "SlaqPlugin.changed"),
         "SlaqPlugin.enter",  # all that other parts put on the loop
     ),
-    "page": ("StatusJSON.get", "TaskPage.why", "SlaqMetrics.families"),
+    "page": ("SlaqMetrics.families",),
 }
 
 #: Messages of a worker about one of its tasks.
