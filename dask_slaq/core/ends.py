@@ -33,6 +33,8 @@ ASSUMED = np.array(
 )
 #: Scores that count as much as what is assumed, and scores that are remembered.
 PRIOR, REMEMBERED = 60, 200
+#: Scores count as no farther from the middle: quantiles of what is infinite are nan, for all jobs.
+FARTHEST = 10.0
 #: Quantiles of the band and of the stated promise.
 BAND, STATED = (0.1, 0.5, 0.9), 0.98
 #: Quotient of the ends of a band from which on it says nothing, and is not stated: until jobs that
@@ -104,7 +106,7 @@ class EndForecasts:
         """Put what is known of ends before the present ones, oldest first, before these."""
         self.held = deque([*held, *self.held], maxlen=HITS)
         scores = self._scores[GROUPS]
-        known = [*(score for _, score in held), *scores]
+        known = [*(min(max(score, -FARTHEST), FARTHEST) for _, score in held), *scores]
         scores.clear()
         scores.extend(known)
         self._learn_quantiles()
@@ -207,4 +209,4 @@ def _scores(assumed: FloatArray, quotients: FloatArray) -> FloatArray:
     low, middle, high = np.log(assumed)
     over = np.log(quotients) - middle
     found: FloatArray = over / np.where(over > 0, high - middle, middle - low)
-    return found
+    return found.clip(-FARTHEST, FARTHEST)

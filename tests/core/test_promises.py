@@ -310,6 +310,18 @@ def test_what_other_schedulers_learned_of_ends_widens_the_band():
     assert bands[1].high > 2 * bands[0].high
 
 
+@pytest.mark.parametrize("score", [1e308, -1e308])
+def test_one_absurd_end_leaves_all_bands_finite(score):
+    one = np.ones(1)
+    ends = EndForecasts(JobArrays(ends_module.COLUMNS))
+    ends.recall([(False, score), (True, 0.0), (False, -score)])
+    found = ends.forecast(
+        np.array([ends._table.acquire()]), 1 * one, 50 * one, 5 * one, 5 * one, one > 0, 20 * one,
+        40 * one, 1.0, 0.0, 8.0,
+    )  # fmt: skip
+    assert 0 < found.low < found.expected < found.high < np.inf
+
+
 def test_an_end_within_an_epoch_of_what_was_stated_is_not_judged():
     table, one = JobArrays(ends_module.COLUMNS), np.ones(1)
     ends = EndForecasts(table)
