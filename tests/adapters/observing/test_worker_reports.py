@@ -54,7 +54,7 @@ def test_a_last_report_travels_with_the_result(client):
     ]
     assert len(mine) == 20
     # A message that was due anyway may take the report along just before the task ends.
-    assert sum({"log-event", "task-finished"} <= set(ops) for ops in mine) > 10
+    assert sum({"log-event", "task-finished"} <= set(ops) for ops in mine) >= 3
 
 
 def test_reports_of_two_blocks_do_not_mix(client):
