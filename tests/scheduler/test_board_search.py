@@ -43,6 +43,7 @@ async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
         await until(lambda: all(future.done() for future in futures))
         alive = plugin.searches.running["grid"].trials.alive
         await until(lambda: held.key in alive and alive[held.key].params)
+        await until(lambda: "training" in newest(s, "grid").threads["state"])
         data = newest(s, "grid")
         assert plugin.searches.tables.names() == ["grid"]
         assert "2 done" in data.head and "1 failed" in data.head
