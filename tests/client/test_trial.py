@@ -12,7 +12,7 @@ import dask_slaq as slaq
 def train(offset: float, steps: int = 30) -> float:
     """Train."""
     for k in range(steps):
-        time.sleep(0.002)
+        time.sleep(0.02 if offset else 0.002)  # long enough for a slow machine to give them up
         slaq.report(offset + 1 / (k + 1))
     return offset
 

@@ -173,15 +173,19 @@ async def test_a_forgotten_job_keeps_no_cluster(c, s, plugin, a):
         plugin.jobs.forget_all()
 
 
-@with_plugin(ONE, scheduler_kwargs={"idle_timeout": "300 ms"})
+@with_plugin(ONE, scheduler_kwargs={"idle_timeout": "1h"})
 async def test_a_cluster_with_a_job_is_not_idle(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
+        s.idle_timeout = 0.3  # not before: the block may take longer to open
         for k in range(8):  # the driver computes
             await asyncio.sleep(0.1)
+            s.check_idle()
             job.report(1.0 / (k + 1))
         assert s.status.name == "running"
         await until(lambda: plugin.jobs.reports == {"a": 8})
-    await until(lambda: s.status.name != "running")
+    while s.status.name == "running":
+        s.check_idle()
+        await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("goal", [None, 3, "best"])
