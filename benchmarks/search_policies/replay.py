@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 from benchmarks.search_policies.grids import Grid
 from dask_slaq.core.forecast import Forecast, LossPredictor
 from dask_slaq.core.trials import (
+    PastModel,
     Places,
     Room,
     SearchSettings,
@@ -148,17 +150,20 @@ class Replay:
         Number of workers, and threads of each.
     leave : bool
         Whether models report their state: they may leave their worker, at no cost.
+    past : iterable of PastModel
+        Models of an earlier search; their parameter ``model`` is the number of each.
     settings
         Further `SearchSettings`.
     """
 
     def __init__(
         self, grid: Grid, forecasts: Forecasts, order: list[int], *, workers: int, threads: int,
-        leave: bool = False, **settings: Any,
+        leave: bool = False, past: Iterable[PastModel] = (), **settings: Any,
     ) -> None:  # fmt: skip
         self._grid, self._leave = grid, leave
         self._step = [0] * grid.models
-        self._trials = Trials(SearchSettings(**{"steps": grid.steps, **settings}))
+        chosen = SearchSettings(**{"steps": grid.steps, **settings})
+        self.trials = self._trials = Trials(chosen, past=past)
         self._predictor = _Predictor(forecasts, self._step)
         self._trials._predictor = self._predictor  # type: ignore[assignment]
         self._workers = {f"w{i:02d}": _Worker(f"w{i:02d}", threads) for i in range(workers)}
@@ -225,6 +230,7 @@ class Replay:
         step = self._step[model]
         trial = self._trials.at(model, worker.name)
         self._predictor.model[trial.name] = model
+        trial.params = {"model": model}
         if trial.away:
             self._trials.arrive(trial, trial.reports)
         first = model in worker.begun

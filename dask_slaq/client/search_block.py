@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,7 +27,14 @@ from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.job_settings import CHANGEABLE, OF_SEARCH, given_settings
 from dask_slaq.core.settings import shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
-from dask_slaq.core.trials import arguments, as_given, as_parameters
+from dask_slaq.core.trials import (
+    PastModel,
+    arguments,
+    as_given,
+    as_parameters,
+    bounded,
+    in_order,
+)
 from dask_slaq.worker import begin_trial_again, report_trial
 
 if TYPE_CHECKING:
@@ -109,11 +116,13 @@ class Search(Job):
         if client is None or running_job.get() is not self:
             raise SlaqError(f"map() was called outside of the block of search {self.name!r}")
         calls = list(zip(*iterables, strict=False))
-        columns = [list(column) for column in zip(*calls, strict=True)]
         if not calls:
             return []
+        given = [as_given(arguments(function, args, {})) for args in calls]
+        order = self._order(given, kwargs)
+        columns = [[calls[i][at] for i in order] for at in range(len(calls[0]))]
         try:
-            futures: list[Future] = client.map(function, *columns, **kwargs)
+            submitted = client.map(function, *columns, **kwargs)
         except (TokenizationError, TypeError) as error:  # the latter in older releases of Dask
             if isinstance(error, TypeError) and "Could not serialize" not in str(error):
                 raise
@@ -121,9 +130,18 @@ class Search(Job):
                 f"{shown(function)} cannot be sent to workers, as nothing can that closes over a "
                 "client or a job: use slaq.report in tasks, and distributed.worker_client() there"
             ) from error
-        for future, args in zip(futures, calls, strict=True):
-            self._given[future.key] = as_given(arguments(function, args, {}))
+        at = dict(zip(order, submitted, strict=True))
+        futures = [at[i] for i in range(len(calls))]
+        self._given.update({f.key: params for f, params in zip(futures, given, strict=True)})
         return futures
+
+    def _order(self, given: list[dict[str, Any]], options: Mapping[str, Any]) -> Sequence[int]:
+        """Return the order of submission: first what ended best in past searches of this kind."""
+        past = self._opened.get("past")
+        if not past or not isinstance(options.get("key"), str | None):
+            return range(len(given))
+        params = [bounded(as_parameters(one)) for one in given]
+        return in_order([PastModel(*model) for model in past], params)
 
     def trials(self) -> Any:
         """Return what the trials of the search do, also after its block was left.

@@ -24,7 +24,7 @@ from distributed.metrics import time
 #: Ratio from which on nothing counts as gained.
 GAINED = 0.95
 #: Seconds between two looks at a run, and between plain lines about it; most rows of its table.
-LOOK, PERIOD, ROWS = 0.25, 5.0, 14
+LOOK, PERIOD, ROWS = 0.5, 5.0, 14
 _STYLES = {"training": "", "waiting": "yellow", "done": "green", "failed": "red", "to come": "dim"}
 
 #: Names of ways that are not shown as they are.

@@ -70,6 +70,8 @@ _LATER = (
     "CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # Alerts of jobs that ended, with owner, last loss, core-seconds and Unix seconds.
     "CREATE TABLE IF NOT EXISTS ended (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
+    # Models of searches of an owner and a kind, by parameters and place.
+    "CREATE TABLE IF NOT EXISTS searches (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # Whether a job ended in its band, and its score; see `EndForecasts`.
     "CREATE TABLE IF NOT EXISTS foretold (number INTEGER PRIMARY KEY, held INTEGER NOT NULL,"
     " score REAL NOT NULL)",

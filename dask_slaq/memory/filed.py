@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.memory import MOST_KINDS, Kind, PastRun, StagedRun, kind_of_name
 from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number
+from dask_slaq.core.trials import PastModel
 from dask_slaq.memory.following import Memory
 from dask_slaq.memory.store import RunStore
 from dask_slaq.memory.unfinished import LAPSE, Unfinished
@@ -59,6 +60,9 @@ class FiledMemory(Memory):
         self._left.add_done_callback(self._take_up)
         ends = self._loop.run_in_executor(None, store.ends)
         ends.add_done_callback(self._recall_ends)
+        self.searches.keep = self._keep_search
+        searches = self._loop.run_in_executor(None, store.events, "searches")
+        searches.add_done_callback(self._recall_searches)
 
     @safely
     def _take_up(self, left: asyncio.Future[list[Unfinished]]) -> None:
@@ -70,6 +74,16 @@ class FiledMemory(Memory):
     def _recall_ends(self, ends: asyncio.Future[list[tuple[bool, float]]]) -> None:
         """Count the ends of jobs on earlier schedulers."""
         self._engine().jobs.ends.recall(ends.result())
+
+    @safely
+    def _recall_searches(self, found: asyncio.Future[list[dict[str, Any]]]) -> None:
+        """Take up the models of searches on earlier schedulers."""
+        for search in found.result():
+            models = [PastModel(*model) for model in search["models"]]
+            self.searches.recall(search["owner"], search["kind"], models)
+
+    def _keep_search(self, owner: str, kind: str, models: list[PastModel]) -> None:
+        self.store.add_event("searches", {"owner": owner, "kind": kind, "models": models})
 
     async def prepare(self, name: str, kind: Kind | None) -> None:
         """Read what the store knows of a job that is about to begin, but do not wait for long.

@@ -25,6 +25,7 @@ from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.memory import Kind, PastRun, PastRuns, PastStages, StagedRun, kind_of_name
 from dask_slaq.core.reports import is_usable
 from dask_slaq.core.safely import safely
+from dask_slaq.core.trials import PastModel, PastSearches
 from dask_slaq.memory.unfinished import LAPSE, Unfinished
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Memory:
         self.broken: str | None = None
         self.runs = _Runs(self._keep)
         self._stages: PastStages | None = None
+        self.searches = PastSearches()
         self.store: RunStore | None = None
         self.following: dict[str, Following] = {}
         self._engine = engine
@@ -289,6 +291,16 @@ class Memory:
             one = Unfinished(job.key, job.owner, run)
             self._keep_unfinished(one)
             self._write([one])
+
+    @safely
+    def keep_models(self, name: str, models: list[PastModel]) -> None:
+        """Keep the models of a search that is about to end, for the next one of its kind."""
+        if (job := self.following.get(name)) is not None:
+            self.searches.add(job.owner, job.kind.name, models)
+
+    def models_like(self, name: str, owner: str, kind: Kind | None) -> list[PastModel]:
+        """Return the models of past searches like a job of an owner; `kind` is as for `begin`."""
+        return self.searches.of(owner, (kind or kind_of_name(name)).name)
 
     # Runs of which the end is not known
 

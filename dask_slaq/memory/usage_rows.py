@@ -26,7 +26,7 @@ BY_JOB, BY_DAY = 90, 730
 #: Maximum number of rows; above it, the oldest are kept only by owner.
 MOST_ROWS = 200_000
 #: Maximum number of events of each table; the oldest are deleted first.
-MOST_LINES = {"audit": 10_000, "ended": 1000}
+MOST_LINES = {"audit": 10_000, "ended": 1000, "searches": 100}
 
 _KEY, _SUMS = ", ".join(UsageKey._fields), ", ".join(f"sum({name})" for name in COLUMNS)
 #: Name of jobs and kinds that are added up. Work outside of jobs has none.

@@ -495,6 +495,7 @@ class SlaqPlugin(SchedulerPlugin):
             outcome = "stopped"  # by somebody, though its tasks have ended
         for part in (
             lambda: self.searches.end_model(name, outcome),
+            lambda: self.memory.keep_models(name, self.searches.places(name)),
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
             lambda: self._free_state(name, outcome),

@@ -5,6 +5,7 @@ from dask_slaq.core.trials.ended import EndedSearches
 from dask_slaq.core.trials.events import Events
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
+from dask_slaq.core.trials.past import PastModel, PastSearches, in_order
 from dask_slaq.core.trials.states import STATE_COLORS
 from dask_slaq.core.trials.trial import Trial, row_of
 from dask_slaq.core.trials.trials import Trials
@@ -23,6 +24,8 @@ __all__ = [
     "Events",
     "Footprint",
     "MoveSpeed",
+    "PastModel",
+    "PastSearches",
     "Places",
     "Room",
     "SearchSettings",
@@ -38,6 +41,7 @@ __all__ = [
     "choose",
     "decide",
     "go_on",
+    "in_order",
     "moves",
     "row_of",
 ]

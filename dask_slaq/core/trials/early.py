@@ -6,11 +6,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.search_settings import EXPLORE
 
-__all__ = ["Early"]
+__all__ = ["Early", "rank_correlation"]
 
 #: Slope of a score by place: 1 takes the place as it is, 0 ignores it.
 PULL = 0.5
@@ -51,7 +52,7 @@ class Early:
         """Return the part of the variance of final ranks that first ones explain, inverse is 0."""
         if len(finals) < FEWEST or not (np.ptp(firsts) and np.ptp(finals)):
             return TRUST**2
-        shown = float(np.corrcoef(_ranks(firsts), _ranks(finals))[0, 1])
+        shown = rank_correlation(firsts, finals)
         return max((len(finals) * shown + SHOWN * TRUST) / (len(finals) + SHOWN), 0.0) ** 2
 
     def scores(
@@ -69,7 +70,14 @@ class Early:
         return scores
 
 
-def _ranks(values: Sequence[float]) -> FloatArray:
+def rank_correlation(some: ArrayLike, others: ArrayLike) -> float:
+    """Return Spearman's rank correlation of two lists of values; 0 if one of them is constant."""
+    if not (np.ptp(some) and np.ptp(others)):
+        return 0.0
+    return float(np.corrcoef(_ranks(some), _ranks(others))[0, 1])
+
+
+def _ranks(values: ArrayLike) -> FloatArray:
     """Return the ranks of values; equal ones share theirs."""
     known = np.sort(values)
     ends = (np.searchsorted(known, values, side) for side in ("left", "right"))

@@ -14,8 +14,9 @@ from dask_slaq.core.trials.curve import Curve
 
 __all__ = ["TURN", "Trial", "curve_of", "row_of"]
 
-#: Reports of each turn after the first.
-TURN = 3
+#: Fewest reports of a turn after the first, and the part of those so far that a later turn has: what
+#: has made many reports is known well, and each turn costs a decision and cold caches.
+TURN, GROWTH = 3, 1 / 3
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +115,7 @@ class Trial:
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        span = self.span if self.turn else self.explore
+        span = max(self.span, int(GROWTH * self.turn)) if self.turn else self.explore
         return not self.waits and self.reports - self.turn < span
 
 

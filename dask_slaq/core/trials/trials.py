@@ -20,6 +20,7 @@ from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.events import Events
+from dask_slaq.core.trials.past import Past, PastModel, places_of
 from dask_slaq.core.trials.pruning import BETTER, Lowest, find_noise, if_it_falls_on
 from dask_slaq.core.trials.trial import TURN, Trial, curve_of, row_of
 
@@ -57,7 +58,10 @@ class Trials:
     """Trials of one search."""
 
     def __init__(
-        self, settings: SearchSettings, clock: Callable[[], float] = lambda: math.nan
+        self,
+        settings: SearchSettings,
+        clock: Callable[[], float] = lambda: math.nan,
+        past: Iterable[PastModel] = (),
     ) -> None:
         self._settings, self._clock = settings, clock
         self._goal: Goal | None = goal_of(settings.goal)
@@ -75,7 +79,7 @@ class Trials:
         self._reported: dict[str, Trial] = {}
         self._count = 0
         self._turns: dict[str, int] = {}
-        self._early = Early()
+        self._early, self._past = Early(), Past(past)
         self._lowest = Lowest()
         self._events: Events | None = None  # for those who follow the search
         self._first = ""  # see `follow`
@@ -575,6 +579,49 @@ class Trials:
             self._judge(self._goal)
         else:
             self._score_young()
+            if self._past and self.settings.goal == "best":
+                self._score_by_past()
+
+    def _score_by_past(self) -> None:
+        """Score the trials whose parameters were in the last search of this kind."""
+        # Those that train, with their places and scores without it; finals of all.
+        some, known, finals = [], [], []
+        # Places, with first losses here, and with final ones as predicted.
+        first, last = list[tuple[float, float]](), list[tuple[float, float]]()
+        for trial in self:
+            final = self._final(trial)
+            own = final if math.isfinite(final) else trial.score
+            if not trial.usable or trial.diverges or not math.isfinite(own):
+                continue
+            finals.append(own)
+            place = self._past.place(trial.params)
+            if place is None:
+                continue
+            if not trial.outcome and not math.isfinite(trial.known):
+                some.append(trial)
+                known.append((place, own))
+            first.append((place, trial.curve.losses[0]))
+            if math.isfinite(final):
+                last.append((place, final))
+        if known:
+            scores = self._past.scores(known, finals, self._past.trust(first, last))
+            for trial, score in zip(some, scores, strict=True):
+                trial.score = score
+
+    def places(self) -> list[PastModel]:
+        """Return the places of the models of this search, for the next one of its kind."""
+        some = [trial for trial in self.ended if trial.outcome in ("done", "pruned", "failed")]
+        return places_of([(trial.params, self._last_known(trial)) for trial in some])
+
+    @staticmethod
+    def _final(trial: Trial) -> float:
+        """Return the final loss of a trial, or as predicted; nan without a forecast."""
+        return trial.loss if trial.outcome == "done" else trial.predicted
+
+    def _last_known(self, trial: Trial) -> float:
+        final = self._final(trial)
+        wrong = trial.diverges or trial.outcome == "failed" or not math.isfinite(final)
+        return math.inf if wrong else final
 
     def _score_young(self) -> None:
         """Score the trials of too few reports for a forecast by their places among all."""
@@ -583,7 +630,7 @@ class Trials:
             return
         firsts, finals = [], []
         for trial in self:
-            final = trial.loss if trial.outcome == "done" else trial.predicted
+            final = self._final(trial)
             if trial.usable and not trial.diverges and math.isfinite(final):
                 firsts.append(trial.curve.losses[0])
                 finals.append(final)

@@ -236,7 +236,11 @@ class Messages:
             if answer.get("maximizes") or (search is not None and search.maximize):
                 self.plugin.jobs.goals.maximize(name)
             if search is not None:
+                past = memory.models_like(name, checked["owner"], checked["kind"])
                 about = {"owner": checked["owner"], "kept": kept, "followed": followed}
+                about["past"] = past
+                if search.goal == "best":
+                    answer["past"] = [tuple(model) for model in past]
                 searches.begin(name, checked["run"], search, **about)
             if around is not None:
                 self.plugin.searches.begin_job(name, around, params)

@@ -34,8 +34,9 @@ __all__ = ["Choices"]
 
 #: Seconds between two messages to a worker on which trials wait.
 BEAT = 0.5
-#: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
-PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
+#: Minimum pause after a choice in seconds, in seconds per second that the choice took, and seconds
+#: that the pauses may be behind: models are compared first when many have just begun.
+PAUSE, PAUSE_PER_SECOND, BEHIND = 0.005, 32.0, 1.0
 
 
 class Choices:
@@ -71,7 +72,7 @@ class Choices:
         self._decided = 0.0
         decide_soon = partial(enter, self._decide_if_active)
         self.beat = PeriodicCallback(decide_soon, BEAT * 1000)
-        self._soon = Soon(decide_soon, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
+        self._soon = Soon(decide_soon, PAUSE_PER_SECOND, least=PAUSE, burst=BEHIND, delay=PAUSE)
         self.ask = self._soon.ask
 
     def look(self) -> None:

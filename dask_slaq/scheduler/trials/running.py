@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +24,7 @@ from dask_slaq.core.trials import (
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
+    from dask_slaq.core.trials import PastModel
     from dask_slaq.scheduler.pools import Pool
 
 __all__ = ["OUTCOMES", "Claims", "RunningSearch"]
@@ -43,11 +44,13 @@ IN_FLIGHT = 0.25
 class RunningSearch:
     """Search that runs, whose block has the identifier `run`."""
 
-    def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
+    def __init__(
+        self, pool: Pool, run: str, settings: SearchSettings, past: Iterable[PastModel] = ()
+    ) -> None:
         self.pool, self.run = pool, run
         self.runs = [run]  # with those of its earlier blocks, which tasks on workers still name
         self.inherited: set[Any] = set()  # keys of the models of these
-        self.trials = Trials(settings, lambda: time())
+        self.trials = Trials(settings, lambda: time(), past)
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.computes: dict[Any, float] = {}  # since when those of them compute that do
         self.locked: set[Any] = set()  # those that were held up

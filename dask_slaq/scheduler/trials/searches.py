@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search
 from dask_slaq.core.settings import is_whole
-from dask_slaq.core.trials import EndedSearches, SearchSettings, Trials
+from dask_slaq.core.trials import EndedSearches, PastModel, SearchSettings, Trials
 from dask_slaq.scheduler.trials.choices import Choices
 from dask_slaq.scheduler.trials.elsewhere import Elsewhere
 from dask_slaq.scheduler.trials.follower import Follower
@@ -70,14 +70,15 @@ class Searches:
         owner: str = "",
         kept: Kept | None = None,
         followed: bool = False,
+        past: Iterable[PastModel] = (),
     ) -> None:
         """Begin a search whose job was opened; `run` is the identifier of its block.
 
         If it is `followed`, its client reads its events; see `Tables`. After an earlier block of
         its name that an exception left, its models are known; so are those of a search that has
-        ended and was `kept`.
+        ended and was `kept`. `past` are models of searches like it.
         """
-        search = self.running[name] = RunningSearch(self._pools.pools[name], run, settings)
+        search = self.running[name] = RunningSearch(self._pools.pools[name], run, settings, past)
         if kept is not None:
             self._interrupted[search.pool.client, name] = kept.search.trials, kept.search.runs
             self.kept.hand_over(kept, search)
@@ -103,6 +104,11 @@ class Searches:
                 trials.drop(key)
             elif ts.state != "processing":
                 trials.end(key, OUTCOMES.get(ts.state, ""))
+
+    def places(self, name: str) -> list[PastModel]:
+        """Return the places of the models of a search; none of another job."""
+        search = self.running.get(name)
+        return [] if search is None else search.trials.places()
 
     def around(self, name: str | None, owner: str) -> RunningSearch | None:
         """Return the search of an `owner` in whose block, that of `name`, a job is opened."""

@@ -70,7 +70,10 @@ small_worker = functools.partial(
 async def test_models_leave_room_on_their_worker(c, s, plugin, a, megabytes, grows):
     seen = await measured(s, a)
     async with slaq.search("grid", client=c, steps=STEPS) as search:
-        futures = c.map(train, range(12), nbytes=1e6 * megabytes, grows=grows, pure=False)
+        given = {"nbytes": 1e6 * megabytes, "grows": grows, "pure": False}
+        if megabytes == 20:
+            given["seconds"] = 0.03  # so that there is time for turns
+        futures = c.map(train, range(12), **given)
         assert await c.gather(futures) == list(range(12))
     # What a model that grows will take is known after its first steps, while others begin.
     assert max(seen) <= (0.6 + 0.2 * grows) * LIMIT

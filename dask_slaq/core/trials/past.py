@@ -1,0 +1,146 @@
+"""What the last search of a kind tells of models with the same parameters: where they ended."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_slaq.core.trials.early import rank_correlation
+
+__all__ = ["Past", "PastModel", "PastSearches", "in_order", "places_of"]
+
+#: Fewest models of a search that are kept for the next one, and most of its kind.
+FEWEST_MODELS, MOST_MODELS = 4, 200
+#: Maximum number of owners and kinds of searches of which models are kept.
+MOST_SEARCHES = 50
+#: Place of a model of which nothing is known.
+UNKNOWN = 0.5
+#: Rank correlation with the past that is assumed at first, as if so many models had shown it.
+TRUST, SHOWN = 0.8, 16
+#: Fewest models with forecasts that are compared with their places in the past.
+FEWEST = 4
+#: Rank correlation with the past that is left of a perfect one, in forecasts and first losses.
+HIDDEN = 0.7
+
+
+class PastModel(NamedTuple):
+    """Parameters of a model of the last search, and its place there: 0 is the best, 1 the worst."""
+
+    params: Mapping[str, Any]
+    place: float
+
+
+def places_of(models: Sequence[tuple[Mapping[str, Any], float]]) -> list[PastModel]:
+    """Return the places of models by their final losses; the best `MOST_MODELS` are kept.
+
+    >>> places_of([({"lr": 0.1}, 3.0), ({"lr": 0.2}, 1.0), ({}, 0.0), ({"lr": 0.3}, 2.0)])
+    []
+    """
+    known = [(params, loss) for params, loss in models if params]
+    if len(known) < FEWEST_MODELS:
+        return []
+    known.sort(key=lambda one: one[1])
+    found = [PastModel(dict(one[0]), at / (len(known) - 1)) for at, one in enumerate(known)]
+    return found[:MOST_MODELS]
+
+
+def in_order(past: Iterable[PastModel], given: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the order of models by their places in the past, the best first.
+
+    Of parameters, those `given` count: the past may have further ones.
+
+    >>> in_order([PastModel({"lr": 1, "epochs": 9}, 0.0)], [{"lr": 3}, {"lr": 1}])
+    [1, 0]
+    """
+    names, places = {name for params in given for name in params}, dict[str, float]()
+    for params, place in past:
+        key = _key({name: params[name] for name in names if name in params})
+        places[key] = min(place, places.get(key, 1.0))
+    return sorted(range(len(given)), key=lambda i: places.get(_key(given[i]), UNKNOWN))
+
+
+class Past:
+    """Places of models in the last search of their kind, and how far they hold in this one."""
+
+    def __init__(self, models: Iterable[PastModel] = ()) -> None:
+        self._places = {_key(params): place for params, place in models}
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def place(self, params: Mapping[str, Any]) -> float | None:
+        """Return the place of the model with the same parameters; None if there was none."""
+        return self._places.get(_key(params)) if params else None
+
+    @staticmethod
+    def trust(*shown: Sequence[tuple[float, float]]) -> float:
+        """Return how far places in the past hold, from 0 to 1.
+
+        Each of `shown` has places of models, with their first losses here, or with their final
+        ones as predicted. What agrees best counts: forecasts may fail where first losses tell.
+        """
+        found = []
+        for some in shown:
+            if (count := len(some)) >= FEWEST:
+                agree = rank_correlation(*np.array(some, float).T) / HIDDEN
+                found.append((count * agree + SHOWN * TRUST) / (count + SHOWN))
+        return float(np.clip(max(found, default=TRUST), 0.0, 1.0)) ** 2
+
+    def scores(
+        self,
+        known: Sequence[tuple[float, float]],
+        finals: Sequence[float],
+        trust: float,
+    ) -> list[float]:
+        """Return scores of models by their places in the past, and by their own scores.
+
+        They lie among the `finals` of all models.
+        """
+        places, own = np.array(known, float).T
+        among = np.searchsorted(np.sort(finals), own) / max(len(finals) - 1, 1)
+        mixed = trust * places + (1 - trust) * np.minimum(among, 1.0)
+        found: list[float] = np.quantile(finals, mixed).tolist()
+        return found
+
+
+class PastSearches:
+    """Models of past searches by owner and kind, with their places in the last one that had them.
+
+    What is added is passed to `keep`.
+    """
+
+    def __init__(self) -> None:
+        self._models: OrderedDict[tuple[str, str], list[PastModel]] = OrderedDict()
+        self.keep: Callable[[str, str, list[PastModel]], object] = lambda *search: None
+
+    def of(self, owner: str, kind: str) -> list[PastModel]:
+        """Return the models of the searches of an owner and a kind."""
+        return self._models.get((owner, kind), [])
+
+    def add(self, owner: str, kind: str, models: list[PastModel]) -> None:
+        """Keep the models of a search that has ended."""
+        if models:
+            self.recall(owner, kind, models)
+            self.keep(owner, kind, self.of(owner, kind))
+
+    def recall(self, owner: str, kind: str, models: Iterable[PastModel]) -> None:
+        """Take up the models of a search, in place of those with the same parameters."""
+        found = dict[str, PastModel]()
+        for model in (*models, *self.of(owner, kind)):
+            found.setdefault(_key(model.params), model)
+        self._models[owner, kind] = list(found.values())[:MOST_MODELS]
+        self._models.move_to_end((owner, kind))
+        if len(self._models) > MOST_SEARCHES:
+            self._models.popitem(last=False)
+
+
+def _key(params: Mapping[str, Any]) -> str:
+    return repr(sorted((name, _plain(value)) for name, value in params.items()))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it is after it was stored as JSON."""
+    return list(map(_plain, value)) if isinstance(value, list | tuple) else value

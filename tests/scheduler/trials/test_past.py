@@ -1,0 +1,52 @@
+"""The next search of a kind begins with what ended best in the last one."""
+
+import time
+
+from driving import ONE, gen_cluster, start_plugin, until, with_plugin
+
+import dask_slaq as slaq
+
+
+def train(lr, seen="", data=None):
+    for k in range(3):
+        slaq.report(abs(lr - 3) + 1 / (k + 1))
+        time.sleep(0.002)
+    return lr
+
+
+async def run(c, values, **given):
+    """Search the values; return them in the order in which their models began."""
+    async with slaq.search("grid", client=c, steps=3, max_waiting=0) as search:
+        futures = search.map(train, values, **given)
+        assert await c.gather(futures) == values
+        rows = {row["key"]: row for row in await search.trials()}
+    began = sorted(futures, key=lambda future: rows[future.key]["began"])
+    return [values[futures.index(future)] for future in began]
+
+
+@with_plugin(ONE)
+async def test_the_next_search_begins_with_what_was_best(c, s, plugin, a):
+    values = [0, 1, 2, 3, 4, 5, 6, 7]
+    await run(c, values)
+    order = await run(c, values, data="other", pure=False)
+    assert order[0] == 3 and order.index(2) < order.index(0) and order.index(4) < order.index(7)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_later_scheduler_knows_it_from_the_file(c, s, a, tmp_path):
+    plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
+    await run(c, [0, 1, 2, 3, 4])
+    await until(lambda: plugin.memory.store.events("searches"))
+    plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
+    await until(lambda: plugin.memory.searches._models)
+    assert (await run(c, [0, 1, 2, 3, 4], pure=False))[0] == 3
+
+
+@with_plugin(ONE)
+async def test_keys_that_are_given_stay_with_their_models(c, s, plugin, a):
+    await run(c, [0, 1, 2, 3, 4])
+    keys = [f"model-{lr}" for lr in (0, 1, 2, 3, 4)]
+    async with slaq.search("grid", client=c, steps=3) as search:
+        futures = search.map(train, [0, 1, 2, 3, 4], key=keys, pure=False)
+        assert [future.key for future in futures] == keys
+        assert await c.gather(futures) == [0, 1, 2, 3, 4]
