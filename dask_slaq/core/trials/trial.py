@@ -14,8 +14,8 @@ from dask_slaq.core.trials.curve import Curve
 
 __all__ = ["TURN", "Trial", "curve_of", "row_of"]
 
-#: Fewest reports of a turn after the first, and the part of those so far that a later turn has: what
-#: has made many reports is known well, and each turn costs a decision and cold caches.
+#: Fewest reports of a turn after the first, and the part of the reports so far that a later one
+#: has: what has made many is known well, and each turn costs a decision and cold caches.
 TURN, GROWTH = 3, 1 / 3
 
 
