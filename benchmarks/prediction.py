@@ -188,15 +188,12 @@ curves_option = click.option(
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of curves, trained or sampled.")
 @click.option("--quick", is_flag=True, help="Fewer curves and origins; takes under a minute.")
-@click.option("--plots", type=click.Path(file_okay=False), help="Write PNG files to this folder.")
 @json_option
 def main(
     files: tuple[str, ...], origins: int | None, names: str | None, processes: int, seed: int,
-    quick: bool, plots: str | None, output: str | None,
+    quick: bool, output: str | None,
 ) -> None:  # fmt: skip
     """Forecast loss curves from their history with every predictor, and compare the errors."""
-    if plots:
-        _need_matplotlib()
     chosen = _rivals(names)
     curves = _curves(files, seed, quick)
     most = (QUICK_ORIGINS if quick else ORIGINS) if origins is None else origins
@@ -218,11 +215,6 @@ def main(
         "curves": {kind: len(members) for kind, members in scores.by_kind(trials).items()},
         "too_short": len(curves) - len(trials),
     }  # fmt: skip
-    if plots:
-        from benchmarks.forecasting import plots as prediction_plots
-
-        written = prediction_plots.write(plots, trials, forecasts, ours.band(trials), result)
-        _say(f"{written} pictures in {plots}")
     give(result, output, table(result))
 
 
@@ -234,15 +226,6 @@ def _every_origin(curves: Sequence[curve_files.Curve], ours: DefaultForecasts) -
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _need_matplotlib() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
-        raise click.ClickException(
-            "--plots needs matplotlib: pip install 'dask-slaq[benchmarks]', or leave --plots out"
-        )
 
 
 def _rivals(names: str | None) -> list[str]:

@@ -18,7 +18,6 @@ import click
 
 from benchmarks import virtual
 from benchmarks.autoscale.lists import LISTS, QUICK
-from benchmarks.autoscale.real import run_real
 from benchmarks.autoscale.running import Way, run
 from benchmarks.common.results import Names, give, json_option
 
@@ -40,17 +39,6 @@ EQUAL = 1.05
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
 @click.option("--quick", is_flag=True, help="One list, and one size and setting of each way.")
 @click.option("--worth", multiple=True, type=float, help="Also with this worth of an hour.")
-@click.option(
-    "--real", is_flag=True, help="Instead: an adaptive LocalCluster with processes, in real time."
-)
-@click.option("--minutes", default=10.0, show_default=True, help="With --real: how long a day is.")
-@click.option(
-    "--way",
-    "kinds",
-    multiple=True,
-    type=click.Choice(["adaptive", "worth"]),
-    help="With --real: only this one.",
-)
 @virtual.latency_option
 @json_option
 def main(
@@ -59,16 +47,9 @@ def main(
     processes: int,
     quick: bool,
     worth: tuple[float, ...],
-    real: bool,
-    minutes: float,
-    kinds: tuple[str, ...],
     output: str | None,
 ) -> None:
     """Run the benchmark."""
-    if real:
-        days = {kind: run_real(kind, minutes, seed) for kind in kinds or ("adaptive", "worth")}
-        give(days, output, "\n".join(f"{kind}: {row}" for kind, row in days.items()))
-        return
     names = lists or list(QUICK if quick else LISTS)
     ways = [*FIXED, *ADAPTIVE, *WORTH, *(Way("worth", worth=each) for each in worth)]
     if quick:
