@@ -23,7 +23,7 @@ BINNED = 200_000
 
 @dataclass(frozen=True)
 class Workload:
-    """An algorithm in the paper's words, with an estimator, ``"module:class"``, and data.
+    """An algorithm of the paper, with an estimator, ``"module:class"``, and data.
 
     `settings` are the estimator's parameters but `max_iter` and `random_state`. They suit the data,
     a kind of `benchmarks.workloads.synthetic`, and let training run all `max_iter` iterations.
@@ -32,7 +32,6 @@ class Workload:
     """
 
     name: str
-    algorithm: str
     kind: str
     source: str
     settings: dict[str, Any]
@@ -61,21 +60,18 @@ class Workload:
 _ROWS = (
     Workload(
         "k-means",
-        "K-Means (Lloyd)",
         "clusters",
         "dask_ml.cluster:KMeans",
         {"n_clusters": 24, "init": "random", "tol": 0.0},
     ),
     Workload(
         "logistic-regression",
-        "logistic regression (gradient descent)",
         "classes",
         "dask_ml.linear_model:LogisticRegression",
         {"solver": "gradient_descent", "tol": 0.0},
     ),
     Workload(
         "linear-svm",
-        "linear SVM (gradient descent)",
         "classes",
         "benchmarks.workloads.svm:LinearSVM",
         {"alpha": 1e-4, "step_size": 2.0},
@@ -83,7 +79,6 @@ _ROWS = (
     ),
     Workload(
         "polynomial-svm",
-        "SVM with polynomial kernel (gradient descent)",
         "curved",
         "benchmarks.workloads.svm:PolynomialSVM",
         {"degree": 2, "n_components": 200, "alpha": 1e-5, "step_size": 4.0},
@@ -91,7 +86,6 @@ _ROWS = (
     ),
     Workload(
         "boosting-classifier",
-        "gradient-boosted trees, classification",
         "curved",
         "benchmarks.workloads.boosting:GradientBoostingClassifier",
         {"learning_rate": 0.2, "max_depth": 3, "subsample": BINNED},
@@ -99,7 +93,6 @@ _ROWS = (
     ),
     Workload(
         "boosting-regressor",
-        "gradient-boosted trees, regression",
         "steps",
         "benchmarks.workloads.boosting:GradientBoostingRegressor",
         {"learning_rate": 0.2, "max_depth": 3, "subsample": BINNED},
@@ -107,7 +100,6 @@ _ROWS = (
     ),
     Workload(
         "perceptron",
-        "multi-layer perceptron (L-BFGS)",
         "groups",
         "benchmarks.workloads.neural_network:MLPClassifier",
         {"hidden_layer_sizes": (16,), "alpha": 1.0},
@@ -115,7 +107,6 @@ _ROWS = (
     ),
     Workload(
         "lda",
-        "latent Dirichlet allocation (variational EM)",
         "documents",
         "benchmarks.workloads.lda:LatentDirichletAllocation",
         {"n_components": 10, "learning_method": "batch"},
@@ -123,7 +114,6 @@ _ROWS = (
     ),
     Workload(
         "lda-online",
-        "latent Dirichlet allocation (online variational)",
         "documents",
         "benchmarks.workloads.lda:LatentDirichletAllocation",
         {"n_components": 10, "learning_method": "online"},
@@ -131,7 +121,6 @@ _ROWS = (
     ),
     Workload(
         "linear-regression",
-        "linear regression (L-BFGS)",
         "amounts",
         "dask_ml.linear_model:LinearRegression",
         {"solver": "lbfgs", "C": 1e8, "tol": 0.0},
