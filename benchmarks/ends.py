@@ -13,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, seeds_options
 from benchmarks.live_jobs.owned import COUNT, Watched, make_owned_jobs, run_owned
 from benchmarks.virtual import latency_option
 
@@ -86,8 +86,7 @@ def _is_wrong(real: float, expected: float) -> bool:
 
 @click.command()
 @click.option("--policy", default="first-to-target", show_default=True)
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="First seed.")
+@seeds_options
 @click.option("--live", is_flag=True, help="On Dask's scheduler, as always.")
 @click.option("--owners", is_flag=True, help="Jobs of four owners, of all shapes, as always.")
 @click.option("--quick", is_flag=True, help="One seed of few jobs.")

@@ -18,7 +18,7 @@ import click
 import dask
 
 from benchmarks.common.protocol_cluster import cluster, first, settled, until
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 from dask_slaq.scheduler.identity import Sender
 
 __all__ = ["main", "measure"]
@@ -38,13 +38,7 @@ HOUR = 3600
 KINDS = 7
 
 
-def measure(
-    jobs: int,
-    *,
-    epochs: int = 7,
-    policy: str = "max-total",
-    seed: int = 0,
-) -> dict:
+def measure(jobs: int, *, epochs: int = 7, policy: str = "max-total", seed: int = 0) -> dict:
     """Measure epochs of a scheduler whose jobs report once per epoch; the fastest counts.
 
     ``decision_ms`` is the engine alone, and ``grants_ms`` the rest of `SlaqPlugin.run_once`;
@@ -163,17 +157,7 @@ def main(jobs: str, epochs: int, policy: str, seed: int, quick: bool, output: st
     for count in counts:
         print(f"{count} jobs", file=sys.stderr, flush=True)
         result.append(measure(count, epochs=epochs, policy=policy, seed=seed))
-    give(result, output, _table(result))
-
-
-def _table(result: list[dict[str, Any]]) -> str:
-    parts = ["epoch_ms", "reports_ms", "decision_ms", "grants_ms", "dispatch_ms"]
-    lines = [f"{'jobs':>6}" + "".join(f"{part:>18}" for part in parts) + f"{'tasks':>7}{'MB/h':>7}"]
-    for row in result:
-        times = "".join(f"{row[part]:>18.2f}" for part in parts)
-        kept = row["history_mb_per_hour"]
-        lines.append(f"{row['jobs']:>6}{times}{row['tasks']:>7}{kept:>7.1f}")
-    return "\n".join(lines)
+    give(result, output, table(list(result[0]), [list(row.values()) for row in result]))
 
 
 if __name__ == "__main__":

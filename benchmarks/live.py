@@ -18,8 +18,8 @@ from typing import Any
 import click
 
 from benchmarks import virtual
+from benchmarks.common import results
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
-from benchmarks.common.results import Names, give, json_option
 from benchmarks.live_jobs.emulated import make_jobs
 from dask_slaq.simulation.workload import curves as curve_files
 
@@ -102,26 +102,18 @@ def _run_on(clock: str) -> Callable[..., Run]:
 @click.command()
 @click.option(
     "--policies",
-    type=Names("policy"),
+    type=results.Names("policy"),
     help="Policies, comma-separated; 'none' is plain Dask without the plugin, and 'idle' has it, "
     "but no jobs.  [default: none,fair,max-total]",
 )
 @click.option(
     "--workloads",
-    type=Names("workload", WORKLOADS),
+    type=results.Names("workload", WORKLOADS),
     help=f"Workloads, comma-separated, from {', '.join(WORKLOADS)}.  [default: the first four, "
     "or the first three with --quick]",
 )
-@click.option(
-    "--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of seeds."
-)
-@click.option("--seed", default=0, show_default=True, help="First seed.")
-@click.option(
-    "--curves",
-    "files",
-    multiple=True,
-    help="File of JSON lines with id and loss (repeatable).  [default: curves from the seed]",
-)
+@results.seeds_options
+@results.curves_option
 @click.option(
     "--noise",
     default=0.0,
@@ -138,12 +130,7 @@ def _run_on(clock: str) -> Callable[..., Run]:
     show_default=True,
     help="Clock of the emulated workloads; dask-ml and nine always run in real time.",
 )
-@click.option(
-    "--parallel",
-    type=click.IntRange(1),
-    show_default="one per core",
-    help="Number of concurrent runs on the virtual clock, each in a process of its own.",
-)
+@results.parallel_option
 @click.option(
     "--charge",
     default=0.0,
@@ -167,23 +154,9 @@ def _run_on(clock: str) -> Callable[..., Run]:
 @click.option(
     "--scale", default=1.0, show_default=True, help="Relative length of the emulated runs."
 )
-@click.option(
-    "--slow",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, min_open=True),
-    help="Slow emulated jobs down by this factor, for real time on a busy machine; lengthen "
-    "--epoch by the same factor.",
-)
-@click.option(
-    "--told/--untold",
-    default=True,
-    show_default=True,
-    help="Whether emulated jobs announce their number of iterations, as libraries' fits do.",
-)
 @click.option("--quick", is_flag=True, help="One seed, few and small jobs; takes under a minute.")
 @virtual.latency_option
-@json_option
+@results.json_option
 def main(**options: Any) -> None:
     """Run jobs on a real Dask cluster under each policy, and compare the policies."""
     if options["quick"]:
@@ -207,7 +180,7 @@ def main(**options: Any) -> None:
             )
             if options["output"] != "-":
                 click.echo(table(workload, found["policies"]) + "\n")
-    give(result, options["output"])
+    results.give(result, options["output"])
 
 
 def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
@@ -226,7 +199,7 @@ def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, A
 
         size = {"rows": real_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
         return real_fits.runner(options["processes"], mix=workload, epoch=options["epoch"], **size)
-    shape = {key: options[key] for key in ("scale", "noise", "slow", "told")}
+    shape = {key: options[key] for key in ("scale", "noise")}
     if options["jobs"]:
         shape["count"] = options["jobs"]
     settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}

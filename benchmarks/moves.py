@@ -27,7 +27,7 @@ import numpy as np
 from distributed import Client, LocalCluster, as_completed
 
 from benchmarks.common.cluster import QUIET, Lateness, another_client, bytes_moved, register
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, curves_option, give, json_option, seeds_options, table
 from benchmarks.trials.spaces import Space, Synthetic, recorded
 from dask_slaq.simulation.workload import curves as curve_files
 
@@ -229,9 +229,8 @@ def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 @click.option("--models", default=40, show_default=True, type=click.IntRange(5))
 @click.option("--steps", default=40, show_default=True, type=click.IntRange(2), help="Per model.")
 @click.option("--step-seconds", default=0.05, show_default=True, type=click.FloatRange(0))
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="First seed.")
-@click.option("--curves", "files", multiple=True, help="File of JSON lines with id and loss.")
+@seeds_options
+@curves_option
 @click.option("--quick", is_flag=True, help="One seed, few and short models.")
 @json_option
 def main(
@@ -256,19 +255,17 @@ def main(
                 with Lateness() as late:
                     found = run(way, case, space, some, step_seconds)
                 runs[way].append({"seed": number, **found, "late_s": late.mean})
-                print(f"{name}, {way}, {number}: {_row(found)}", file=sys.stderr, flush=True)
+                print(f"{name}, {way}, {number}: {_cells(found)}", file=sys.stderr, flush=True)
         result[name] = {way: _summary(some) for way, some in runs.items()}
-    give(result, output, *(_table(name, found) for name, found in result.items()))
+    tables = (
+        table([name, *FIGURES], [[way, *_cells(of)] for way, of in found.items()])
+        for name, found in result.items()
+    )
+    give(result, output, *tables)
 
 
-def _row(found: dict[str, Any]) -> str:
-    cells = (found[name] for name in FIGURES)
-    return "".join(f"{x:>12.2f}" if isinstance(x, float) else f"{x!s:>12}" for x in cells)
-
-
-def _table(name: str, found: dict[str, Any]) -> str:
-    heads = "".join(f"{head[:11]:>12}" for head in FIGURES)
-    return "\n".join([f"{name:<10}{heads}", *(f"{w:<10}{_row(f)}" for w, f in found.items())])
+def _cells(found: dict[str, Any]) -> list[Any]:
+    return [found[name] for name in FIGURES]
 
 
 if __name__ == "__main__":
