@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 import click
 
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 
 __all__ = ["FILES", "MODES", "differences", "main"]
 
@@ -186,7 +186,7 @@ def _wrong(side: dict[str, Any]) -> bool:
     return bool(side["differ"]) or any("problem" in note for note in side["notes"])
 
 
-def _row(file: str, row: dict[str, Any]) -> str:
+def _row(file: str, row: dict[str, Any]) -> list[str]:
     """Format one row of the table."""
     cells = [file.removeprefix("distributed/"), _counts(row[BASELINE]["outcomes"])]
     for mode in MODES:
@@ -195,7 +195,7 @@ def _row(file: str, row: dict[str, Any]) -> str:
             cells += [_counts(row[mode]["outcomes"]), str(len(row[mode]["differ"])), str(held)]
         else:
             cells += ["", "", ""]
-    return "| " + " | ".join(cells) + " |"
+    return cells
 
 
 def _counts(outcomes: dict[str, str]) -> str:
@@ -204,12 +204,11 @@ def _counts(outcomes: dict[str, str]) -> str:
     return f"{passed}, {failed} failed" if failed else str(passed)
 
 
-def table(result: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     """Format the result as a table of counts, followed by one line per test that differs."""
     columns = [f"{mode}{what}" for mode in MODES for what in ("", " differ", " held")]
     head = ["tests", BASELINE, *columns]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    lines += [_row(file, row) for file, row in result["files"].items()]
+    lines = [table(head, [_row(file, row) for file, row in result["files"].items()])]
     times = result["times"]
     for mode in MODES:
         for row in (row[mode] for row in result["files"].values() if mode in row):

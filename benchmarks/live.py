@@ -144,9 +144,6 @@ def _run_on(clock: str) -> Callable[..., Run]:
     "--processes", default=2, show_default=True, help="Worker processes for dask-ml and nine."
 )
 @click.option(
-    "--partition-bytes", default=2**20, show_default=True, help="Bytes per emulated partition."
-)
-@click.option(
     "--jobs",
     type=click.IntRange(1),
     help="Number of emulated jobs.  [default: 10 staggered, 14 in a burst, 12 mixed]",
@@ -202,7 +199,7 @@ def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, A
     shape = {key: options[key] for key in ("scale", "noise")}
     if options["jobs"]:
         shape["count"] = options["jobs"]
-    settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
+    settings = {key: options[key] for key in ("workers", "epoch")}
     if options["clock"] == "virtual":
         settings["charge"] = options["charge"]
     return Emulated(workload, options["clock"], curves, shape, settings)

@@ -114,16 +114,9 @@ def run(
         timer = threading.Timer(half, _disturb, (case.event, cluster, client, pids))
         with client.as_current(), block, found:
             futures = client.map(
-                train,
-                models,
-                space=space,
-                step_s=step_s,
-                way=way,
-                log=log,
-                megabytes=case.megabytes,
-                pure=False,
-                retries=3,
-            )
+                train, models, space=space, step_s=step_s, way=way, log=log,
+                megabytes=case.megabytes, pure=False, retries=3,
+            )  # fmt: skip
             timer.start()
             seconds = {}
             for future in as_completed(futures, timeout=20 * half + 120):

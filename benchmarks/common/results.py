@@ -78,4 +78,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    if value is None or value != value:  # nan
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from benchmarks import virtual
-from benchmarks.common.results import Names, give, json_option, parallel_option, seeds_options
+from benchmarks.common.results import give, json_option, parallel_option, seeds_options
 from benchmarks.memory import errors, running
-from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
+from benchmarks.memory.jobs import repeated_jobs
 from benchmarks.memory.kinds import KnownKind, from_files, trained
 from dask_slaq.simulation.workload.curves import CurveError
 
@@ -42,13 +42,6 @@ LISTS = 6
     type=click.FloatRange(0),
     help="Noise of reports relative to the range of the curve.",
 )
-@click.option(
-    "--scenarios",
-    type=Names("scenario", SCENARIOS),
-    default=",".join(SCENARIOS),
-    show_default=True,
-    help="What the memory holds, comma-separated.",
-)
 @parallel_option
 @click.option(
     "--forecasts-only", is_flag=True, help="Only the errors of forecasts, without running jobs."
@@ -68,16 +61,14 @@ def main(**options: Any) -> None:
     result: dict[str, Any] = {}
     if not options["forecasts_only"]:
         with virtual.pool(options["parallel"]) as pool:
-            result = running.measure(
-                {seed: kinds[seed] for seed in seeds}, options["scenarios"], shape, pool
-            )
+            result = running.measure({seed: kinds[seed] for seed in seeds}, shape, pool)
     forecasts: dict[str, Any] = {}
     for name, noise in (("smooth", 0.0), ("noisy", NOISY)):
         lists = [repeated_jobs(kinds[seed], "burst", seed, noise=noise) for seed in listed]
         memories = (("without", None), ("with", "all_known"), ("misled", "misleading"))
         forecasts[name] = {which: errors.errors(lists, memory) for which, memory in memories}
     tables = [running.show(result)] if result else []
-    give({**result, "forecasts": forecasts}, options["output"], *tables, errors.table(forecasts))
+    give({**result, "forecasts": forecasts}, options["output"], *tables, errors.show(forecasts))
 
 
 def _kinds(files: tuple[str, ...], seed: int) -> list[KnownKind]:

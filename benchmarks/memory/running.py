@@ -11,7 +11,7 @@ from benchmarks.common.metrics import Run, summarize
 from benchmarks.common.results import table
 from benchmarks.live_jobs.emulated import COUNTS
 from benchmarks.live_jobs.virtual_time import run_virtual
-from benchmarks.memory.jobs import repeated_jobs
+from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
 from benchmarks.memory.kinds import KnownKind
 
 __all__ = ["POLICIES", "measure", "run", "show"]
@@ -36,7 +36,7 @@ def run(
 
 
 def measure(
-    kinds: dict[int, list[KnownKind]], scenarios: list[str], shape: dict[str, Any], pool: Executor
+    kinds: dict[int, list[KnownKind]], shape: dict[str, Any], pool: Executor
 ) -> dict[str, Any]:
     """Run all policies with all memories on kinds by seed; `shape` is passed to `repeated_jobs`.
 
@@ -45,7 +45,7 @@ def measure(
     ``without`` has no memory.
     """
     rows = [("without", policy) for policy in ("none", "fair", *POLICIES)]
-    rows += [(scenario, policy) for scenario in scenarios for policy in POLICIES]
+    rows += [(scenario, policy) for scenario in SCENARIOS for policy in POLICIES]
     due = {
         (arrival, *row): [
             pool.submit(run, kinds[seed], arrival, *row, seed, shape) for seed in kinds
@@ -73,7 +73,7 @@ def measure(
                 }
                 for policy in POLICIES
             }
-            for scenario in ("without", *scenarios)
+            for scenario in ("without", *SCENARIOS)
         }
     return found
 
