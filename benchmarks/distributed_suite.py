@@ -167,7 +167,7 @@ def main(
             row[mode]["differ"] = again(checkout, mode, differ, times)
         print(_row(file, row), file=sys.stderr, flush=True)
     whole = {"times": times, "files": result}
-    give(whole, output, table(whole))
+    give(whole, output, show(whole))
     sys.exit(any(_wrong(row[mode]) for row in result.values() for mode in MODES if mode in row))
 
 
