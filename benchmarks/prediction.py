@@ -268,8 +268,9 @@ def show(result: dict[str, Any]) -> str:
         for name, found in result["predictors"].items():
             far = found[kind].get("10", {})
             shares = [found[kind].get(h, {}).get("mean_rel") for h in ("1", "5", "10")]
-            shares += [far.get(key) for key in ("median_rel", "p95_rel", "mean_range", "reduction")]
-            cells = [*map(_percent, shares), 1e3 * result["seconds_per_forecast"][name]]
+            shares += [far.get(key) for key in ("median_rel", "p95_rel", "mean_range")]
+            cells = [*map(_percent, shares), far.get("reduction")]
+            cells.append(1e3 * result["seconds_per_forecast"][name])
             mark = "*" if name == result["default"] else ""
             rows.append([name + mark, *cells, _percent(result["failures"][name])])
         lines += [f"{count} {kind} curves", table(HEAD, rows)]

@@ -19,7 +19,7 @@ import click
 from benchmarks import virtual
 from benchmarks.autoscale.lists import LISTS, QUICK
 from benchmarks.autoscale.running import Way, run
-from benchmarks.common.results import Names, give, json_option, table
+from benchmarks.common.results import Names, cell, give, json_option, table
 
 #: Sizes and settings of which the best one counts.
 FIXED = [Way("fixed", n) for n in (1, 2, 4, 6, 8, 12)]
@@ -59,7 +59,7 @@ def main(
     with virtual.pool(processes) as pool:
         for (name, _, way), row in zip(plan, pool.map(run, *zip(*plan, strict=True)), strict=True):
             rows.setdefault(name, {})[way] = row
-            print(name, way.kind, way.label, *_cells(row), file=sys.stderr, flush=True)
+            print(name, way.kind, way.label, *map(cell, _cells(row)), file=sys.stderr, flush=True)
     found = {name: choose(some) for name, some in rows.items()}
     shown = [
         [name, f"{way}: {row['settings']}", *_cells(row)]

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-__all__ = [
-    "Names", "curves_option", "give", "json_option", "parallel_option", "seeds_options", "table",
-]  # fmt: skip
+__all__ = ["Names", "cell", "curves_option", "give", "json_option", "parallel_option",
+           "seeds_options", "table"]  # fmt: skip
 
 json_option = click.option(
     "--json", "output", help="Write JSON to this file, or - for standard output."
@@ -68,7 +67,7 @@ def give(result: Any, output: str | None, *tables: str) -> None:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Format rows of cells below a head, the first column to the left; numbers have two digits."""
-    cells = [list(map(_cell, row)) for row in (head, *rows)]
+    cells = [list(map(cell, row)) for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for first, *rest in cells:
@@ -77,7 +76,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Format a value for a person."""
     if value is None or value != value:  # nan
         return "-"
     return f"{value:.2f}" if isinstance(value, float) else str(value)

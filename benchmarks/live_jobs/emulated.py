@@ -104,11 +104,7 @@ def arrivals_of(
 
 
 def _jobs(
-    curves: list[Curve],
-    rng: np.random.Generator,
-    arrivals: np.ndarray,
-    scale: float,
-    noise: float,
+    curves: list[Curve], rng: np.random.Generator, arrivals: np.ndarray, scale: float, noise: float
 ) -> list[EmulatedJob]:
     """Make the jobs. Their total work is the same for every seed, and so is the load."""
     count = len(arrivals)

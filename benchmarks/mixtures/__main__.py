@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from benchmarks import virtual
-from benchmarks.common.results import Names, give, json_option, table
+from benchmarks.common.results import Names, cell, give, json_option, table
 from benchmarks.mixtures.figures import compare, measure
 from benchmarks.mixtures.lists import FRESH, LISTS, QUICK
 
@@ -61,7 +61,7 @@ def main(
                 plain = done
                 continue
             row = found.setdefault(name, {})[policy] = compare(plain, done)
-            print(name, policy, *_cells(row), file=sys.stderr, flush=True)
+            print(name, policy, *map(cell, _cells(row)), file=sys.stderr, flush=True)
     give(found, output, show(found))
 
 
