@@ -17,7 +17,7 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 from benchmarks.common.slaq2017 import algorithm_1
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.policies.water_filling import hand_out
@@ -127,16 +127,12 @@ def main(seed: int, quick: bool, output: str | None) -> None:
 
 
 def _table(result: list[dict[str, Any]]) -> str:
-    lines = [f"{'jobs':>8}{'cores':>10}{'ms':>10}{'heap ms':>10}{'ratio':>8}{'identical':>11}"]
+    rows = []
     for row in result:
-        ms, rival = 1e3 * row["seconds"], f"{'-':>10}{'-':>8}"
-        if row["heap_seconds"]:
-            heap = 1e3 * row["heap_seconds"]
-            rival = f"{heap:>10.1f}{heap / ms:>8.0f}"
-        lines.append(
-            f"{row['jobs']:>8}{row['cores']:>10}{ms:>10.2f}{rival}{row['identical']!s:>11}"
-        )
-    return "\n".join(lines)
+        heap, seconds = row["heap_seconds"], row["seconds"]
+        rival = [1e3 * heap, heap / seconds] if heap else [None, None]
+        rows.append([row["jobs"], row["cores"], 1e3 * seconds, *rival, row["identical"]])
+    return table(["jobs", "cores", "ms", "heap ms", "ratio", "identical"], rows)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.allocation import EPOCH, SIZES
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 from benchmarks.common.slaq2017 import algorithm_1, fit_curve
 from dask_slaq.core import engine as engine_module
 from dask_slaq.core.engine import Engine
@@ -233,24 +233,16 @@ def main(policy: str, seed: int, quick: bool, output: str | None) -> None:
 
 
 def _table(result: list[dict[str, Any]]) -> str:
-    parts = list(result[0]["parts"])
-    names = ["jobs", "cores", "ms", "cpu ms", *parts, "paper ms", "ratio", "ns/(jobs log cores)"]
-    lines = ["".join(f"{name:>{max(10, len(name) + 2)}}" for name in names)]
+    head = ["jobs", "cores", "ms", "cpu ms", *result[0]["parts"], "paper ms", "ratio"]
+    rows = []
     for row in result:
-        seconds, paper = row["seconds"], row["paper_seconds"]
-        cells = [f"{row['jobs']}", f"{row['cores']}", f"{1e3 * seconds:.1f}"]
-        cells += [f"{1e3 * row['cpu_seconds']:.1f}"]
-        cells += [f"{1e3 * row['parts'][part]:.1f}" for part in parts]
-        cells += [f"{1e3 * paper:.0f}", f"{paper / seconds:.0f}"] if paper else ["-", "-"]
-        cells += [f"{1e9 * seconds / (row['jobs'] * math.log2(row['cores'])):.0f}"]
-        lines.append(
-            "".join(
-                f"{cell:>{max(10, len(name) + 2)}}" for name, cell in zip(names, cells, strict=True)
-            )
-        )
-    lines.append("ms of the median decision; paper: curve_fit for every job, and a heap")
-    lines.append("cpu: above it, ms is time in which the machine did something else")
-    return "\n".join(lines)
+        seconds = [row["seconds"], row["cpu_seconds"], *row["parts"].values()]
+        paper = row["paper_seconds"]
+        rival = [1e3 * paper, paper / row["seconds"]] if paper else [None, None]
+        rows.append([row["jobs"], row["cores"], *(1e3 * each for each in seconds), *rival])
+    note = """ms of the median decision; paper: curve_fit for every job, and a heap
+cpu: above it, ms is time in which the machine did something else"""
+    return f"{table(head, rows)}\n{note}"
 
 
 if __name__ == "__main__":

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 
-from benchmarks.common.results import give, json_option
-from benchmarks.library_suites import GOOD, ROOT, Run, run_suite
+from benchmarks.common.results import give, json_option, table
 
 __all__ = ["FILES", "MODES", "differences", "main"]
 
+ROOT = Path(__file__).parents[1]
+# Test the checkout, not this folder: take the working directory off the path.
+RUN = "import sys; sys.path.pop(0); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+GOOD = ("passed", "skipped")
+STDERR = 2
+WIDTH = 200  # maximum length of a failure's reason, in characters
 BASELINE, MODES = "baseline", ("alone", "contended")
 TESTS = (
     "scheduler", "client", "worker", "active_memory_manager", "nanny", "priorities", "resources",
@@ -51,7 +58,7 @@ def run(checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False)
     `quick` skips tests that start their own processes.
     """
     with tempfile.TemporaryDirectory() as folder:
-        notes = Path(folder, "notes")
+        notes, xml = Path(folder, "notes"), Path(folder, "junit.xml")
         paths = [str(checkout), str(ROOT), os.environ.get("PYTHONPATH", "")]
         settings = {
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -61,18 +68,34 @@ def run(checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False)
         if mode != BASELINE:
             settings |= {**PLUGIN, "SLAQ_SUITE": mode, "SLAQ_SUITE_NOTES": str(notes)}
         arguments = (*ARGUMENTS, "-pbenchmarks.suites.pytest_plugin", *tests)
-        found = run_suite(checkout, arguments=arguments, settings=settings)
+        # Show only pytest's progress, and on stderr: stdout may receive the result.
+        command = [sys.executable, "-c", RUN, "-q", "--no-summary", f"--junitxml={xml}", *arguments]
+        subprocess.run(
+            command, cwd=checkout, env={**os.environ, **settings}, stdout=STDERR, check=False
+        )
+        if not xml.exists():
+            raise click.ClickException(f"pytest gave no result in {checkout}")
+        found = _read(checkout, ElementTree.parse(xml))
         lines = notes.read_text().splitlines() if notes.exists() else []
-    return {**_by_id(checkout, found), "notes": [json.loads(line) for line in lines]}
+    return {**found, "notes": [json.loads(line) for line in lines]}
 
 
-def _by_id(checkout: Path, found: Run) -> dict[str, Any]:
-    """Key outcomes and reasons by the test ids of pytest's command line."""
-    ids = {name: _id(checkout, name) for name in found.outcomes}
-    return {
-        "outcomes": {ids[name]: outcome for name, outcome in found.outcomes.items()},
-        "reasons": {ids.get(name, name): reason for name, reason in found.reasons.items()},
-    }
+def _read(checkout: Path, report: Any) -> dict[str, dict[str, str]]:
+    """Read outcomes and reasons from a JUnit report, by the test ids of pytest's command line.
+
+    A test fails if any of its phases does. A reason is the start of the error message.
+    """
+    outcomes: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for case in report.iter("testcase"):
+        name = _id(checkout, f"{case.get('classname')}::{case.get('name')}")
+        child = {child.tag: child for child in case}
+        if (bad := child.get("failure", child.get("error"))) is not None:
+            outcomes[name] = "failed" if "failure" in child else "error"
+            reasons[name] = (bad.get("message") or "").split("\n")[0][:WIDTH]
+        elif outcomes.get(name) not in ("failed", "error"):
+            outcomes[name] = "skipped" if "skipped" in child else "passed"
+    return {"outcomes": outcomes, "reasons": reasons}
 
 
 def _id(checkout: Path, name: str) -> str:
@@ -144,7 +167,7 @@ def main(
             row[mode]["differ"] = again(checkout, mode, differ, times)
         print(_row(file, row), file=sys.stderr, flush=True)
     whole = {"times": times, "files": result}
-    give(whole, output, table(whole))
+    give(whole, output, show(whole))
     sys.exit(any(_wrong(row[mode]) for row in result.values() for mode in MODES if mode in row))
 
 
@@ -163,7 +186,7 @@ def _wrong(side: dict[str, Any]) -> bool:
     return bool(side["differ"]) or any("problem" in note for note in side["notes"])
 
 
-def _row(file: str, row: dict[str, Any]) -> str:
+def _row(file: str, row: dict[str, Any]) -> list[str]:
     """Format one row of the table."""
     cells = [file.removeprefix("distributed/"), _counts(row[BASELINE]["outcomes"])]
     for mode in MODES:
@@ -172,7 +195,7 @@ def _row(file: str, row: dict[str, Any]) -> str:
             cells += [_counts(row[mode]["outcomes"]), str(len(row[mode]["differ"])), str(held)]
         else:
             cells += ["", "", ""]
-    return "| " + " | ".join(cells) + " |"
+    return cells
 
 
 def _counts(outcomes: dict[str, str]) -> str:
@@ -181,12 +204,11 @@ def _counts(outcomes: dict[str, str]) -> str:
     return f"{passed}, {failed} failed" if failed else str(passed)
 
 
-def table(result: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     """Format the result as a table of counts, followed by one line per test that differs."""
     columns = [f"{mode}{what}" for mode in MODES for what in ("", " differ", " held")]
     head = ["tests", BASELINE, *columns]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    lines += [_row(file, row) for file, row in result["files"].items()]
+    lines = [table(head, [_row(file, row) for file, row in result["files"].items()])]
     times = result["times"]
     for mode in MODES:
         for row in (row[mode] for row in result["files"].values() if mode in row):

@@ -3,8 +3,7 @@
 An epoch consists of one report per job, the decision, passing the grants to the pools, the history,
 and one dispatch that fills the free slots. Scheduler, plugin and messages are real; the workers
 speak Dask's protocol and compute nothing. Times are CPU times of the scheduler's thread. The
-minimum over several epochs counts, since noise only adds. With ``--known``, epochs are measured a
-second time where the scheduler remembers past runs like every job.
+minimum over several epochs counts, since noise only adds.
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ from typing import Any
 
 import click
 import dask
-import numpy as np
 
-from benchmarks.common.protocol_cluster import cluster, first, settled, until
-from benchmarks.common.results import give, json_option
-from dask_slaq.core.memory import Kind, PastRun
+from benchmarks.common.protocol_cluster import cluster, first, until
+from benchmarks.common.results import give, json_option, table
 from dask_slaq.scheduler.identity import Sender
 
 __all__ = ["main", "measure"]
@@ -37,38 +34,26 @@ SLOTS = 16
 TASKS = 2.5
 #: Epochs of one second in an hour.
 HOUR = 3600
-#: Kinds of jobs, past runs of each, and iterations of a run.
-KINDS, PAST, ITERATIONS = 7, 8, 40
-#: Times that jobs with and without past runs are measured, in turn: the machine may be busy for a
-#: while.
-ROUNDS = 3
+#: Kinds of jobs, whose losses fall at different rates.
+KINDS = 7
 
 
-def measure(
-    jobs: int,
-    *,
-    epochs: int = 7,
-    policy: str = "max-total",
-    seed: int = 0,
-    known: bool = False,
-) -> dict:
+def measure(jobs: int, *, epochs: int = 7, policy: str = "max-total", seed: int = 0) -> dict:
     """Measure epochs of a scheduler whose jobs report once per epoch; the fastest counts.
 
-    If `known`, the scheduler remembers past runs like every job. ``decision_ms`` is the engine
-    alone, and ``grants_ms`` the rest of `SlaqPlugin.run_once`; ``tasks`` were sent by the dispatch.
+    ``decision_ms`` is the engine alone, and ``grants_ms`` the rest of `SlaqPlugin.run_once`;
+    ``tasks`` were sent by the dispatch.
     """
-    return asyncio.run(_measure(jobs, epochs, policy, seed, known))
+    return asyncio.run(_measure(jobs, epochs, policy, seed))
 
 
-async def _measure(jobs: int, epochs: int, policy: str, seed: int, known: bool) -> dict[str, Any]:
+async def _measure(jobs: int, epochs: int, policy: str, seed: int) -> dict[str, Any]:
     names = [f"job-{i:04d}" for i in range(jobs)]
     async with cluster(policy, seed) as (scheduler, workers, client):
         for _ in range(max(FEWEST_WORKERS, jobs // JOBS_PER_WORKER)):
             await workers.add(THREADS)
         slaq = scheduler.plugins["slaq"]
         per_job = math.ceil(TASKS * (epochs + 2) * scheduler.total_nthreads / jobs)
-        for run in _past() if known else ():
-            slaq.jobs.engine.remembering.memory.add(run)
         sender = Sender(client.id, "", scheduler.client_comms[client.id].comm)
         for i, name in enumerate(names):
             await slaq.messages.open(sender, name, kind={"name": f"kind {i % KINDS}"})
@@ -84,7 +69,7 @@ async def _measure(jobs: int, epochs: int, policy: str, seed: int, known: bool) 
         for k in range(HISTORY):
             _report(slaq, names, sender, k)
             slaq.run_once()
-        await settled(scheduler)
+        await asyncio.sleep(0.1)  # what the plugin put off to later steps
         found = []
         for k in range(epochs):
             # A few threads are always idle, between a finished task and the next.
@@ -131,19 +116,6 @@ def _loss(k: Any, rate: float) -> Any:
     return 1.0 / (1.0 + k * rate)
 
 
-def _past() -> list[PastRun]:
-    """Return runs whose curves fall a little faster or slower than those of the jobs."""
-    iteration = np.arange(1, ITERATIONS + 1)
-    rates = np.linspace(0.8, 1.25, PAST)
-    return [
-        PastRun(
-            "past", Kind(f"kind {i}"), iteration, _loss(iteration - 1, rate * (0.2 + i)), ITERATIONS
-        )
-        for i in range(KINDS)
-        for rate in rates
-    ]
-
-
 def _epoch(
     slaq: Any, workers: Any, engine: _Timed, names: list[str], sender: Sender, k: int
 ) -> dict[str, Any]:
@@ -176,43 +148,16 @@ def _epoch(
 @click.option("--epochs", default=7, show_default=True, type=click.IntRange(1))
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Seed of the task durations.")
-@click.option("--known", is_flag=True, help="Also where past runs like every job are remembered.")
 @click.option("--quick", is_flag=True, help="Fewer jobs; takes under half a minute.")
 @json_option
-def main(
-    jobs: str, epochs: int, policy: str, seed: int, known: bool, quick: bool, output: str | None
-) -> None:  # fmt: skip
+def main(jobs: str, epochs: int, policy: str, seed: int, quick: bool, output: str | None) -> None:
     """Measure whole epochs: reports, decision, grants, history and one dispatch."""
     counts = [20, 100] if quick else [int(count) for count in jobs.split(",")]
     result = []
     for count in counts:
         print(f"{count} jobs", file=sys.stderr, flush=True)
-        settings = {"epochs": epochs, "policy": policy, "seed": seed}
-        rounds = [
-            [
-                measure(count, **settings, known=remembered)
-                for remembered in (False, True)[: 1 + known]
-            ]
-            for _ in range(ROUNDS if known else 1)
-        ]
-        row, *same = (
-            min(runs, key=lambda run: run["epoch_ms"]) for runs in zip(*rounds, strict=True)
-        )
-        for run in same:
-            row["known_epoch_ms"], row["known_decision_ms"] = run["epoch_ms"], run["decision_ms"]
-        result.append(row)
-    give(result, output, _table(result))
-
-
-def _table(result: list[dict[str, Any]]) -> str:
-    parts = ["epoch_ms", "reports_ms", "decision_ms", "grants_ms", "dispatch_ms"]
-    parts += [key for key in result[0] if key.startswith("known")]
-    lines = [f"{'jobs':>6}" + "".join(f"{part:>18}" for part in parts) + f"{'tasks':>7}{'MB/h':>7}"]
-    for row in result:
-        times = "".join(f"{row[part]:>18.2f}" for part in parts)
-        kept = row["history_mb_per_hour"]
-        lines.append(f"{row['jobs']:>6}{times}{row['tasks']:>7}{kept:>7.1f}")
-    return "\n".join(lines)
+        result.append(measure(count, epochs=epochs, policy=policy, seed=seed))
+    give(result, output, table(list(result[0]), [list(row.values()) for row in result]))
 
 
 if __name__ == "__main__":

@@ -143,14 +143,19 @@ def write(file: Any, coefficients: dict[str, Array]) -> None:
 )
 @click.option("--trained", default=1080, show_default=True, help="Curves of the nine algorithms.")
 @click.option("--made", default=1000, show_default=True, help="Synthetic curves.")
-@click.option("--nets", default=1500, show_default=True, help="Curves of small networks.")
+@click.option(
+    "--curves",
+    "files",
+    multiple=True,
+    help="File of JSON lines with id and loss, such as curves of networks (repeatable).",
+)
 @click.option("--epochs", default=EPOCHS, show_default=True, help="Passes over the lessons.")
-def main(out: Any, trained: int, made: int, nets: int, epochs: int) -> None:
+def main(out: Any, trained: int, made: int, files: tuple[str, ...], epochs: int) -> None:
     """Train the gating network of the loss predictor, and write its coefficients.
 
     The package reads the coefficients from `dask_slaq/core/forecast/experts/gating.npz`.
     """
-    some = lessons(training_curves(trained, made, nets))
+    some = lessons(training_curves(trained, made, files))
     write(out, average([learn(some, epochs, seed) for seed in range(NETWORKS)]))
 
 

@@ -4,8 +4,7 @@ The workloads `staggered` and `burst` emulate the compute of jobs with recorded 
 one-thread workers; `mixed` adds batches, reductions and chains. They use the virtual clock by
 default, on which a run gives the same digits on any machine; `mixed` runs there only. In real time,
 `dask-ml` runs unmodified fits on worker processes, and `nine` runs the algorithms of the paper's
-Table 1. The policy `oracle` is max-total with the true curves. With `--trace`, the jobs of a trace
-fail and come back as in the Philly study.
+Table 1. The policy `oracle` is max-total with the true curves.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from typing import Any
 import click
 
 from benchmarks import virtual
+from benchmarks.common import results
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
-from benchmarks.common.results import Names, give, json_option
 from benchmarks.live_jobs.emulated import make_jobs
-from benchmarks.live_jobs.philly import Assumptions, assumption_options
-from dask_slaq.simulation.workload import TraceError, read_trace
 from dask_slaq.simulation.workload import curves as curve_files
 
 EMULATED = ("staggered", "burst", "mixed")
@@ -32,9 +29,7 @@ WORKLOADS = (*EMULATED, *REAL)
 #: Length of a `--quick` run relative to a full run, and its number of jobs.
 QUICK = 0.08
 QUICK_JOBS = 6
-#: The same of the jobs of a trace, and the number of jobs and the policies of a full run.
-QUICK_TRACE, QUICK_TRACE_JOBS, TRACE_JOBS = 0.4, 16, 40
-TRACE_POLICIES = ["none", "fair", "max-total", "first-to-target"]
+POLICIES = ["none", "fair", "max-total"]
 
 #: Function that runs one policy for one seed.
 Runner = Callable[[str, int], Run]
@@ -107,26 +102,18 @@ def _run_on(clock: str) -> Callable[..., Run]:
 @click.command()
 @click.option(
     "--policies",
-    type=Names("policy"),
+    type=results.Names("policy"),
     help="Policies, comma-separated; 'none' is plain Dask without the plugin, and 'idle' has it, "
-    "but no jobs.  [default: none,fair,max-total, and with --trace first-to-target]",
+    "but no jobs.  [default: none,fair,max-total]",
 )
 @click.option(
     "--workloads",
-    type=Names("workload", WORKLOADS),
+    type=results.Names("workload", WORKLOADS),
     help=f"Workloads, comma-separated, from {', '.join(WORKLOADS)}.  [default: the first four, "
     "or the first three with --quick]",
 )
-@click.option(
-    "--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of seeds."
-)
-@click.option("--seed", default=0, show_default=True, help="First seed.")
-@click.option(
-    "--curves",
-    "files",
-    multiple=True,
-    help="File of JSON lines with id and loss (repeatable).  [default: curves from the seed]",
-)
+@results.seeds_options
+@results.curves_option
 @click.option(
     "--noise",
     default=0.0,
@@ -143,12 +130,7 @@ def _run_on(clock: str) -> Callable[..., Run]:
     show_default=True,
     help="Clock of the emulated workloads; dask-ml and nine always run in real time.",
 )
-@click.option(
-    "--parallel",
-    type=click.IntRange(1),
-    show_default="one per core",
-    help="Number of concurrent runs on the virtual clock, each in a process of its own.",
-)
+@results.parallel_option
 @click.option(
     "--charge",
     default=0.0,
@@ -162,62 +144,25 @@ def _run_on(clock: str) -> Callable[..., Run]:
     "--processes", default=2, show_default=True, help="Worker processes for dask-ml and nine."
 )
 @click.option(
-    "--partition-bytes", default=2**20, show_default=True, help="Bytes per emulated partition."
-)
-@click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="Number of emulated jobs.  [default: 10 staggered, 14 in a burst, 12 mixed, 40 of a "
-    "trace]",
+    help="Number of emulated jobs.  [default: 10 staggered, 14 in a burst, 12 mixed]",
 )
 @click.option(
     "--scale", default=1.0, show_default=True, help="Relative length of the emulated runs."
 )
-@click.option(
-    "--slow",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, min_open=True),
-    help="Slow emulated jobs down by this factor, for real time on a busy machine; lengthen "
-    "--epoch by the same factor.",
-)
-@click.option(
-    "--told/--untold",
-    default=True,
-    show_default=True,
-    help="Whether emulated jobs announce their number of iterations, as libraries' fits do.",
-)
-@click.option(
-    "--trace",
-    is_flag=False,
-    flag_value="",
-    help="Replay the jobs of a trace instead, with failures: a file of JSON lines with trace, "
-    "arrivals_s, duration_s and gpus; without a file, a trace made from the seed.",
-)
-@click.option("--trace-name", help="Trace of the file, if there are several.")
-@click.option(
-    "--load",
-    default=0.7,
-    show_default=True,
-    type=click.FloatRange(0, min_open=True),
-    help="With --trace: offered load, without what failures repeat.",
-)
-@assumption_options
 @click.option("--quick", is_flag=True, help="One seed, few and small jobs; takes under a minute.")
 @virtual.latency_option
-@json_option
+@results.json_option
 def main(**options: Any) -> None:
     """Run jobs on a real Dask cluster under each policy, and compare the policies."""
-    if options["trace"] is not None:
-        _replay(options)
-        return
     if options["quick"]:
         options.update(seeds=1, scale=QUICK, jobs=options["jobs"] or QUICK_JOBS)
     workloads = options["workloads"] or (EMULATED if options["quick"] else WORKLOADS[:4])
     if options["clock"] == "real" and "mixed" in workloads:
         raise click.UsageError("mixed runs on the virtual clock only")
     curves = _curves(options["files"])
-    policies, first = options["policies"] or TRACE_POLICIES[:3], options["seed"]
+    policies, first = options["policies"] or POLICIES, options["seed"]
     if options["oracle"] and "max-total" in policies and "oracle" not in policies:
         policies = [*policies, "oracle"]
     result: dict[str, Any] = {}
@@ -232,42 +177,7 @@ def main(**options: Any) -> None:
             )
             if options["output"] != "-":
                 click.echo(table(workload, found["policies"]) + "\n")
-    give(result, options["output"])
-
-
-def _replay(options: dict[str, Any]) -> None:
-    """Replay a trace under each policy, and compare the policies."""
-    from benchmarks.live_jobs.trace_figures import Replay, combine, show
-
-    if options["workloads"] or options["clock"] == "real":
-        raise click.UsageError("a trace is a workload of its own, and runs on the virtual clock")
-    scale, count = options["scale"], options["jobs"] or TRACE_JOBS
-    if options["quick"]:
-        options["seeds"], scale = 1, QUICK_TRACE
-        count = options["jobs"] or QUICK_TRACE_JOBS
-    seeds = range(options["seed"], options["seed"] + options["seeds"])
-    assumed = Assumptions(**{name: options[name] for name in Assumptions.__dataclass_fields__})
-    settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
-    try:
-        trace = read_trace(options["trace"], options["trace_name"]) if options["trace"] else None
-        run = Replay(
-            trace, _curves(options["files"]), count, options["load"], scale, assumed, settings
-        )
-        for seed in seeds:
-            run.jobs(seed)  # to raise before anything runs
-    except TraceError as error:
-        raise click.ClickException(str(error)) from error
-    policies = options["policies"] or TRACE_POLICIES
-    plan = [(policy, seed) for policy in policies for seed in seeds]
-    with virtual.pool(options["parallel"]) as pool:
-        runs = list(pool.map(run, *zip(*plan, strict=True)))
-    found = {
-        policy: combine([row for (name, _), row in zip(plan, runs, strict=True) if name == policy])
-        for policy in policies
-    }
-    about = run.about(seeds)
-    result = {"about": about, "assumptions": vars(assumed), "policies": found}
-    give(result, options["output"], about, show(found))
+    results.give(result, options["output"])
 
 
 def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
@@ -286,10 +196,10 @@ def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, A
 
         size = {"rows": real_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
         return real_fits.runner(options["processes"], mix=workload, epoch=options["epoch"], **size)
-    shape = {key: options[key] for key in ("scale", "noise", "slow", "told")}
+    shape = {key: options[key] for key in ("scale", "noise")}
     if options["jobs"]:
         shape["count"] = options["jobs"]
-    settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
+    settings = {key: options[key] for key in ("workers", "epoch")}
     if options["clock"] == "virtual":
         settings["charge"] = options["charge"]
     return Emulated(workload, options["clock"], curves, shape, settings)

@@ -20,7 +20,7 @@ from distributed import Client
 
 import dask_slaq as slaq
 from benchmarks import virtual
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 from benchmarks.trials.spaces import Synthetic
 
 WAYS = ("plain", "jobs", "search")
@@ -121,9 +121,7 @@ def main(
     """Run the benchmark."""
     count, steps, seeds = (6, 10, 1) if quick else (count, steps, seeds)
     found = measure(count, steps, seeds, seed, other)
-    rows = [f"{'':8}" + "".join(f"{key:>8}" for key in KEYS)]
-    rows += [f"{way:8}" + "".join(f"{row[key]:8.2f}" for key in KEYS) for way, row in found.items()]
-    give(found, output, "\n".join(rows))
+    give(found, output, table(["", *KEYS], [[way, *row.values()] for way, row in found.items()]))
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ import dask
 import numpy as np
 from distributed import Client, LocalCluster, as_completed
 
+from benchmarks.common import results
 from benchmarks.common.cluster import QUIET, Lateness, another_client, bytes_moved, register
-from benchmarks.common.results import Names, give, json_option
 from benchmarks.trials.spaces import Space, Synthetic, recorded
 from dask_slaq.simulation.workload import curves as curve_files
 
@@ -114,27 +114,20 @@ def run(
         timer = threading.Timer(half, _disturb, (case.event, cluster, client, pids))
         with client.as_current(), block, found:
             futures = client.map(
-                train,
-                models,
-                space=space,
-                step_s=step_s,
-                way=way,
-                log=log,
-                megabytes=case.megabytes,
-                pure=False,
-                retries=3,
-            )
+                train, models, space=space, step_s=step_s, way=way, log=log,
+                megabytes=case.megabytes, pure=False, retries=3,
+            )  # fmt: skip
             timer.start()
             seconds = {}
             for future in as_completed(futures, timeout=20 * half + 120):
                 seconds[future.key] = time.perf_counter() - begin
             done = [f for f in futures if f.status == "finished"]
-            results = client.gather(done)
+            returned = client.gather(done)
         timer.cancel()
         timer.join()
         moved = bytes_moved(client)
         lines = Counter(Path(log).read_text().splitlines())
-    values = sorted((r[-1], seconds[f.key]) for r, f in zip(results, done, strict=True))
+    values = sorted((r[-1], seconds[f.key]) for r, f in zip(returned, done, strict=True))
     return {
         "best_s": values[0][1] if values else None,
         "top5_s": max(s for _, s in values[:5]) if values else None,
@@ -143,7 +136,7 @@ def run(
         "killed": found.killed,
         "peak_mb": found.peak / 1e6,
         "bytes_moved": moved,
-        "results_equal": results == [space.losses(model) for model in models],
+        "results_equal": returned == [space.losses(model) for model in models],
     }
 
 
@@ -224,16 +217,17 @@ def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--ways", type=Names("way", WAYS), default=",".join(WAYS), show_default=True)
-@click.option("--cases", type=Names("case", CASES), default=",".join(USUAL), show_default=True)
+@click.option("--ways", type=results.Names("way", WAYS), default=",".join(WAYS), show_default=True)
+@click.option(
+    "--cases", type=results.Names("case", CASES), default=",".join(USUAL), show_default=True
+)
 @click.option("--models", default=40, show_default=True, type=click.IntRange(5))
 @click.option("--steps", default=40, show_default=True, type=click.IntRange(2), help="Per model.")
 @click.option("--step-seconds", default=0.05, show_default=True, type=click.FloatRange(0))
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="First seed.")
-@click.option("--curves", "files", multiple=True, help="File of JSON lines with id and loss.")
+@results.seeds_options
+@results.curves_option
 @click.option("--quick", is_flag=True, help="One seed, few and short models.")
-@json_option
+@results.json_option
 def main(
     ways: list[str], cases: list[str], models: int, steps: int, step_seconds: float, seeds: int,
     seed: int, files: tuple[str, ...], quick: bool, output: str | None,
@@ -256,19 +250,18 @@ def main(
                 with Lateness() as late:
                     found = run(way, case, space, some, step_seconds)
                 runs[way].append({"seed": number, **found, "late_s": late.mean})
-                print(f"{name}, {way}, {number}: {_row(found)}", file=sys.stderr, flush=True)
+                shown = map(results.cell, _cells(found))
+                print(name, way, number, *shown, file=sys.stderr, flush=True)
         result[name] = {way: _summary(some) for way, some in runs.items()}
-    give(result, output, *(_table(name, found) for name, found in result.items()))
+    tables = (
+        results.table([name, *FIGURES], [[way, *_cells(of)] for way, of in found.items()])
+        for name, found in result.items()
+    )
+    results.give(result, output, *tables)
 
 
-def _row(found: dict[str, Any]) -> str:
-    cells = (found[name] for name in FIGURES)
-    return "".join(f"{x:>12.2f}" if isinstance(x, float) else f"{x!s:>12}" for x in cells)
-
-
-def _table(name: str, found: dict[str, Any]) -> str:
-    heads = "".join(f"{head[:11]:>12}" for head in FIGURES)
-    return "\n".join([f"{name:<10}{heads}", *(f"{w:<10}{_row(f)}" for w, f in found.items())])
+def _cells(found: dict[str, Any]) -> list[Any]:
+    return [found[name] for name in FIGURES]
 
 
 if __name__ == "__main__":

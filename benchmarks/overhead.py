@@ -20,7 +20,7 @@ import dask
 from distributed import Client, wait
 
 from benchmarks.common.cluster import local_cluster, register
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 
 __all__ = ["main", "measure"]
 
@@ -165,19 +165,18 @@ def main(
 
 
 def _table(result: dict[str, Any]) -> str:
-    lines = [f"{'jobs':>10}{'plain s':>10}{'plugin s':>10}{'throughput':>17}{'by CPU':>17}"]
+    rows = []
     for case, seconds in result["seconds"].items():
-        plain, plugin = (statistics.median(seconds[side]) for side in ("plain", "plugin"))
-        ratios = (
-            f"{result[kind + '_ratio'][case]:.3f} ± {result[kind + '_error'][case]:.3f}"
-            for kind in ("throughput", "cpu")
-        )
-        lines.append(
-            f"{case:>10}{plain:>10.2f}{plugin:>10.2f}" + "".join(f"{r:>17}" for r in ratios)
-        )
-    lines.append("medians over pairs, ± a standard error; throughput of the plugin over plain Dask")
-    lines.append("10-known: the scheduler has seen before that the tasks are short")
-    return "\n".join(lines)
+        row: list[Any] = [case, *(statistics.median(seconds[side]) for side in ("plain", "plugin"))]
+        for kind in ("throughput", "cpu"):
+            ratio, error = (result[f"{kind}_{what}"][case] for what in ("ratio", "error"))
+            row.append(f"{ratio:.3f} ± {error:.3f}")
+        rows.append(row)
+    return "\n".join([
+        table(["jobs", "plain s", "plugin s", "throughput", "by CPU"], rows),
+        "medians over pairs, ± a standard error; throughput of the plugin over plain Dask",
+        "10-known: the scheduler has seen before that the tasks are short",
+    ])  # fmt: skip
 
 
 if __name__ == "__main__":

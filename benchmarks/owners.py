@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster, as_completed
 
 import dask_slaq as slaq
 from benchmarks.common.cluster import another_client, local_cluster, register
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, give, json_option, table
 
 WEIGHTS = {"ann": 1, "bob": 3}
 DESERVED = WEIGHTS["bob"] / sum(WEIGHTS.values())
@@ -146,14 +146,13 @@ def main(kinds: list[str], seconds: float, quick: bool, output: str | None) -> N
     cases = [([k], ["elastic"]) for k in kinds] + [(["elastic"], [k]) for k in kinds[1:]]
     if len(kinds) > 1:
         cases.append((kinds, kinds))
-    found, lines = [], [f"{'ann (1)':>36}{'bob (3)':>36}{'bob gets':>10}{'of his share':>14}"]
+    found, rows = [], []
     for ann, bob in cases:
         share = measure(ann, bob, seconds)
         found.append({"ann": ann, "bob": bob, "share": share})
         print(ann, bob, f"{share:.3f}", file=sys.stderr, flush=True)
-        names = "".join(f"{'+'.join(w):>36}" for w in (ann, bob))
-        lines.append(f"{names}{share:>10.3f}{share / DESERVED:>14.3f}")
-    give(found, output, *lines)
+        rows.append(["+".join(ann), "+".join(bob), f"{share:.3f}", f"{share / DESERVED:.3f}"])
+    give(found, output, table(["ann (1)", "bob (3)", "bob gets", "of his share"], rows))
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import nine_algorithms
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 from benchmarks.forecasting import rivals, scores
 from benchmarks.forecasting.default_predictor import DefaultForecasts, fit_seconds, forecast_all
 from benchmarks.forecasting.scores import HORIZONS, Trial
 from dask_slaq.simulation.workload import curves as curve_files
 
-__all__ = ["DEFAULT", "main", "measure", "summarize", "table"]
+__all__ = ["DEFAULT", "main", "measure", "show", "summarize"]
 
 Array = NDArray[np.float64]
 
@@ -188,15 +188,12 @@ curves_option = click.option(
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of curves, trained or sampled.")
 @click.option("--quick", is_flag=True, help="Fewer curves and origins; takes under a minute.")
-@click.option("--plots", type=click.Path(file_okay=False), help="Write PNG files to this folder.")
 @json_option
 def main(
     files: tuple[str, ...], origins: int | None, names: str | None, processes: int, seed: int,
-    quick: bool, plots: str | None, output: str | None,
+    quick: bool, output: str | None,
 ) -> None:  # fmt: skip
     """Forecast loss curves from their history with every predictor, and compare the errors."""
-    if plots:
-        _need_matplotlib()
     chosen = _rivals(names)
     curves = _curves(files, seed, quick)
     most = (QUICK_ORIGINS if quick else ORIGINS) if origins is None else origins
@@ -218,12 +215,7 @@ def main(
         "curves": {kind: len(members) for kind, members in scores.by_kind(trials).items()},
         "too_short": len(curves) - len(trials),
     }  # fmt: skip
-    if plots:
-        from benchmarks.forecasting import plots as prediction_plots
-
-        written = prediction_plots.write(plots, trials, forecasts, ours.band(trials), result)
-        _say(f"{written} pictures in {plots}")
-    give(result, output, table(result))
+    give(result, output, show(result))
 
 
 def _every_origin(curves: Sequence[curve_files.Curve], ours: DefaultForecasts) -> dict[str, Any]:
@@ -234,15 +226,6 @@ def _every_origin(curves: Sequence[curve_files.Curve], ours: DefaultForecasts) -
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _need_matplotlib() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
-        raise click.ClickException(
-            "--plots needs matplotlib: pip install 'dask-slaq[benchmarks]', or leave --plots out"
-        )
 
 
 def _rivals(names: str | None) -> list[str]:
@@ -277,41 +260,34 @@ def _curves(files: tuple[str, ...], seed: int, quick: bool) -> list[curve_files.
 # Table
 
 
-def table(result: dict[str, Any]) -> str:
+def show(result: dict[str, Any]) -> str:
     """Format the result of `main` as a readable table."""
     lines = []
     for kind, count in result["settings"]["curves"].items():
-        lines += [f"{count} {kind} curves", _HEAD]
+        rows = []
         for name, found in result["predictors"].items():
-            cells = [_percent(found[kind].get(h, {}).get("mean_rel")) for h in ("1", "5", "10")]
             far = found[kind].get("10", {})
-            cells += [_percent(far.get(key)) for key in ("median_rel", "p95_rel", "mean_range")]
-            ratio = far.get("reduction")
-            cells.append("-" if ratio is None else f"{ratio:.3f}")
-            cells.append(f"{1e3 * result['seconds_per_forecast'][name]:.3f}")
-            cells.append(_percent(result["failures"][name]))
-            mark = "*" if name == result["default"] else " "
-            lines.append(f"{name + mark:>14}" + "".join(f"{cell:>11}" for cell in cells))
+            shares = [found[kind].get(h, {}).get("mean_rel") for h in ("1", "5", "10")]
+            shares += [far.get(key) for key in ("median_rel", "p95_rel", "mean_range")]
+            cells = [*map(_percent, shares), far.get("reduction")]
+            cells.append(1e3 * result["seconds_per_forecast"][name])
+            mark = "*" if name == result["default"] else ""
+            rows.append([name + mark, *cells, _percent(result["failures"][name])])
+        lines += [f"{count} {kind} curves", table(HEAD, rows)]
         if band := result.get("coverage", {}).get(kind):
-            shares = ", ".join(f"{_percent(share)} at {h}" for h, share in band.items())
-            lines.append(f"  80 % band of {result['default']} holds {shares}")
+            parts = ", ".join(f"{_percent(share)} at {h}" for h, share in band.items())
+            lines.append(f"  80 % band of {result['default']} holds {parts}")
         lines.append("")
     fits = ", ".join(f"{jobs} jobs {s:.4g} s" for jobs, s in result["fit_seconds"].items())
     lines.append(f"after a report of each: {fits} (of many, those with most news are fitted)")
-    most = result["settings"]["origins_per_curve"]
-    if most:
+    if most := result["settings"]["origins_per_curve"]:
         lines.append(f"origins: every iteration from the 5th report on, {most} or fewer a curve")
     lines.append("errors relative to the true loss, means over forecasts, curves, algorithms")
     return "\n".join(lines)
 
 
-_HEAD = f"{'predictor':>14}" + "".join(
-    f"{head:>11}"
-    for head in (
-        *("1 ahead", "5 ahead", "10 ahead", "median 10", "p95 10", "of range"),
-        *("reduction", "ms each", "failed"),
-    )
-)
+HEAD = ["predictor", "1 ahead", "5 ahead", "10 ahead", "median 10", "p95 10", "of range",
+        "reduction", "ms each", "failed"]  # fmt: skip
 
 
 def _percent(value: float | None) -> str:

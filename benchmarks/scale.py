@@ -29,7 +29,7 @@ from benchmarks.common.calls import Calls
 from benchmarks.common.cluster import job_block
 from benchmarks.common.protocol_cluster import cluster, first, settled, submit, until
 from benchmarks.common.protocol_workers import ProtocolWorkers, Steps
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 from benchmarks.common.scheduler_cost import SchedulerCost
 
 __all__ = ["main", "measure"]
@@ -300,6 +300,8 @@ CROWDS = {0: 20, 1: 20, 2: 20, 10: 100, 200: 500}
 CALLED, MOST = 600, 60
 #: Most jobs where only the cost of a task is measured.
 FEW = 10
+#: Figures of a cost that are shown.
+COSTS = ("ours_us", "plain_us", "ratio", "dispatches")
 #: Seconds of a task where its cost is measured.
 SHORT = (0.05, 0.15)
 
@@ -421,11 +423,11 @@ def main(
     """Measure event loop steps and scheduler time at scale, with the plugin and without."""
     if count:
         found = calls(policy, seed)
-        give(found, output, "\n".join(_calls_table(found)))
+        give(found, output, _calls_table(found))
         return
     if only:
         found = costs(policy, repetitions, seed, quick, few=True)
-        give(found, output, "\n".join(_costs_table(found)))
+        give(found, output, _costs_table(found))
         return
     if quick:
         size = {"tasks": 5_000, "jobs": 20, "workers": 50, "seconds": 2.0}
@@ -436,44 +438,38 @@ def main(
 
 
 def _table(result: dict[str, Any]) -> str:
-    lines = [f"{'ms':<28}{'with':>10}{'plain':>10}"]
-    rows = [
-        (f"longest step, {phase}", ms, result["longest_step_plain_ms"][phase])
+    steps = [
+        [f"longest step, {phase}", ms, result["longest_step_plain_ms"][phase]]
         for phase, ms in result["longest_step_ms"].items()
     ]
-    rows.append(("a finished task", *result["ms_per_task"].values()))
-    rows.append(("all slots filled", *result["slots_both_ms"].values()))
-    lines += [f"{name:<28}{ours:>10.3f}{plain:>10.3f}" for name, ours, plain in rows]
-    lines += _costs_table(result["cost"])
-    lines.append(
-        f"history of an hour: {result['history_mb_per_hour']:.1f} MB; "
-        f"its longest piece is read in {result['history_read_ms']:.1f} ms"
-    )
-    return "\n".join(lines)
+    rest = [
+        ["a finished task", *result["ms_per_task"].values()],
+        ["all slots filled", *result["slots_both_ms"].values()],
+        ["history of an hour, MB", result["history_mb_per_hour"], None],
+        ["its longest piece, read", result["history_read_ms"], None],
+    ]
+    return f"{table(['ms', 'with', 'plain'], steps + rest)}\n{_costs_table(result['cost'])}"
 
 
-def _costs_table(found: dict[str, Any]) -> list[str]:
-    lines = [f"{'µs per task':<28}{'with':>10}{'plain':>10}{'ratio':>10}{'dispatches':>12}"]
-    for jobs, cost in found.items():
-        for name, row in {"all": cost, **cost["shapes"]}.items():
-            lines.append(
-                f"{f'{jobs} jobs, {name}':<28}{row['ours_us']:>10.0f}{row['plain_us']:>10.0f}"
-                f"{row['ratio']:>10.2f}{row['dispatches']:>12.2f}"
-            )
-    return lines
+def _costs_table(found: dict[str, Any]) -> str:
+    rows = [
+        [f"{jobs} jobs, {name}", *(row[key] for key in COSTS)]
+        for jobs, cost in found.items()
+        for name, row in {"all": cost, **cost["shapes"]}.items()
+    ]
+    return table(["µs per task", "with", "plain", "ratio", "dispatches"], rows)
 
 
-def _calls_table(found: dict[str, Any]) -> list[str]:
+def _calls_table(found: dict[str, Any]) -> str:
     columns = {
         f"{jobs}, {shape}": by
         for jobs, shapes in found["functions"].items()
         for shape, by in shapes.items()
     }
     total = sum(map(Counter, columns.values()), Counter())
-    lines = [f"{'calls per task: jobs, tasks':<60}" + "".join(f"{name:>11}" for name in columns)]
-    rows = {"all": [sum(by.values()) for by in columns.values()]}
-    rows |= {f: [by.get(f, 0) for by in columns.values()] for f, _ in total.most_common(MOST)}
-    return lines + [f"{f:<60}" + "".join(f"{n:>11.2f}" for n in row) for f, row in rows.items()]
+    rows = [["all", *(sum(by.values()) for by in columns.values())]]
+    rows += [[f, *(by.get(f, 0.0) for by in columns.values())] for f, _ in total.most_common(MOST)]
+    return table(["calls per task: jobs, tasks", *columns], rows)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from distributed import get_worker, utils
 
 import dask_slaq as slaq
 from benchmarks import virtual
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 
 WORKERS, SECONDS, FACTOR = 8, 0.2, 10
 #: Tasks of an iteration, by kind of work.
@@ -80,14 +80,8 @@ def measure(count: int, seed: int = 0) -> dict[str, dict[str, dict[str, float]]]
 def main(iterations: int, seed: int, quick: bool, output: str | None) -> None:
     """Run the benchmark."""
     found = measure(30 if quick else iterations, seed)
-    rows = [f"{'':20}{'p50':>8}{'p99':>8}{'core-seconds':>14}"]
-    for kind, ways in found.items():
-        for way, row in ways.items():
-            rows.append(
-                f"{kind + ', ' + way:20}{row['p50_s']:6.2f} s{row['p99_s']:6.2f} s"
-                f"{row['core_seconds']:14.0f}"
-            )
-    give(found, output, "\n".join(rows))
+    rows = [[f"{k}, {way}", *row.values()] for k, by in found.items() for way, row in by.items()]
+    give(found, output, table(["", "p50/s", "p99/s", "core-seconds"], rows))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 from distributed import get_worker
 
 from benchmarks import virtual
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, give, json_option, parallel_option, seeds_options
 from benchmarks.live_jobs.emulated import EmulatedJob, make_jobs
 from benchmarks.live_jobs.graphs import Compute
 from benchmarks.live_jobs.virtual_time import run_virtual
@@ -163,9 +163,8 @@ def show(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
 @click.command(help=__doc__)
 @click.option("--cases", type=Names("case", CASES), help="Comma-separated.  [default: all]")
 @click.option("--policy", default="max-total", show_default=True)
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="First seed.")
-@click.option("--parallel", type=click.IntRange(1), show_default="one per core")
+@seeds_options
+@parallel_option
 @click.option("--quick", is_flag=True, help="One seed and short jobs.")
 @virtual.latency_option
 @json_option

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, table
 
 __all__ = ["main", "measure"]
 
@@ -87,15 +87,7 @@ def _run(preload: list[str]) -> dict[str, dict[str, float]]:
 def main(repetitions: int, quick: bool, output: str | None) -> None:
     """Measure what the plugin adds to the start and the memory of a scheduler."""
     rows = measure(3 if quick else repetitions)
-    give(rows, output, _table(rows))
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    keys = list(rows[0])
-    lines = [f"{'step':<22}" + "".join(f"{key:>11}" for key in keys[1:])]
-    for row in rows:
-        lines.append(f"{row['step']:<22}" + "".join(f"{row[key]:>11.2f}" for key in keys[1:]))
-    return "\n".join(lines)
+    give(rows, output, table(list(rows[0]), [list(row.values()) for row in rows]))
 
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ import click
 
 from benchmarks import virtual
 from benchmarks.autoscale.lists import LISTS, QUICK
-from benchmarks.autoscale.real import run_real
 from benchmarks.autoscale.running import Way, run
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, cell, give, json_option, table
 
 #: Sizes and settings of which the best one counts.
 FIXED = [Way("fixed", n) for n in (1, 2, 4, 6, 8, 12)]
@@ -40,17 +39,6 @@ EQUAL = 1.05
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
 @click.option("--quick", is_flag=True, help="One list, and one size and setting of each way.")
 @click.option("--worth", multiple=True, type=float, help="Also with this worth of an hour.")
-@click.option(
-    "--real", is_flag=True, help="Instead: an adaptive LocalCluster with processes, in real time."
-)
-@click.option("--minutes", default=10.0, show_default=True, help="With --real: how long a day is.")
-@click.option(
-    "--way",
-    "kinds",
-    multiple=True,
-    type=click.Choice(["adaptive", "worth"]),
-    help="With --real: only this one.",
-)
 @virtual.latency_option
 @json_option
 def main(
@@ -59,16 +47,9 @@ def main(
     processes: int,
     quick: bool,
     worth: tuple[float, ...],
-    real: bool,
-    minutes: float,
-    kinds: tuple[str, ...],
     output: str | None,
 ) -> None:
     """Run the benchmark."""
-    if real:
-        days = {kind: run_real(kind, minutes, seed) for kind in kinds or ("adaptive", "worth")}
-        give(days, output, "\n".join(f"{kind}: {row}" for kind, row in days.items()))
-        return
     names = lists or list(QUICK if quick else LISTS)
     ways = [*FIXED, *ADAPTIVE, *WORTH, *(Way("worth", worth=each) for each in worth)]
     if quick:
@@ -78,9 +59,14 @@ def main(
     with virtual.pool(processes) as pool:
         for (name, _, way), row in zip(plan, pool.map(run, *zip(*plan, strict=True)), strict=True):
             rows.setdefault(name, {})[way] = row
-            print(_line(name, f"{way.kind}: {way.label}", row), file=sys.stderr, flush=True)
+            print(name, way.kind, way.label, *map(cell, _cells(row)), file=sys.stderr, flush=True)
     found = {name: choose(some) for name, some in rows.items()}
-    give(found, output, table(found))
+    shown = [
+        [name, f"{way}: {row['settings']}", *_cells(row)]
+        for name, some in found.items()
+        for way, row in some.items()
+    ]
+    give(found, output, table(["list", "way", "hours", "t90/s", "ended/s", "starts"], shown))
 
 
 def choose(rows: Mapping[Way, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -105,22 +91,8 @@ def _is_as_fast(row: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     return all(ours[key] is None or row[key] <= EQUAL * ours[key] for key in times)
 
 
-_FORM = "{:10} {:38} {:>8} {:>8} {:>10} {:>7}"
-
-
-def _line(name: str, way: str, row: Mapping[str, Any]) -> str:
-    hours, t90, end, starts = (row[key] for key in KEYS)
-    return _FORM.format(
-        name, way, f"{hours:.2f}", "-" if t90 is None else f"{t90:.0f}", f"{end:.0f}", starts
-    )
-
-
-def table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return the figures of all lists as a table."""
-    lines = [_FORM.format("list", "way", "hours", "t90/s", "ended/s", "starts")]
-    for name, ways in found.items():
-        lines += [_line(name, f"{way}: {row['settings']}", row) for way, row in ways.items()]
-    return "\n".join(lines)
+def _cells(row: Mapping[str, Any]) -> list[Any]:
+    return [row[key] for key in KEYS]
 
 
 if __name__ == "__main__":

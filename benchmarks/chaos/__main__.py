@@ -23,10 +23,7 @@ from benchmarks.virtual import latency_option, pool
 @click.option("--faults", default=5000, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, help="Seed of the first round.")
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
-@click.option("--quick", is_flag=True, help="Inject 100 faults, or 10 with --real.")
-@click.option(
-    "--real", is_flag=True, help="Use worker processes, SIGKILL and SIGSTOP, in real time."
-)
+@click.option("--quick", is_flag=True, help="Inject 100 faults.")
 @click.option("--shrink", is_flag=True, help="Print a small round for each that is broken.")
 @ledger_option
 @latency_option
@@ -36,7 +33,6 @@ def main(
     seed: int,
     processes: int,
     quick: bool,
-    real: bool,
     shrink: bool,
     ledger: str | None,
     output: str | None,
@@ -48,18 +44,11 @@ def main(
     must replay. For each broken round, the seed is printed; ``--faults 1 --seed N`` runs the round
     again, and ``--shrink`` looks for a small one.
     """
-    if quick:
-        faults = 10 if real else 100
-    book, seeds = Ledger(ledger), [seed]
-    if real:
-        from benchmarks.chaos.real import run_real
-
-        verdicts: Any = [run_real(faults, seed)]
-    else:
-        seeds = book.left(range(seed, seed - (-faults // FAULTS_PER_ROUND)))
-        verdicts = _judge_all(seeds, processes)
+    book, count = Ledger(ledger), -(-(100 if quick else faults) // FAULTS_PER_ROUND)
+    seeds = book.left(range(seed, seed + count))
+    verdicts = _judge_all(seeds, processes)
     total: Counter[str] = Counter()
-    count = Verdict(seed)
+    whole = Verdict(seed)
     begin = time.perf_counter()
     broken = []
     for done, (number, verdict) in enumerate(book.follow(verdicts, seeds, _row), start=1):
@@ -67,17 +56,17 @@ def main(
         total.update(verdict.faults)
         for line in verdict.lines():
             print(line, file=sys.stderr, flush=True)
-        count.add(verdict)
+        whole.add(verdict)
         if done % 25 == 0:
             took = time.perf_counter() - begin
             print(f"{done} rounds, {total.total()} faults, {took:.0f} s", file=sys.stderr)
-    for number in broken if shrink and not real else ():
+    for number in broken if shrink else ():
         small = json.dumps(smallest(number).describe())
         print(f"seed {number}: {small}", file=sys.stderr, flush=True)
     if output != "-":
         for kind, n in sorted(total.items()):
             click.echo(f"{kind:26} {n:6}")
-    figures = count.figures()
+    figures = whole.figures()
     give(
         {"faults": dict(sorted(total.items())), **figures},
         output,

@@ -23,7 +23,7 @@ TIMES, SECONDS = 2.0, 15.0
 class Verdict:
     """Problems of a round as texts, one list per item of `KEYS`.
 
-    `compared` counts participants, or results with real processes. Results are ``lost`` or
+    `compared` counts participants. Results are ``lost`` or
     ``different``, and a round is ``late`` that goes on for too long after its last fault. The notes
     are hints for finding the cause, printed for broken rounds.
     """

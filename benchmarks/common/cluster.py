@@ -93,18 +93,17 @@ def job_block(
     client: Client,
     max_iter: int | None = None,
     kind: Mapping[str, Any] | None = None,
-    gang: bool = False,
 ) -> Any:
     """Make the block in which a driver trains, for ``with`` or ``async with``.
 
     Its value has a method `report` for the job's losses, which ignores them under the policy
-    `none`. With `gang`, tasks that are ready together start together, except under `none`.
+    `none`.
     """
     if policy in ("none", "idle"):
         return _PlainBlock()
     import dask_slaq as slaq
 
-    return slaq.job(name, max_iter=max_iter, kind=kind, gang=gang, client=client)
+    return slaq.job(name, max_iter=max_iter, kind=kind, client=client)
 
 
 class _PlainBlock:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import results
 from dask_slaq.simulation.workload import iterations_to
 
 __all__ = ["LATE", "JobTrace", "Run", "ratios", "summarize", "table"]
@@ -137,41 +138,19 @@ def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, flo
     return result
 
 
-COLUMNS = [
-    "policy",
-    "t90/s",
-    "t95/s",
-    "makespan/s",
-    "moved/MB",
-    "busy",
-    "active",
-    "late/ms",
-    "mksp/none",
-    "t90/base",
-    "worst rho",
-]
+COLUMNS = ["t90/s", "t95/s", "makespan/s", "moved/MB", "busy", "active", "late/ms", "mksp/none",
+           "t90/base", "worst rho"]  # fmt: skip
 
 
 def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
     """Format the summaries of one workload, by policy, as a readable table."""
-    lines = [workload, "  ".join(f"{c:>15}" if c == "policy" else f"{c:>10}" for c in COLUMNS)]
-    compared = ratios(policies)
+    rows, compared = [], ratios(policies)
     for name, row in policies.items():
-        cells = [
-            _number(row["t90_mean_s"]),
-            _number(row["t95_mean_s"]),
-            _number(row["makespan_s"]),
-            _number(row["bytes_moved"] / 1e6, 1),
-            f"{row['utilization']:.0%}",
-            _number(row["active_jobs"], 1),
-            _number(1e3 * row["late_s"], 1),
-            _number(compared[name].get("makespan_over_none"), 3),
-            _number(compared[name].get("t90_over_best_baseline"), 3),
-            _number(compared[name].get("rho_max"), 2),
-        ]
-        lines.append("  ".join([f"{name:>15}", *(f"{c:>10}" for c in cells)]))
-    return "\n".join(lines)
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+        over = compared[name]
+        rows.append([
+            name, row["t90_mean_s"], row["t95_mean_s"], row["makespan_s"],
+            row["bytes_moved"] / 1e6, f"{row['utilization']:.0%}", row["active_jobs"],
+            1e3 * row["late_s"], over.get("makespan_over_none"),
+            over.get("t90_over_best_baseline"), over.get("rho_max"),
+        ])  # fmt: skip
+    return results.table([workload, *COLUMNS], rows)

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
-__all__ = ["Names", "give", "json_option"]
+__all__ = ["Names", "cell", "curves_option", "give", "json_option", "parallel_option",
+           "seeds_options", "table"]  # fmt: skip
 
 json_option = click.option(
     "--json", "output", help="Write JSON to this file, or - for standard output."
 )
+curves_option = click.option(
+    "--curves", "files", multiple=True,
+    help="File of JSON lines with id and loss (repeatable).  [default: curves from the seed]",
+)  # fmt: skip
+parallel_option = click.option(
+    "--parallel", type=click.IntRange(1), show_default="one per core",
+    help="Number of concurrent runs on the virtual clock, each in a process of its own.",
+)  # fmt: skip
+
+
+def seeds_options(command: Any) -> Any:
+    """Add the number of seeds, and the first one."""
+    count = click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
+    return count(click.option("--seed", default=0, show_default=True, help="First seed.")(command))
 
 
 class Names(click.ParamType):
@@ -48,3 +63,21 @@ def give(result: Any, output: str | None, *tables: str) -> None:
         with click.open_file(output, "w") as file:
             json.dump(result, file, indent=1)
             file.write("\n")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Format rows of cells below a head, the first column to the left; numbers have two digits."""
+    cells = [list(map(cell, row)) for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for first, *rest in cells:
+        others = (f"  {cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
+        lines.append(f"{first:<{widths[0]}}" + "".join(others))
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    """Format a value for a person."""
+    if value is None or value != value:  # nan
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

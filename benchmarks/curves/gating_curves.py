@@ -5,12 +5,13 @@ Their seeds differ from those of all benchmarks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import nine_algorithms
-from benchmarks.curves.neural_nets import net_losses
-from dask_slaq.simulation.workload.curves import Curve, parse
+from dask_slaq.simulation.workload.curves import Curve, parse, read_curves
 
 __all__ = ["training_curves"]
 
@@ -22,12 +23,12 @@ SEED = 101
 SHORTEST = 20
 
 
-def training_curves(trained: int, made: int, nets: int) -> list[Curve]:
+def training_curves(trained: int, made: int, files: Sequence[str] = ()) -> list[Curve]:
     """Make the training curves. Curves that are too short or not finite are left out.
 
     There are `trained` curves of the nine algorithms, as many variants of these curves (thinned,
     averaged, started later, rescaled, shifted or noisier), `made` sums of synthetic decays with
-    synthetic noise, and curves of `nets` small networks.
+    synthetic noise, and those of `files`.
     """
     rng = np.random.default_rng(SEED)
     curves: list[Curve] = []
@@ -35,7 +36,7 @@ def training_curves(trained: int, made: int, nets: int) -> list[Curve]:
         curve = parse(line)
         curves += [curve, _named(f"{curve.group}, varied", _variant(curve.loss, rng))]
     curves += [_named("made", _made(rng)) for _ in range(made)]
-    curves += [_named("net", net_losses(np.random.default_rng([SEED, i]))) for i in range(nets)]
+    curves += read_curves(files)
     return [c for c in curves if len(c.loss) > SHORTEST and _is_sound(c.loss)]
 
 

@@ -15,12 +15,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NEWEST", "PACKAGES", "RIVALS", "Record", "Rival", "available", "follow"]
+__all__ = ["PACKAGES", "RIVALS", "Record", "Rival", "available", "follow"]
 
 Array = NDArray[np.float64]
 
-#: Number of newest reports that the expensive rivals use.
-NEWEST = 200
 #: Factor on the weight of a report per iteration of age, in the authors' fits.
 DECAY = 0.8
 #: Number of reports beyond which the authors' weights are below 1e-9.
@@ -179,52 +177,6 @@ def _fit(
     return fitted
 
 
-class Optimus:
-    """Optimus (EuroSys 2018): 1 / (a k + b) + c by non-negative least squares.
-
-    For a fixed c below the smallest loss, 1 / (loss - c) is linear in k; weights turn its residuals
-    into residuals of the loss. A search finds the best c, which is at least 0 if no loss was
-    negative. The forecast is the last report minus the fitted decrease, at least c. The fitted
-    level itself is often far off, because all reports have equal weights.
-    """
-
-    #: Log of the distance from c to the smallest loss, relative to the range of the loss.
-    gaps = np.linspace(np.log(1e-4), np.log(1e2), 15)
-
-    def forecast(self, history: Array, horizons: Array) -> Array:
-        from scipy.optimize import minimize_scalar
-
-        losses = history[-NEWEST:]
-        low, span = losses.min(), np.ptp(losses)
-        if span == 0.0:
-            return np.full(len(horizons), history[-1])
-        n, total = len(losses), len(history)
-        k, y = np.arange(total - n + 1, total + 1) / total, (losses - low) / span
-
-        def cost(gap: float) -> float:
-            a, b = self._line(k, y + np.exp(gap))
-            return float(np.sum((1.0 / (a * k + b) - np.exp(gap) - y) ** 2))
-
-        step, most = self.gaps[1] - self.gaps[0], np.log(-_bottom(low, span))
-        near = min(self.gaps[self.gaps < most], default=most, key=cost)
-        around = (near - step, min(near + step, most))
-        gap = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-2}).x
-        a, b = self._line(k, y + np.exp(gap))
-        fitted = 1.0 / (a * (total + np.r_[0.0, horizons]) / total + b)
-        limit = low - span * np.exp(gap)
-        return np.maximum(history[-1] + span * (fitted[1:] - fitted[0]), limit)
-
-    @staticmethod
-    def _line(k: Array, above: Array) -> Array:
-        from scipy.optimize import nnls
-
-        # d(1/x) = -dx / x², so these weights give residuals of the loss.
-        root = above**2
-        line, _ = nnls(np.column_stack([k, np.ones(len(k))]) * root[:, None], root / above)
-        found: Array = line
-        return found
-
-
 class Holt:
     """Holt's exponential smoothing with a damped trend (statsmodels) of the log of the loss."""
 
@@ -270,7 +222,6 @@ RIVALS: dict[str, Callable[[], Rival]] = {
     "last-delta": LastDelta,
     "aitken": Aitken,
     "paper": Paper,
-    "optimus": Optimus,
     "holt-damped": Holt,
     "arima": Arima,
 }

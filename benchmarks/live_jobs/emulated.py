@@ -62,8 +62,6 @@ def make_jobs(
     count: int | None = None,
     scale: float = 1.0,
     noise: float = 0.0,
-    slow: float = 1.0,
-    told: bool = True,
 ) -> list[EmulatedJob]:
     """Make the jobs of a workload, in order of arrival; `COUNTS` of them by default.
 
@@ -72,13 +70,11 @@ def make_jobs(
     the training jobs.
 
     `scale` is the length relative to a full run, with the same load. `noise` is the standard
-    deviation of the noise of reports, relative to the range of the curve. `slow` is a factor on all
-    durations: the same jobs in slow motion, for a busy machine. `told`: jobs announce their number
-    of iterations, as libraries' fits do.
+    deviation of the noise of reports, relative to the range of the curve.
     """
     rng = np.random.default_rng([seed, STREAMS[workload]])
     arrivals = arrivals_of(workload, rng, count, scale)
-    jobs = _jobs(curves, rng, arrivals, scale, noise, slow, told)
+    jobs = _jobs(curves, rng, arrivals, scale, noise)
     if workload != "mixed":
         return jobs
     return [_reshape(job, SHAPES[i % len(SHAPES)]) for i, job in enumerate(jobs)]
@@ -108,13 +104,7 @@ def arrivals_of(
 
 
 def _jobs(
-    curves: list[Curve],
-    rng: np.random.Generator,
-    arrivals: np.ndarray,
-    scale: float,
-    noise: float,
-    slow: float,
-    told: bool,
+    curves: list[Curve], rng: np.random.Generator, arrivals: np.ndarray, scale: float, noise: float
 ) -> list[EmulatedJob]:
     """Make the jobs. Their total work is the same for every seed, and so is the load."""
     count = len(arrivals)
@@ -134,11 +124,11 @@ def _jobs(
             EmulatedJob(
                 name=f"job-{i:02d}",
                 curve=curve.id,
-                arrival=slow * float(arrivals[i]),
+                arrival=float(arrivals[i]),
                 loss=loss,
                 reports=loss + noise * np.ptp(loss) * rng.standard_normal(len(loss)),
-                seconds=slow * task[i] * jitter,
-                max_iter=int(iterations[i]) if told else None,
+                seconds=task[i] * jitter,
+                max_iter=int(iterations[i]),
             )
         )
     return jobs

@@ -56,7 +56,6 @@ def run_virtual(
     partition_bytes: int = 2**20,
     predictor: Any = None,
     past: Sequence[PastRun] = (),
-    look: Callable[[Any, str, bool], object] = lambda scheduler, job, ended: None,
     compute: Compute | None = None,
     prepare: Callable[[virtual.Cluster], object] = lambda cluster: None,
     charge: float = 0.0,
@@ -64,10 +63,9 @@ def run_virtual(
 ) -> Run:
     """Run all jobs under `policy` on a fresh virtual cluster of one-thread workers.
 
-    The scheduler remembers the `past` runs. `look` is called with the scheduler, the name of a job,
-    and whether it has ended: after each report, and at the end. `compute` are the functions of the
-    tasks, and `prepare` is called with the cluster before the first job. The scheduler's CPU time
-    takes `charge` times as much virtual time. `settings` are further arguments of `SlaqPlugin`.
+    The scheduler remembers the `past` runs. `compute` are the functions of the tasks, and `prepare`
+    is called with the cluster before the first job. The scheduler's CPU time takes `charge` times
+    as much virtual time. `settings` are further arguments of `SlaqPlugin`.
     """
     plugin = clusters.plugin(policy, predictor=predictor, **settings)
 
@@ -75,8 +73,7 @@ def run_virtual(
         async with virtual.Cluster(threads=[1] * workers) as cluster, AsyncExitStack() as stack:
             stack.enter_context(virtual.charge_scheduler(cluster.scheduler, charge))
             meter = clusters.meter(cluster)
-            see = partial(look, cluster.scheduler)
-            train = partial(_train_all, cluster, jobs, policy, plugin, partition_bytes, past, see)
+            train = partial(_train_all, cluster, jobs, policy, plugin, partition_bytes, past)
             traces = await train(compute or COMPUTE, prepare)
             sent = sum(int(w.transfer_outgoing_bytes_total) for w in cluster.workers)
             spent = virtual.seconds_charged()
@@ -93,7 +90,6 @@ async def _train_all(
     plugin: Any,
     partition_bytes: int,
     past: Sequence[PastRun],
-    look: Callable[[str, bool], object],
     compute: Compute,
     prepare: Callable[[virtual.Cluster], object],
 ) -> list[JobTrace]:
@@ -107,7 +103,7 @@ async def _train_all(
         begin = virtual.now()
         return await asyncio.gather(
             *(
-                _drive(client, job, policy, begin, partition_bytes, look, compute)
+                _drive(client, job, policy, begin, partition_bytes, compute)
                 for client, job in zip(clients, jobs, strict=True)
             )
         )
@@ -119,7 +115,6 @@ async def _drive(
     policy: str,
     begin: float,
     partition_bytes: int,
-    look: Callable[[str, bool], object],
     compute: Compute,
 ) -> JobTrace:
     """Wait for the arrival of one job, and train it."""
@@ -141,8 +136,6 @@ async def _drive(
             await future.result()
             trace.record(virtual.now() - begin, job.loss[k])
             block.report(float(job.reports[k]))
-            look(job.name, False)
         del data, future
-        look(job.name, True)
     trace.completion = virtual.now() - begin
     return trace

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from benchmarks import virtual
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import give, json_option, parallel_option, seeds_options
 from benchmarks.memory import errors, running
-from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
+from benchmarks.memory.jobs import repeated_jobs
 from benchmarks.memory.kinds import KnownKind, from_files, trained
 from dask_slaq.simulation.workload.curves import CurveError
 
@@ -27,10 +27,7 @@ LISTS = 6
 
 
 @click.command()
-@click.option(
-    "--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of seeds."
-)
-@click.option("--seed", default=0, show_default=True, help="First seed.")
+@seeds_options
 @click.option(
     "--curves",
     "files",
@@ -45,25 +42,7 @@ LISTS = 6
     type=click.FloatRange(0),
     help="Noise of reports relative to the range of the curve.",
 )
-@click.option(
-    "--told/--untold",
-    default=False,
-    show_default=True,
-    help="Whether jobs announce their number of iterations.",
-)
-@click.option(
-    "--scenarios",
-    type=Names("scenario", SCENARIOS),
-    default=",".join(SCENARIOS),
-    show_default=True,
-    help="What the memory holds, comma-separated.",
-)
-@click.option(
-    "--parallel",
-    type=click.IntRange(1),
-    show_default="one per core",
-    help="Number of concurrent runs, each in a process of its own.",
-)
+@parallel_option
 @click.option(
     "--forecasts-only", is_flag=True, help="Only the errors of forecasts, without running jobs."
 )
@@ -72,7 +51,7 @@ LISTS = 6
 @json_option
 def main(**options: Any) -> None:
     """Run jobs of kinds that were run before, with and without a memory of it."""
-    shape: dict[str, Any] = {"noise": options["noise"], "told": options["told"]}
+    shape: dict[str, Any] = {"noise": options["noise"]}
     first = options["seed"]
     seeds = [first] if options["quick"] else list(range(first, first + options["seeds"]))
     if options["quick"]:
@@ -82,16 +61,14 @@ def main(**options: Any) -> None:
     result: dict[str, Any] = {}
     if not options["forecasts_only"]:
         with virtual.pool(options["parallel"]) as pool:
-            result = running.measure(
-                {seed: kinds[seed] for seed in seeds}, options["scenarios"], shape, pool
-            )
+            result = running.measure({seed: kinds[seed] for seed in seeds}, shape, pool)
     forecasts: dict[str, Any] = {}
     for name, noise in (("smooth", 0.0), ("noisy", NOISY)):
         lists = [repeated_jobs(kinds[seed], "burst", seed, noise=noise) for seed in listed]
         memories = (("without", None), ("with", "all_known"), ("misled", "misleading"))
         forecasts[name] = {which: errors.errors(lists, memory) for which, memory in memories}
-    tables = [running.table(result)] if result else []
-    give({**result, "forecasts": forecasts}, options["output"], *tables, errors.table(forecasts))
+    tables = [running.show(result)] if result else []
+    give({**result, "forecasts": forecasts}, options["output"], *tables, errors.show(forecasts))
 
 
 def _kinds(files: tuple[str, ...], seed: int) -> list[KnownKind]:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common.results import table
 from benchmarks.memory.jobs import RepeatedJobs
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.memory import PastRuns
 
-__all__ = ["REPORTS", "errors", "table"]
+__all__ = ["REPORTS", "errors", "show"]
 
 #: Numbers of reports at which forecasts are scored, and iterations ahead.
 REPORTS, AHEAD = (0, 1, 3, 5, 10), 10
@@ -65,17 +66,13 @@ def _errors(predictor: LossPredictor, job: Any, k: int) -> tuple[float, float]:
     return min(abs(said[0] - true[0]), WORST), min(abs(said[1] - true[1]), WORST)
 
 
-def table(found: dict[str, dict[str, dict[str, dict[str, float]]]]) -> str:
+def show(found: dict[str, dict[str, dict[str, dict[str, float]]]]) -> str:
     """Format errors by noise and memory as a table, in percent of the range."""
-    head = f"{'error in % of the range after':<34}" + "".join(f"{k:>7}" for k in REPORTS)
-    lines = [head + " reports"]
+    rows = []
     for noise, by_memory in found.items():
         for which, by_horizon in by_memory.items():
             for horizon, by_reports in by_horizon.items():
                 what = f"{AHEAD} ahead" if horizon == "ahead" else "to the end"
-                cells = "".join(
-                    f"{100 * by_reports[str(k)]:>7.1f}" if str(k) in by_reports else f"{'-':>7}"
-                    for k in REPORTS
-                )
-                lines.append(f"{noise + ', ' + which + ', ' + what:<34}{cells}")
-    return "\n".join(lines)
+                cells = [100 * by_reports.get(str(k), np.nan) for k in REPORTS]
+                rows.append([f"{noise}, {which}, {what}", *cells])
+    return table(["error in % of the range, by reports", *map(str, REPORTS)], rows)

@@ -39,13 +39,11 @@ def repeated_jobs(
     count: int | None = None,
     scale: float = 1.0,
     noise: float = 0.0,
-    told: bool = False,
 ) -> RepeatedJobs:
     """Draw a list of jobs (by default as many as in `benchmarks.live`) from kinds that ran before.
 
     The total work has a `scale` relative to a full run. The `noise` of reports, and of past runs as
-    well, is a standard deviation relative to the range of the curve. If `told`, jobs announce their
-    number of iterations.
+    well, is a standard deviation relative to the range of the curve.
     """
     rng = np.random.default_rng([seed, 4 if arrival == "staggered" else 5])
     arrivals = arrivals_of(arrival, rng, count, scale)
@@ -70,7 +68,6 @@ def repeated_jobs(
                 loss=run.loss,
                 reports=_noisy(run.loss, noise, rng),
                 seconds=unit * own[i] / tasks[k] * jitter,
-                max_iter=n if told else None,
                 kind={"name": kinds[k].name, **{f: 10.0**x for f, x in run.features.items()}},
             )
         )

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.common.metrics import Run, summarize
+from benchmarks.common.results import table
 from benchmarks.live_jobs.emulated import COUNTS
 from benchmarks.live_jobs.virtual_time import run_virtual
-from benchmarks.memory.jobs import repeated_jobs
+from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
 from benchmarks.memory.kinds import KnownKind
 
-__all__ = ["POLICIES", "measure", "run", "table"]
+__all__ = ["POLICIES", "measure", "run", "show"]
 
 POLICIES = ("max-total", "first-to-target")
 
@@ -35,10 +36,7 @@ def run(
 
 
 def measure(
-    kinds: dict[int, list[KnownKind]],
-    scenarios: list[str],
-    shape: dict[str, Any],
-    pool: Executor,
+    kinds: dict[int, list[KnownKind]], shape: dict[str, Any], pool: Executor
 ) -> dict[str, Any]:
     """Run all policies with all memories on kinds by seed; `shape` is passed to `repeated_jobs`.
 
@@ -47,7 +45,7 @@ def measure(
     ``without`` has no memory.
     """
     rows = [("without", policy) for policy in ("none", "fair", *POLICIES)]
-    rows += [(scenario, policy) for scenario in scenarios for policy in POLICIES]
+    rows += [(scenario, policy) for scenario in SCENARIOS for policy in POLICIES]
     due = {
         (arrival, *row): [
             pool.submit(run, kinds[seed], arrival, *row, seed, shape) for seed in kinds
@@ -75,21 +73,17 @@ def measure(
                 }
                 for policy in POLICIES
             }
-            for scenario in ("without", *scenarios)
+            for scenario in ("without", *SCENARIOS)
         }
     return found
 
 
-def table(found: dict[str, Any]) -> str:
-    lines = [
-        f"{'':<34}" + "".join(f"{name:>14}" for name in ("t90/best", "t90/without", "mksp/none"))
+def show(found: dict[str, Any]) -> str:
+    """Format the ratios as a table."""
+    rows = [
+        [f"{arrival}, {scenario}, {policy}", *(f"{ratio:.3f}" for ratio in row.values())]
+        for arrival, scenarios in found.items()
+        for scenario, policies in scenarios.items()
+        for policy, row in policies.items()
     ]
-    for arrival, scenarios in found.items():
-        for scenario, policies in scenarios.items():
-            for policy, row in policies.items():
-                cells = ("t90_over_best", "t90_over_without", "makespan_over_none")
-                lines.append(
-                    f"{arrival:<10}{scenario:<12}{policy:<16}".ljust(34)
-                    + "".join(f"{row[c]:>14.3f}" for c in cells)
-                )
-    return "\n".join(lines)
+    return table(["", "t90/best", "mksp/none", "t90/without"], rows)

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from benchmarks import virtual
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, cell, give, json_option, table
 from benchmarks.mixtures.figures import compare, measure
 from benchmarks.mixtures.lists import FRESH, LISTS, QUICK
 
@@ -61,38 +61,27 @@ def main(
                 plain = done
                 continue
             row = found.setdefault(name, {})[policy] = compare(plain, done)
-            print(_line(name, policy, row), file=sys.stderr, flush=True)
-    give(found, output, table(found))
+            print(name, policy, *map(cell, _cells(row)), file=sys.stderr, flush=True)
+    give(found, output, show(found))
 
 
-_FORM = "{:16} {:16} {:>6} {:>6} {:8} {:>4} {:>6} {:>6} {:>6} {:>6}  {}"
 _KEYS = ("slowdown_mean", "slowdown_worst", "t90_training", "completion_mean", "makespan", "bytes")
 
 
-def _line(name: str, policy: str, row: Mapping[str, Any]) -> str:
-    mean, worst, t90, end, makespan, size = (
-        "-" if row[key] is None else f"{row[key]:.2f}" for key in _KEYS
-    )
+def _cells(row: Mapping[str, Any]) -> list[Any]:
     kinds = ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in row["kinds"].items())
-    lost = row["lost"]
-    return _FORM.format(
-        name, policy, mean, worst, row["worst"], lost, t90, end, makespan, size, kinds
-    )
+    return [*(row[key] for key in _KEYS), row["worst"], row["lost"], kinds]
 
 
-def table(found: Mapping[str, Mapping[str, Any]]) -> str:
+def show(found: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of all lists and policies, and the means over the lists."""
-    lines = [
-        _FORM.format(
-            "list", "policy", "mean", "worst", "who", "lost", "t90", "end", "makesp", "bytes",
-            "slowdown by kind",
-        )
-    ]  # fmt: skip
-    lines += [_line(name, p, row) for name, rows in found.items() for p, row in rows.items()]
+    rows = [[name, p, *_cells(row)] for name, by in found.items() for p, row in by.items()]
     if len(found) > 1:
         for policy in next(iter(found.values())):
-            lines.append(_line("mean", policy, _mean([rows[policy] for rows in found.values()])))
-    return "\n".join(lines)
+            mean = _mean([by[policy] for by in found.values()])
+            rows.append(["mean", policy, *_cells(mean)])
+    head = ["list", "policy", "mean", "worst", "t90", "end", "makespan", "bytes", "who", "lost"]
+    return table([*head, "slowdown by kind"], rows)
 
 
 def _mean(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

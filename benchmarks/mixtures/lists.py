@@ -119,19 +119,13 @@ def _slow_to_report(name: str, rng: random.Random) -> Participant:
 #: What each list has, by name, with its workers' threads.
 _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]]] = {
     "trainings": ([1] * 8, lambda rng: _trainings(6, rng, apart=2.0)),
-    "notebook": (
-        [1] * 4,
-        lambda rng: [*_unannounced(5, rng, n=4, iterations=60), _notebook("n")],
-    ),
+    "notebook": ([1] * 4, lambda rng: [*_unannounced(5, rng, n=4, iterations=60), _notebook("n")]),
     "notebook-busy": (
         [1] * 4,
         lambda rng: [*_trainings(5, rng, n=4, iterations=60), _notebook("n", pause=0.0)],
     ),
     "notebook-block": ([1] * 4, lambda rng: [*_trainings(5, rng), _notebook("n", "job")]),
-    "urgent": (
-        [2] * 4,
-        lambda rng: [*_trainings(3, rng), _batch("b", 200, 0.1), _urgent("u")],
-    ),
+    "urgent": ([2] * 4, lambda rng: [*_trainings(3, rng), _batch("b", 200, 0.1), _urgent("u")]),
     "nested": ([2] * 4, lambda rng: [*_trainings(4, rng), _nested("p")]),
     "late": (
         [1] * 8,
@@ -158,10 +152,7 @@ _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]
         [2] * 4,
         lambda rng: [*_trainings(3, rng), *(_reduction(f"r{i}", 80, 0.15) for i in range(3))],
     ),
-    "eight-reductions": (
-        [2] * 4,
-        lambda rng: [_reduction(f"r{i}", 64, 0.1) for i in range(8)],
-    ),
+    "eight-reductions": ([2] * 4, lambda rng: [_reduction(f"r{i}", 64, 0.1) for i in range(8)]),
     "dribble": (
         [1] * 8,
         lambda rng: [

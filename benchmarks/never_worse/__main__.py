@@ -14,9 +14,8 @@ import click
 
 from benchmarks import virtual
 from benchmarks.common.ledger import Ledger, ledger_option
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, give, json_option, table
 from benchmarks.never_worse.laws import Finding, compare, smallest, summary
-from benchmarks.never_worse.scenarios import make_scenario
 from benchmarks.never_worse.situations import SITUATIONS, measure
 
 #: Laws that are exact: results are those of plain Dask, and nothing is left over.
@@ -36,7 +35,6 @@ FIRST = ("1 results", "1 left over")
     "at the means: in a single run, the placement of large data is a matter of luck.",
 )
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
-@click.option("--show", is_flag=True, help="Print the scenarios that break a law.")
 @click.option("--shrink", is_flag=True, help="Print a small scenario for each law that is broken.")
 @ledger_option
 @click.option("--quick", is_flag=True, help="Run 20 scenarios only, or situations at half size.")
@@ -52,7 +50,6 @@ def main(
     policies: str,
     bandwidth: float,
     processes: int,
-    show: bool,
     shrink: bool,
     ledger: str | None,
     quick: bool,
@@ -87,9 +84,6 @@ def main(
         if done % 100 == 0:
             print(f"{done} scenarios, {time.perf_counter() - begin:.0f} s", file=sys.stderr)
     broken = [(n, p, f) for n, p, f in found if f.broken]
-    if show:
-        for number in sorted({n for n, _, _ in broken}):
-            print(json.dumps(make_scenario(number).describe()), file=sys.stderr)
     if shrink:
         for number, policy, law in sorted({(n, p, f.law) for n, p, f in broken}):
             small = json.dumps(smallest(number, policy, law, bandwidth).describe())
@@ -142,17 +136,8 @@ def _line(seed: int, policy: str, finding: Finding) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    form = "{:18} {:20} {:10} {:>10} {:>10} {:>7} {:>6}  {}"
-    lines = [form.format(*rows[0])]
-    for row in rows:
-        ok = "-" if row["ok"] is None else "yes" if row["ok"] else "NO"
-        plain, ours, ratio, bound = (
-            "-" if row[key] is None else f"{row[key]:.4g}"
-            for key in ("plain", "ours", "ratio", "bound")
-        )
-        names = row["situation"], row["figure"], row["policy"]
-        lines.append(form.format(*names, plain, ours, ratio, bound, ok))
-    return "\n".join(lines)
+    head = ["situation", "figure", "policy", "plain", "ours", "ratio", "bound", "ok"]
+    return table(head, [[row[key] for key in head] for row in rows])
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ much, and the integral of the normalized loss of each job is free of it.
 @click.option("--quick", is_flag=True, help="Smaller studies; takes under a minute.")
 @json_option
 def main(out: str, files: tuple[str, ...], seed: int, quick: bool, output: str | None) -> None:
-    """Reproduce every figure of the paper as PNG and NetCDF, and write table.md."""
+    """Reproduce figures of the paper as PNG and NetCDF, and write table.md."""
     if find_spec("matplotlib") is None:
         raise click.ClickException("figures need matplotlib: pip install 'dask-slaq[benchmarks]'")
     try:

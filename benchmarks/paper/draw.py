@@ -11,8 +11,7 @@ import xarray as xr
 
 from benchmarks.paper.datasets import label
 
-__all__ = ["figure_1", "figure_3", "figure_5", "figure_6", "figure_7a", "figure_7b", "figure_8",
-           "figure_9", "figure_10a", "figure_10b", "figure_10c", "picture"]  # fmt: skip
+__all__ = ["figure_6", "figure_7a", "figure_7b", "figure_9", "figure_10b", "figure_10c", "picture"]
 
 COLORS = {
     "fair": "#2a6f97", "max-total": "#c1121f", "oracle": "#6c757d",
@@ -20,8 +19,6 @@ COLORS = {
     "last change goes on": "#8d99ae",
 }  # fmt: skip
 MARKERS = "os^Dv<>Pp"
-#: Colors of the groups of Figure 8, the highest loss first.
-SHADES = ("#c1121f", "#f4a261", "#a8dadc")
 
 
 def picture(data: xr.Dataset, width: float, panels: int = 1) -> tuple[Any, list[Any]]:
@@ -51,68 +48,9 @@ def _lines(axes: Any, data: xr.DataArray, by: str, x: str, **style: Any) -> None
         )  # fmt: skip
 
 
-def _algorithms(data: xr.Dataset, name: str, x: str) -> Any:
-    """Draw lines of up to nine algorithms, distinguished by color and marker."""
-    figure, [axes] = picture(data, 8.5)
-    for k, algorithm in enumerate(data["algorithm"].values.tolist()):
-        axes.plot(
-            data[x], data[name].sel(algorithm=algorithm), lw=1.3, ms=4, color=f"C{k}",
-            label=fill(str(algorithm), 34), marker=MARKERS[k % len(MARKERS)], markevery=(k, 12),
-        )  # fmt: skip
-    _finish(axes, data[x], data[name], None)
-    _outside(axes)
-    return figure
-
-
 def _outside(axes: Any) -> None:
     """Put the legend to the right of the axes."""
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-def figure_1(data: xr.Dataset) -> Any:
-    figure = _algorithms(data, "loss_reduction", "time")
-    figure.axes[0].set(xlim=(0, 100), ylim=(0, 102))
-    return figure
-
-
-def figure_3(data: xr.Dataset) -> Any:
-    figure = _algorithms(data, "change", "iteration")
-    figure.axes[0].set(xlim=(0, float(data["iteration"].max())), ylim=(-0.02, 1.02))
-    return figure
-
-
-def figure_5(data: xr.Dataset) -> Any:
-    figure, [left, right] = picture(data, 11, 2)
-    _true_and_predicted(left, data["measured"], data["expected"], "model", "workers")
-    _finish(left, data["workers"], data["measured"], "compute of an iteration")
-    left.set_title("measured on Dask", fontsize=10)
-    _true_and_predicted(right, data["true"], data["predicted"], "law", "cores")
-    _finish(right, data["cores"], data["true"], "law of the simulator")
-    right.set_title("laws of the simulator", fontsize=10)
-    return figure
-
-
-def _true_and_predicted(
-    axes: Any, true: xr.DataArray, predicted: xr.DataArray, by: str, x: str
-) -> None:
-    """Draw true values as markers and predictions as dashed lines, on logarithmic scales."""
-    unit = f" {true[by].attrs['units']}".rstrip()
-    for k, name in enumerate(true[by].values.tolist()):
-        text = f"{name:.0f}{unit}" if isinstance(name, float) else str(name)
-        style = {"color": f"C{k}"}
-        axes.plot(true[x], true.sel({by: name}), MARKERS[k], ms=4, label=text, **style)
-        axes.plot(true[x], predicted.sel({by: name}), "--", lw=1.2, **style)
-    axes.plot([], [], "--", color="black", lw=1.2, label="predicted")
-    axes.set(xscale="log", yscale="log")
-    ticks = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if float(true[x][0]) <= n]
-    axes.set_xticks([n for n in ticks if n <= float(true[x][-1])])
-    axes.get_xaxis().set_major_formatter("{x:.0f}")
-    low, high = axes.get_ylim()
-    digits = [1.0, 2.0, 5.0] if high > 10.0 * low else [1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]
-    steps = np.array(digits) * 10.0 ** np.arange(-4, 4)[:, None]
-    axes.set_yticks(steps[(steps >= low) & (steps <= high)])
-    axes.get_yaxis().set_major_formatter("{x:g}")
-    axes.minorticks_off()
 
 
 def figure_6(data: xr.Dataset) -> Any:
@@ -163,29 +101,6 @@ def figure_7b(data: xr.Dataset) -> Any:
     return figure
 
 
-def figure_8(data: xr.Dataset) -> Any:
-    policies = data["policy"].values.tolist()
-    figure, panels = picture(data, 13, len(policies))
-    for axes, policy in zip(panels, policies, strict=True):
-        some, below = data["share"].sel(policy=policy), np.zeros(data.sizes["time"])
-        for color, group in zip(SHADES, data["group"].values.tolist(), strict=True):
-            share = some.sel(group=group).values
-            mean = float(data["mean_share"].sel(policy=policy, group=group))
-            axes.fill_between(
-                data["time"], below, below + share, color=color, lw=0,
-                label=f"{group} (mean {mean:.0f} %)",
-            )  # fmt: skip
-            below = below + share
-        _finish(axes, data["time"], data["share"], None)
-        axes.set(ylim=(0, 100), xlim=(float(data["time"][0]), float(data["time"][-1])))
-        axes.set_title(policy, fontsize=10)
-        axes.legend(
-            fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15),
-            title=data["group"].attrs["long_name"], title_fontsize=8,
-        )  # fmt: skip
-    return figure
-
-
 def _pair(data: xr.Dataset, names: Sequence[str], x: str) -> Any:
     """Draw two panels with one line per policy."""
     figure, panels = picture(data, 10, 2)
@@ -200,26 +115,6 @@ def figure_9(data: xr.Dataset) -> Any:
     figure = _pair(data, ("loss", "t90"), "interarrival")
     for axes in figure.axes:
         axes.invert_xaxis()  # contention grows to the right, as in the paper
-    return figure
-
-
-def figure_10a(data: xr.Dataset) -> Any:
-    figure, [left, right] = picture(data, 11, 2)
-    left.plot(data["iteration"], data["loss"], color="black", lw=1.3, label="true loss")
-    for k, name in enumerate(data["predictor"].values.tolist()):
-        mean = float(data["mean_error"].sel(predictor=name))
-        left.plot(
-            data["iteration"], data["forecast"].sel(predictor=name), "ox+"[k], ms=3,
-            color=COLORS.get(name), label=f"{name} (mean error {mean:.1f} %)",
-        )  # fmt: skip
-    low, high = float(data["loss"].min()), float(data["loss"].max())
-    left.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
-    _finish(left, data["iteration"], data["loss"])
-    left.set_title("one run, forecast 10 iterations before", fontsize=10)
-    _lines(right, data["seconds"], "policy", "reduction")
-    _finish(right, data["reduction"], data["seconds"])
-    right.set_ylim(bottom=0)
-    right.set_title("a cluster that trains networks only", fontsize=10)
     return figure
 
 

@@ -8,17 +8,7 @@ from typing import Any
 
 import xarray as xr
 
-from benchmarks.paper import (
-    decisions,
-    draw,
-    forecasts,
-    groups,
-    iterations,
-    nonconvex,
-    quality,
-    sweeps,
-    training,
-)  # fmt: skip
+from benchmarks.paper import decisions, draw, forecasts, quality, sweeps
 from benchmarks.paper.datasets import Row
 from benchmarks.paper.study import Study
 
@@ -37,16 +27,11 @@ class Figure:
 
 #: Figures in the order of the paper. They run one at a time, since some measure times.
 FIGURES = (
-    Figure("figure-1", training.progress, training.progress_rows, draw.figure_1),
-    Figure("figure-3", training.changes, training.changes_rows, draw.figure_3),
-    Figure("figure-5", iterations.iterations, iterations.iterations_rows, draw.figure_5),
     Figure("figure-6", forecasts.errors, forecasts.errors_rows, draw.figure_6),
     Figure("figure-7a", quality.losses, quality.losses_rows, draw.figure_7a),
     Figure("figure-7b", quality.times, quality.times_rows, draw.figure_7b),
     Figure("figure-7-measures", quality.measures, quality.measures_rows, None),
-    Figure("figure-8", groups.shares, groups.shares_rows, draw.figure_8),
     Figure("figure-9", sweeps.contention, sweeps.contention_rows, draw.figure_9),
-    Figure("figure-10a", nonconvex.networks, nonconvex.networks_rows, draw.figure_10a),
     Figure("figure-10b", decisions.decisions, decisions.decisions_rows, draw.figure_10b),
     Figure("figure-10c", sweeps.moves, sweeps.moves_rows, draw.figure_10c),
 )

@@ -1,4 +1,4 @@
-"""Figures 6 and 10a (left): accuracy of loss forecasts, from the prediction benchmark."""
+"""Figure 6: accuracy of loss forecasts, from the prediction benchmark."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ _FAIR = {"t90_mean_s": "fair 71 s", "t95_mean_s": "fair 98 s"}
 def losses(study: Study) -> xr.Dataset:
     """Figure 7a: mean normalized loss of the active jobs over time."""
     runs = {policy: main_runs(study)[FREE, policy] for policy in POLICIES}
-    first = [run.jobs[-1].arrival for run, _ in runs[POLICIES[0]]]
+    first = [run.jobs[-1].arrival for run in runs[POLICIES[0]]]
     edges = np.linspace(0.0, min(first), BINS + 1)
     over_time = [
-        np.mean([_by_interval(*run.loss_over_time(), edges) for run, _ in runs[p]], axis=0)
+        np.mean([_by_interval(*run.loss_over_time(), edges) for run in runs[p]], axis=0)
         for p in POLICIES
     ]
-    mean = [np.mean([run.mean_loss() for run, _ in runs[p]]) for p in POLICIES]
+    mean = [np.mean([run.mean_loss() for run in runs[p]]) for p in POLICIES]
     name = "mean normalized loss of the active jobs"
     return dataset(
         {
@@ -91,10 +91,7 @@ def losses_rows(data: xr.Dataset) -> list[Row]:
 def times(study: Study) -> xr.Dataset:
     """Figure 7b: mean time to several percentages of the loss reduction."""
     runs = main_runs(study)
-    seconds = [
-        [[_mean_time([run for run, _ in runs[c, p]], r) for r in REDUCTIONS] for p in POLICIES]
-        for c in CASES
-    ]
+    seconds = [[[_mean_time(runs[c, p], r) for r in REDUCTIONS] for p in POLICIES] for c in CASES]
     return dataset(
         {
             "seconds": variable(
@@ -130,13 +127,13 @@ def times_rows(data: xr.Dataset) -> list[Row]:
 
 
 def measures(study: Study) -> xr.Dataset:
-    """Compute all measures of the runs of Figures 7 and 8, which have no picture."""
+    """Compute all measures of the runs of Figure 7, which have no picture."""
     runs = main_runs(study)
     found: dict[str, list[list[float]]] = {key: [] for key, *_ in MEASURES}
     for case in CASES:
-        fair = [run for run, _ in runs[case, "fair"]]
+        fair = runs[case, "fair"]
         by_policy: list[dict[str, Any]] = [
-            summarize([run for run, _ in runs[case, p]], fair, study.scale.cores) for p in POLICIES
+            summarize(runs[case, p], fair, study.scale.cores) for p in POLICIES
         ]
         for key, _, _, factor in MEASURES:
             per = study.scale.jobs * study.scale.seeds if key == "worker_moves" else 1

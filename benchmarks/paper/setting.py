@@ -1,12 +1,11 @@
-"""Simulation of the paper's setting (§6.2), shared by Figures 7a, 7b and 8."""
+"""Simulation of the paper's setting (§6.2), shared by Figures 7a and 7b."""
 
 from __future__ import annotations
 
 from benchmarks.paper.study import Study
-from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.simulation.metrics import Run
 
-__all__ = ["BINS", "CASES", "FREE", "POLICIES", "Shares", "Watched", "describe", "main_runs"]
+__all__ = ["BINS", "CASES", "FREE", "POLICIES", "describe", "main_runs"]
 
 
 #: The paper has no oracle, which uses the true curves and running times.
@@ -18,27 +17,7 @@ FREE = next(iter(CASES))
 BINS = 60
 
 
-class Shares:
-    """Watcher that records every change of the jobs' threads.
-
-    At the times ``at`` (seconds), the active ``jobs`` (indices) got ``threads``.
-    """
-
-    def __init__(self) -> None:
-        self.at: list[float] = []
-        self.jobs: list[IntArray] = []
-        self.threads: list[FloatArray] = []
-
-    def __call__(self, now: float, jobs: IntArray, threads: FloatArray) -> None:
-        self.at.append(now)
-        self.jobs.append(jobs.copy())
-        self.threads.append(threads.copy())
-
-
-Watched = tuple[Run, Shares]
-
-
-def main_runs(study: Study) -> dict[tuple[str, str], list[Watched]]:
+def main_runs(study: Study) -> dict[tuple[str, str], list[Run]]:
     """Simulate the paper's setting, once per study. Returns runs by case and policy."""
     if "main" not in study.kept:
         tasks = {
@@ -46,9 +25,9 @@ def main_runs(study: Study) -> dict[tuple[str, str], list[Watched]]:
             for case, most in CASES.items()
             for policy in POLICIES
         }
-        found = study.simulate(list(tasks.values()), Shares)
+        found = study.simulate(list(tasks.values()))
         study.kept["main"] = dict(zip(tasks, found, strict=True))
-    runs: dict[tuple[str, str], list[Watched]] = study.kept["main"]
+    runs: dict[tuple[str, str], list[Run]] = study.kept["main"]
     return runs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import nine_algorithms
-from dask_slaq.simulation.fluid.simulator import Watcher
 from dask_slaq.simulation.metrics import Run
 from dask_slaq.simulation.processes import process_pool
 from dask_slaq.simulation.study import Settings, job_lists, run
@@ -41,10 +40,6 @@ class Scale:
     interarrival: float = 15.0  # mean seconds between arrivals
     interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0)  # Figure 9
     pauses: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)  # seconds of a move, Figure 10c
-    # Figure 5: one-thread workers of a real cluster, compute per task by size of the model.
-    workers: tuple[int, ...] = (1, 2, 4, 8, 16)
-    task_seconds: tuple[float, ...] = (0.008, 0.024, 0.072)
-    iterations: int = 5
     decision_jobs: tuple[int, ...] = (1000, 2000, 3000, 4000)  # Figure 10b
     decision_cores: tuple[int, ...] = (1000, 4000, 16_000)
     fits: int = 400  # timed fits of the paper's method per decision
@@ -52,8 +47,7 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    made=27, origins=8, jobs=30, seeds=1, interarrivals=(10.0, 2.0),
-    pauses=(0.0, 2.0), workers=(1, 2, 4, 8), task_seconds=(0.008, 0.032), iterations=4,
+    made=27, origins=8, jobs=30, seeds=1, interarrivals=(10.0, 2.0), pauses=(0.0, 2.0),
     decision_cores=(1000, 16_000), decision_jobs=(1000, 4000), fits=50,
 )  # fmt: skip
 
@@ -106,15 +100,10 @@ class Study:
     def _work(self) -> float:
         return calibrate(self.job_curves)
 
-    def simulate(
-        self, tasks: Sequence[Task], watch: Callable[[], Watcher] | None = None
-    ) -> list[list[Any]]:
-        """Simulate all tasks. Returns one run per task and seed; with `watch`, also its watcher.
-
-        `watch` makes the watcher of a run. It must be picklable, and so must the watchers.
-        """
+    def simulate(self, tasks: Sequence[Task]) -> list[list[Run]]:
+        """Simulate all tasks. Returns one run per task and seed."""
         single = [
-            (policy, replace(settings, seed=seed, seeds=1), curves, watch)
+            (policy, replace(settings, seed=seed, seeds=1), curves)
             for policy, settings, curves in tasks
             for seed in range(settings.seed, settings.seed + settings.seeds)
         ]
@@ -131,17 +120,9 @@ class Study:
             return list(pool.map(_one, *zip(*single, strict=True)))
 
 
-def _one(
-    policy: str,
-    settings: Settings,
-    curves: Sequence[Curve],
-    watch: Callable[[], Watcher] | None,
-) -> Run | tuple[Run, Watcher]:
+def _one(policy: str, settings: Settings, curves: Sequence[Curve]) -> Run:
     [(seed, jobs)] = job_lists(curves, settings)
-    if watch is None:
-        return run(policy, seed, jobs, settings)
-    watcher = watch()
-    return run(policy, seed, jobs, settings, watch=watcher), watcher
+    return run(policy, seed, jobs, settings)
 
 
 def largest_groups(curves: Sequence[Curve]) -> dict[str, list[Curve]]:

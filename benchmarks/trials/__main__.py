@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.common.cluster import Lateness
 from benchmarks.common.metrics import LATE
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, curves_option, give, json_option, seeds_options, table
 from benchmarks.trials.spaces import Synthetic, recorded
 from benchmarks.trials.ways import STUDIES, WAYS, Outcome, Search, require_optuna, run
 from dask_slaq.simulation.workload import curves as curve_files
@@ -79,10 +79,7 @@ def figures(outcome: Outcome, best: float) -> dict[str, Any]:
         "steps": outcome.steps,
         "best_value": ranked[0][0] if ranked else None,
         "results_equal": outcome.equal,
-        "any_order": {
-            "best_s": _any_order(outcome, 1),
-            "top5_s": _any_order(outcome, 5),
-        },
+        "any_order": {"best_s": _any_order(outcome, 1), "top5_s": _any_order(outcome, 5)},
     }
 
 
@@ -139,16 +136,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 @click.option("--models", default=40, show_default=True, type=click.IntRange(1))
 @click.option("--steps", default=40, show_default=True, type=click.IntRange(2), help="Per model.")
 @click.option("--step-seconds", default=0.02, show_default=True, type=click.FloatRange(0))
-@click.option(
-    "--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of seeds."
-)
-@click.option("--seed", default=0, show_default=True, help="First seed.")
-@click.option(
-    "--curves",
-    "files",
-    multiple=True,
-    help="File of JSON lines with id and loss (repeatable).  [default: curves from the seed]",
-)
+@seeds_options
+@curves_option
 @click.option(
     "--sampler",
     type=click.Choice(["tpe", "same"]),
@@ -206,14 +195,13 @@ def _search(
 def _table(case: str, found: dict[str, Any]) -> str:
     heads = [name.removesuffix("_s") + " s" for name in TIMES]
     heads += ["in seeds", "steps", "best", "equal", "best / any", "top5 / any"]
-    lines = [f"{case:<15}" + "".join(f"{head:>13}" for head in heads)]
+    rows = []
     for way, of in found.items():
         cells = [_cell(of[key], of["over_plain"][key]) for key in TIMES]
         cells += [f"{of['near_seeds']}/{len(of['seeds'])}", f"{of['steps']:.0f}"]
         cells += [_cell(of["best_value"], None, ".4f"), of["results_equal"]]
-        cells += [_cell(ratio) for ratio in of["over_any_order"].values()]
-        lines.append(f"{way:<15}" + "".join(f"{cell!s:>13}" for cell in cells))
-    return "\n".join([*lines, *NOTES])
+        rows.append([way, *cells, *of["over_any_order"].values()])
+    return "\n".join([table([case, *heads], rows), *NOTES])
 
 
 def _cell(value: float | None, ratio: float | None = None, digits: str = ".2f") -> str:

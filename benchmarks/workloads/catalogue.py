@@ -23,7 +23,7 @@ BINNED = 200_000
 
 @dataclass(frozen=True)
 class Workload:
-    """An algorithm in the paper's words, with an estimator, ``"module:class"``, and data.
+    """An algorithm of the paper, with an estimator, ``"module:class"``, and data.
 
     `settings` are the estimator's parameters but `max_iter` and `random_state`. They suit the data,
     a kind of `benchmarks.workloads.synthetic`, and let training run all `max_iter` iterations.
@@ -32,7 +32,6 @@ class Workload:
     """
 
     name: str
-    algorithm: str
     kind: str
     source: str
     settings: dict[str, Any]
@@ -58,84 +57,28 @@ class Workload:
         return self.data(max(1, round(self.size * rows)) * partitions, partitions, seed)
 
 
+_OURS = "benchmarks.workloads"
 _ROWS = (
-    Workload(
-        "k-means",
-        "K-Means (Lloyd)",
-        "clusters",
-        "dask_ml.cluster:KMeans",
-        {"n_clusters": 24, "init": "random", "tol": 0.0},
-    ),
-    Workload(
-        "logistic-regression",
-        "logistic regression (gradient descent)",
-        "classes",
-        "dask_ml.linear_model:LogisticRegression",
-        {"solver": "gradient_descent", "tol": 0.0},
-    ),
-    Workload(
-        "linear-svm",
-        "linear SVM (gradient descent)",
-        "classes",
-        "benchmarks.workloads.svm:LinearSVM",
-        {"alpha": 1e-4, "step_size": 2.0},
-        size=4.0,
-    ),
-    Workload(
-        "polynomial-svm",
-        "SVM with polynomial kernel (gradient descent)",
-        "curved",
-        "benchmarks.workloads.svm:PolynomialSVM",
-        {"degree": 2, "n_components": 200, "alpha": 1e-5, "step_size": 4.0},
-        size=0.25,
-    ),
-    Workload(
-        "boosting-classifier",
-        "gradient-boosted trees, classification",
-        "curved",
-        "benchmarks.workloads.boosting:GradientBoostingClassifier",
-        {"learning_rate": 0.2, "max_depth": 3, "subsample": BINNED},
-        size=0.5,
-    ),
-    Workload(
-        "boosting-regressor",
-        "gradient-boosted trees, regression",
-        "steps",
-        "benchmarks.workloads.boosting:GradientBoostingRegressor",
-        {"learning_rate": 0.2, "max_depth": 3, "subsample": BINNED},
-        size=0.5,
-    ),
-    Workload(
-        "perceptron",
-        "multi-layer perceptron (L-BFGS)",
-        "groups",
-        "benchmarks.workloads.neural_network:MLPClassifier",
-        {"hidden_layer_sizes": (16,), "alpha": 1.0},
-        size=0.5,
-    ),
-    Workload(
-        "lda",
-        "latent Dirichlet allocation (variational EM)",
-        "documents",
-        "benchmarks.workloads.lda:LatentDirichletAllocation",
-        {"n_components": 10, "learning_method": "batch"},
-        size=0.01,
-    ),
-    Workload(
-        "lda-online",
-        "latent Dirichlet allocation (online variational)",
-        "documents",
-        "benchmarks.workloads.lda:LatentDirichletAllocation",
-        {"n_components": 10, "learning_method": "online"},
-        size=0.03,
-    ),
-    Workload(
-        "linear-regression",
-        "linear regression (L-BFGS)",
-        "amounts",
-        "dask_ml.linear_model:LinearRegression",
-        {"solver": "lbfgs", "C": 1e8, "tol": 0.0},
-    ),
-)
+    Workload("k-means", "clusters", "dask_ml.cluster:KMeans",
+             {"n_clusters": 24, "init": "random", "tol": 0.0}),
+    Workload("logistic-regression", "classes", "dask_ml.linear_model:LogisticRegression",
+             {"solver": "gradient_descent", "tol": 0.0}),
+    Workload("linear-svm", "classes", f"{_OURS}.svm:LinearSVM",
+             {"alpha": 1e-4, "step_size": 2.0}, size=4.0),
+    Workload("polynomial-svm", "curved", f"{_OURS}.svm:PolynomialSVM",
+             {"degree": 2, "n_components": 200, "alpha": 1e-5, "step_size": 4.0}, size=0.25),
+    Workload("boosting-classifier", "curved", f"{_OURS}.boosting:GradientBoostingClassifier",
+             {"learning_rate": 0.2, "max_depth": 3, "subsample": BINNED}, size=0.5),
+    Workload("boosting-regressor", "steps", f"{_OURS}.boosting:GradientBoostingRegressor",
+             {"learning_rate": 0.2, "max_depth": 3, "subsample": BINNED}, size=0.5),
+    Workload("perceptron", "groups", f"{_OURS}.neural_network:MLPClassifier",
+             {"hidden_layer_sizes": (16,), "alpha": 1.0}, size=0.5),
+    Workload("lda", "documents", f"{_OURS}.lda:LatentDirichletAllocation",
+             {"n_components": 10, "learning_method": "batch"}, size=0.01),
+    Workload("lda-online", "documents", f"{_OURS}.lda:LatentDirichletAllocation",
+             {"n_components": 10, "learning_method": "online"}, size=0.03),
+    Workload("linear-regression", "amounts", "dask_ml.linear_model:LinearRegression",
+             {"solver": "lbfgs", "C": 1e8, "tol": 0.0}),
+)  # fmt: skip
 #: Workloads by name, in the paper's order.
 CATALOGUE = {row.name: row for row in _ROWS}

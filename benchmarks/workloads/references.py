@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["REFERENCES", "Agreement", "Fit", "compare", "difference", "numbers"]
-
-LEFT = "loss above the optimum, over the whole fall to it"
+__all__ = ["REFERENCES", "Fit", "compare", "difference"]
 
 
 class Fit(NamedTuple):
@@ -24,21 +22,13 @@ class Fit(NamedTuple):
     partitions: int
 
 
-class Agreement(NamedTuple):
-    """Disagreement with a reference by some measure; 0 is perfect.
+def compare(name: str, fit: Fit) -> float:
+    """Train or solve the reference of a workload. Returns the disagreement; 0 is perfect.
 
-    `left` is the share of the whole loss reduction to the optimum that is still missing, if the
-    reference gives the optimum. It measures the progress of training, not its correctness.
+    It is the largest difference of a coefficient over the largest coefficient, or the relative
+    difference of the loss. Of `logistic-regression` and `linear-regression` it is what is left of
+    the fall of the loss to the optimum.
     """
-
-    reference: str
-    measure: str
-    value: float
-    left: float | None = None
-
-
-def compare(name: str, fit: Fit) -> Agreement:
-    """Train or solve the reference of a workload, and compare the fit with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # stopping references before convergence is intended
         return REFERENCES[name](fit)
@@ -48,7 +38,7 @@ def _left(fit: Fit, optimum: float) -> float:
     return (fit.losses[-1] - optimum) / (fit.losses[0] - optimum)
 
 
-def _k_means(fit: Fit) -> Agreement:
+def _k_means(fit: Fit) -> float:
     import dask.array as da
     from dask_ml.cluster.k_means import k_init
     from sklearn.cluster import KMeans
@@ -60,43 +50,30 @@ def _k_means(fit: Fit) -> Agreement:
     )
     other = KMeans(n, init=np.asarray(start), n_init=1, max_iter=model.max_iter, tol=0.0).fit(fit.X)
     moved = abs(other.cluster_centers_ - model.cluster_centers_).max()
-    value = float(moved / abs(other.cluster_centers_).max())
-    what = "largest difference of a center's coordinate, over the largest coordinate"
-    return Agreement("scikit-learn KMeans from the same start", what, value)
+    return float(moved / abs(other.cluster_centers_).max())
 
 
-def _logistic(fit: Fit) -> Agreement:
+def _logistic(fit: Fit) -> float:
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
 
     other = LogisticRegression(C=1e12, tol=1e-9, max_iter=1000).fit(fit.X, fit.y)
-    optimum = log_loss(fit.y, other.predict_proba(fit.X), normalize=False)
-    left = _left(fit, optimum)
-    return Agreement("scikit-learn LogisticRegression", LEFT, left, left)
+    return _left(fit, log_loss(fit.y, other.predict_proba(fit.X), normalize=False))
 
 
-def _linear(fit: Fit) -> Agreement:
+def _linear(fit: Fit) -> float:
     from scipy.linalg import lstsq
 
     rows = np.column_stack([fit.X, np.ones(len(fit.X))])
     solution = lstsq(rows, fit.y)[0]
-    optimum = 0.5 * float(np.sum((rows @ solution - fit.y) ** 2))
-    left = _left(fit, optimum)
-    return Agreement("scipy.linalg.lstsq", LEFT, left, left)
+    return _left(fit, 0.5 * float(np.sum((rows @ solution - fit.y) ** 2)))
 
 
-def _svm(fit: Fit) -> Agreement:
-    feature_map = getattr(fit.model, "feature_map_", None)
+def _svm(fit: Fit) -> float:
+    """Compare with the same descent as a NumPy loop over all rows."""
+    model, feature_map = fit.model, getattr(fit.model, "feature_map_", None)
     rows = fit.X if feature_map is None else feature_map.transform(fit.X)
-    sign = np.where(fit.y == fit.model.classes_[1], 1.0, -1.0)
-    w = _descend(rows, sign, fit.model)
-    value = float(abs(w - fit.model.coef_[0]).max() / abs(w).max())
-    reference = "the same descent as a NumPy loop over all rows"
-    what = "largest difference of a coefficient, over the largest coefficient"
-    return Agreement(reference, what, value, _left(fit, _hinge_optimum(rows, sign, fit.model)))
-
-
-def _descend(rows: np.ndarray, sign: np.ndarray, model: Any) -> np.ndarray:
+    sign = np.where(fit.y == model.classes_[1], 1.0, -1.0)
     w, b = np.zeros(rows.shape[1]), 0.0
     for t in range(1, model.n_iter_ + 1):
         inside = sign * (rows @ w + b) < 1.0
@@ -105,23 +82,10 @@ def _descend(rows: np.ndarray, sign: np.ndarray, model: Any) -> np.ndarray:
             w + step * (sign[inside] @ rows[inside] / len(rows) - model.alpha * w),
             b + step * sign[inside].sum() / len(rows),
         )
-    return w
+    return float(abs(w - model.coef_[0]).max() / abs(w).max())
 
 
-def _hinge_optimum(rows: np.ndarray, sign: np.ndarray, model: Any) -> float:
-    """Approximate the optimum with scikit-learn's averaged stochastic gradient descent."""
-    from sklearn.linear_model import SGDClassifier
-
-    passes = max(20, min(1000, 3_000_000 // len(rows)))
-    other = SGDClassifier(
-        alpha=model.alpha, average=True, max_iter=passes, tol=None, random_state=0
-    ).fit(rows, sign)
-    w = other.coef_[0]
-    margin = sign * (rows @ w + other.intercept_)
-    return float(np.maximum(0.0, 1.0 - margin).mean() + 0.5 * model.alpha * w @ w)
-
-
-def _boosting(fit: Fit) -> Agreement:
+def _boosting(fit: Fit) -> float:
     from sklearn import ensemble
     from sklearn.metrics import log_loss
 
@@ -135,12 +99,10 @@ def _boosting(fit: Fit) -> Agreement:
         loss = log_loss(fit.y, other.predict_proba(fit.X))
     else:
         loss = float(np.mean((other.predict(fit.X) - fit.y) ** 2))
-    value = abs(fit.losses[-1] - loss) / (fit.losses[0] - loss)
-    what = "difference of the loss on the same rows, over the reference's fall"
-    return Agreement(f"scikit-learn {kind}", what, value)
+    return abs(fit.losses[-1] - loss) / (fit.losses[0] - loss)
 
 
-def _perceptron(fit: Fit) -> Agreement:
+def _perceptron(fit: Fit) -> float:
     from sklearn.neural_network import MLPClassifier
 
     model = fit.model
@@ -148,12 +110,10 @@ def _perceptron(fit: Fit) -> Agreement:
         model.hidden_layer_sizes, activation="logistic", solver="lbfgs", alpha=model.alpha,
         max_iter=model.max_iter, tol=0.0, random_state=model.random_state,
     ).fit(fit.X, fit.y)  # fmt: skip
-    value = abs(fit.losses[-1] - other.loss_) / other.loss_
-    reference = "scikit-learn MLPClassifier by L-BFGS from the same start"
-    return Agreement(reference, "relative difference of the loss", value)
+    return float(abs(fit.losses[-1] - other.loss_) / other.loss_)
 
 
-def _lda(fit: Fit) -> Agreement:
+def _lda(fit: Fit) -> float:
     from sklearn.decomposition import LatentDirichletAllocation
 
     model, method = fit.model, fit.model.learning_method
@@ -168,12 +128,10 @@ def _lda(fit: Fit) -> Agreement:
         for i in range(model.max_iter):
             other.partial_fit(batches[i % len(batches)])
     perplexity = other.perplexity(fit.X)
-    value = abs(math.exp(fit.losses[-1]) - perplexity) / perplexity
-    reference = f"scikit-learn LatentDirichletAllocation, {method}"
-    return Agreement(reference, "relative difference of the perplexity", value)
+    return float(abs(math.exp(fit.losses[-1]) - perplexity) / perplexity)
 
 
-REFERENCES: dict[str, Callable[[Fit], Agreement]] = {
+REFERENCES: dict[str, Callable[[Fit], float]] = {
     "k-means": _k_means,
     "logistic-regression": _logistic,
     "linear-svm": _svm,
@@ -187,7 +145,19 @@ REFERENCES: dict[str, Callable[[Fit], Agreement]] = {
 }
 
 
-def numbers(model: Any) -> list[np.ndarray]:
+def difference(one: Any, other: Any) -> float:
+    """Compute the largest absolute difference of the numbers of two fitted models of one type.
+
+    Returns 0 if they agree bit for bit, infinity if shapes differ.
+    """
+    pairs = list(zip(_numbers(one), _numbers(other), strict=True))
+    if any(a.shape != b.shape for a, b in pairs):
+        return math.inf
+    # Skip equal arrays first: unused nodes of trees may hold infinities and nan.
+    return max((float(abs(a - b).max()) for a, b in pairs if not _equal(a, b)), default=0.0)
+
+
+def _numbers(model: Any) -> list[np.ndarray]:
     """Return all numeric attributes that a fitted model has learned, including losses."""
     fitted = {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_")}
     return [array for name in sorted(fitted) for array in _arrays(fitted[name])]
@@ -202,18 +172,6 @@ def _arrays(value: Any) -> list[np.ndarray]:
         array = np.asarray(value)
         return [array] if array.dtype.kind in "iuf" else []
     return []
-
-
-def difference(one: Any, other: Any) -> float:
-    """Compute the largest absolute difference of the numbers of two fitted models of one type.
-
-    Returns 0 if they agree bit for bit, infinity if shapes differ.
-    """
-    pairs = list(zip(numbers(one), numbers(other), strict=True))
-    if any(a.shape != b.shape for a, b in pairs):
-        return math.inf
-    # Skip equal arrays first: unused nodes of trees may hold infinities and nan.
-    return max((float(abs(a - b).max()) for a, b in pairs if not _equal(a, b)), default=0.0)
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:

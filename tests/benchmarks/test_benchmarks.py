@@ -9,32 +9,7 @@ from benchmarks.common.curves import resample
 from benchmarks.common.metrics import JobTrace, Run, ratios, summarize, table
 from benchmarks.live_jobs.emulated import WORK, make_jobs
 from benchmarks.live_jobs.real_fits import runner
-from dask_slaq.simulation.oracles import OraclePredictor
 from dask_slaq.simulation.workload import curves
-
-# Curves
-
-
-def write(tmp_path, *lines):
-    path = tmp_path / "curves.jsonl"
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def test_curves_are_read_with_their_kind(tmp_path):
-    path = write(
-        tmp_path,
-        '{"id": "a", "loss": [3, 2.5, 2.0]}',
-        "",
-        '{"id": "b", "algorithm": "sgd", "noisy": false, "loss": [1, 2, 1, 2]}',
-        '{"id": "c", "model": "net", "loss": [4, 5, 1, 2]}',
-    )
-    found = curves.read_curves([path])
-    assert [(c.id, c.group, c.noisy) for c in found] == [
-        ("a", "a", False),
-        ("b", "sgd", False),
-        ("c", "net", True),
-    ]
 
 
 def test_a_curve_keeps_its_ends_and_its_values_when_squeezed():
@@ -44,32 +19,6 @@ def test_a_curve_keeps_its_ends_and_its_values_when_squeezed():
     assert squeezed[[0, -1]].tolist() == stretched[[0, -1]].tolist() == loss[[0, -1]].tolist()
     assert set(squeezed) <= set(loss)
     assert len(stretched) == 150 and (np.diff(stretched) <= 0).all()
-
-
-def test_made_curves_depend_on_the_seed_alone_and_are_fit_for_jobs():
-    first, again, other = (curves.make_curves(seed) for seed in (5, 5, 6))
-    assert all((a.loss == b.loss).all() for a, b in zip(first, again, strict=True))
-    assert any((a.loss != b.loss).any() for a, b in zip(first, other, strict=True))
-    assert {c.group for c in curves.fit_for_jobs(first)} == {c.group for c in first}
-
-
-def test_curves_without_progress_are_not_given_to_jobs():
-    flat, short = np.ones(50), np.geomspace(10, 1, 5)
-    cliff = np.r_[10.0, np.linspace(1, 0.9, 49)]
-    bad = [curves.Curve(str(i), "x", loss, False) for i, loss in enumerate((flat, short, cliff))]
-    assert curves.fit_for_jobs(bad) == []
-    with pytest.raises(curves.CurveError, match="no curve is fit"):
-        curves.sample([], 3, np.random.default_rng(0))
-
-
-def test_a_sample_takes_every_group_before_one_twice():
-    many = [curves.Curve(f"{g}{i}", g, np.ones(2), False) for g in "abc" for i in range(9)]
-    drawn = curves.sample(many, 6, np.random.default_rng(0))
-    assert sorted(c.group for c in drawn) == ["a", "a", "b", "b", "c", "c"]
-    assert len({c.id for c in drawn}) == 6
-
-
-# Jobs and figures
 
 
 @pytest.mark.parametrize("workload", ["staggered", "burst"])
@@ -114,24 +63,6 @@ def test_summary_and_ratios():
     assert found["max-total"]["makespan_over_none"] == pytest.approx(1.1)
     assert found["max-total"]["t90_over_best_baseline"] == 1.0
     assert "max-total" in table("x", policies)
-
-
-@pytest.mark.parametrize("reports", [0, 1, 4, 100])
-def test_the_oracle_knows_what_is_still_to_fall(reports):
-    loss = np.array([9.0, 7.0, 8.0, 4.0, 3.5, 3.0])
-    oracle = OraclePredictor({"a": loss, "b": loss + 1})
-    oracle.add("a")
-    for k in range(reports):
-        oracle.report("a", loss[min(k, 5)])
-    assert oracle.fit() == min(reports, 1) and oracle.fit() == 0
-    seen = oracle.forecast(["a"])
-    now = {0: 9.0, 1: 9.0, 4: 4.0, 100: 3.0}[reports]
-    assert seen.level == [now] and seen.start == [9.0] and seen.n_reports == [reports]
-    assert seen.remaining == [now - 3.0] == seen.reduction[:, -1]
-    slope = np.diff(seen.reduction[0]) / np.diff(seen.horizons)
-    assert seen.reduction[0, 0] == 0 and (slope >= 0).all() and (np.diff(slope) < 1e-9).all()
-    oracle.remove("a")
-    assert oracle.forecast([]).reduction.shape == (0, len(seen.horizons))
 
 
 # Whole benchmarks

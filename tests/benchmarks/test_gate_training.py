@@ -13,7 +13,7 @@ from dask_slaq.core.forecast.experts.gating import trained
 
 @pytest.fixture(scope="module")
 def some() -> Lessons:
-    return lessons(training_curves(1, 10, 2))
+    return lessons(training_curves(1, 10))
 
 
 def test_training_helps_and_is_written_to_three_digits(some: Lessons) -> None:

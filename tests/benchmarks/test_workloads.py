@@ -1,7 +1,4 @@
-"""The workloads are the same bit for bit on any workers, near their references, and stop if told.
-
-The benchmark counts every report.
-"""
+"""The workloads are the same bit for bit on any workers, near their references, and stop early."""
 
 import importlib.util
 from contextlib import nullcontext
@@ -10,12 +7,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from commands import as_json
 from distributed import Client, LocalCluster, Worker
 
 import dask_slaq as slaq
-from benchmarks.workloads.__main__ import main
 from benchmarks.workloads.catalogue import CATALOGUE
 from benchmarks.workloads.references import REFERENCES, Fit, compare, difference
 from benchmarks.workloads.svm import LinearSVM
@@ -46,24 +40,6 @@ def made(name, rows=600):
     return dask.persist(*row.data(rows // 5 if row.kind == "documents" else rows, 3, seed=0))
 
 
-# The benchmark
-
-
-@pytest.mark.slow
-def test_workloads_are_measured_on_any_workers():
-    names = [name for name in ("k-means", "linear-svm", "perceptron") if name in HERE]
-    arguments = ["--quick", "--rows", "1600", "--iterations", "3", "--workloads", ",".join(names)]
-    found = as_json(main, *arguments)["workloads"]
-    assert list(found) == names
-    for name, row in found.items():
-        assert row["iterations"] == 3 and row["reports"] == 4, name
-        assert row["loss_last"] < row["loss_first"], name
-        assert row["agreement"]["value"] <= NEAR[name], name
-        assert set(row["seconds"]) == {"1", "2", "4"} and min(row["seconds"].values()) > 0
-        assert row["elastic_difference"] == 0.0, name
-        assert row["worker_sets"] >= 2, name
-
-
 @pytest.mark.parametrize("name", HERE)
 def test_a_fit_reports_every_iteration_and_is_near_its_reference(name):
     data, losses = made(name, rows=1600), []
@@ -72,18 +48,13 @@ def test_a_fit_reports_every_iteration_and_is_near_its_reference(name):
         X, *y = dask.compute(*data)
         found = compare(name, Fit(model, X, y[0] if y else None, losses, 3))
     assert len(losses) == 4 and losses[-1] < losses[0]
-    assert found.value <= NEAR[name], found
+    assert found <= NEAR[name], found
 
 
 def test_the_catalogue_is_the_papers():
     """Latent Dirichlet allocation counts twice: EM and online."""
     assert len(CATALOGUE) == 10
     assert set(REFERENCES) == set(CATALOGUE) == set(NEAR)
-
-
-def test_an_unknown_workload_is_named():
-    result = CliRunner().invoke(main, ["--workloads", "linear-svm,svm"])
-    assert result.exit_code != 0 and "unknown workload svm: one of k-means" in result.output
 
 
 def test_a_difference_is_seen_in_any_number():
@@ -119,8 +90,6 @@ def test_a_stop_leaves_the_model_so_far(name, reports):
     assert kind["name"].startswith(f"dask_slaq/{type(model).__name__}")
     assert kind["chunks"] == 3
 
-
-# Partitions
 
 # Worker sets
 

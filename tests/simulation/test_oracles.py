@@ -5,6 +5,7 @@ import pytest
 from simulation.conftest import make_some_jobs
 
 from dask_slaq.core.policies import POLICIES
+from dask_slaq.simulation.oracles import OraclePredictor
 from dask_slaq.simulation.study import Settings, make_engine, run
 from dask_slaq.simulation.workload.runtime_laws import law
 
@@ -45,3 +46,21 @@ def test_oracles_use_the_engine_of_the_policy(some_jobs):
     truth = law("linear", some_jobs)
     engine = make_engine("oracle:max-min", some_jobs, truth, SETTINGS)
     assert engine.policy.name == "max-min" and engine.floor == SETTINGS.floor
+
+
+@pytest.mark.parametrize("reports", [0, 1, 4, 100])
+def test_the_oracle_knows_what_is_still_to_fall(reports):
+    loss = np.array([9.0, 7.0, 8.0, 4.0, 3.5, 3.0])
+    oracle = OraclePredictor({"a": loss, "b": loss + 1})
+    oracle.add("a")
+    for k in range(reports):
+        oracle.report("a", loss[min(k, 5)])
+    assert oracle.fit() == min(reports, 1) and oracle.fit() == 0
+    seen = oracle.forecast(["a"])
+    now = {0: 9.0, 1: 9.0, 4: 4.0, 100: 3.0}[reports]
+    assert seen.level == [now] and seen.start == [9.0] and seen.n_reports == [reports]
+    assert seen.remaining == [now - 3.0] == seen.reduction[:, -1]
+    slope = np.diff(seen.reduction[0]) / np.diff(seen.horizons)
+    assert seen.reduction[0, 0] == 0 and (slope >= 0).all() and (np.diff(slope) < 1e-9).all()
+    oracle.remove("a")
+    assert oracle.forecast([]).reduction.shape == (0, len(seen.horizons))
