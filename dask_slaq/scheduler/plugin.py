@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
     from dask_slaq.scheduler.notices import Notices
@@ -159,7 +158,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.predictor: Any = None if path is not None else predictor
         self.failed: str | None = None
         self.journal: Journal | None = None
-        self.activity: Activity | None = None
         self._started_on: Scheduler | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -298,16 +296,13 @@ class SlaqPlugin(SchedulerPlugin):
             owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             memory=self.memory.runs,
         )
-        self.activity = None
         if self.journal is None:
             return engine
         # An event log and workers by worth take megabytes, and most clusters have neither.
         from dask_slaq.core.recording import Recorder
-        from dask_slaq.scheduler.activity import Activity
 
-        now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
-        self.activity = Activity(now)
-        return Recorder(engine, self.journal.write, now, self.activity, **about)
+        about = {"unix": time(), "numpy": np.__version__}
+        return Recorder(engine, self.journal.write, monotonic(), **about)
 
     @guarded
     def _limit(self) -> None:
@@ -600,9 +595,7 @@ class SlaqPlugin(SchedulerPlugin):
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
         searches, most = self.searches, self.pools.limits.most
-        if not self.spares.begun and not (
-            self.activity or most or searches.running or searches.states.names
-        ):
+        if not self.spares.begun and not (most or searches.running or searches.states.names):
             ts = self.scheduler.tasks.get(key)
             if pool is None or ts is None:
                 if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
@@ -626,9 +619,6 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.limits.transition(key, start, finish)
         if not self.jobs.reports:
             return
-        if self.activity is not None:
-            job = self.pools.tracker.job_of(key)
-            self.activity.moved(job, key, finish, monotonic())
         if self.searches.running:
             self.searches.follower.transition(key, start, finish, kwargs.get("worker"))
         self.pools.tracker.transition(key, start, finish, kwargs)

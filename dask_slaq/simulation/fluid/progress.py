@@ -33,18 +33,16 @@ class Iterations:
         self._ends = [np.cumsum(job.slowdown) for job in jobs]
         self._last = np.array([ends[-1] for ends in self._ends])
         self._count = np.array([len(ends) for ends in self._ends])
-        self._stops = np.array([job.alone is not None for job in jobs])
         self.finished = np.zeros(n, dtype=np.int64)
         self.rate, self.compute, self.unsaid = np.zeros((3, n))
         self.times = [np.full(len(job.loss), np.nan) for job in jobs]
 
     def next_end(self, active: IntArray) -> float:
-        """Return the seconds until the next active job ends, or stops for its driver."""
+        """Return the seconds until the next active job ends."""
         going = active[self.rate[active] > 0]
         if not len(going):
             return math.inf
-        goal = np.where(self._stops[going], self._due[going], self._last[going])
-        return float(((goal - self._done[going]) / self.rate[going]).min())
+        return float(((self._last[going] - self._done[going]) / self.rate[going]).min())
 
     def advance(
         self, active: IntArray, start: float, now: float
@@ -79,11 +77,6 @@ class Iterations:
         self.unsaid[i] = rest
         each = zip(times.tolist(), took.tolist(), strict=True)
         return [(time, i, first + k, seconds) for k, (time, seconds) in enumerate(each)]
-
-    def left(self, active: IntArray) -> FloatArray:
-        """Return what is left (n_active,) of current iterations, in those of usual length."""
-        found: FloatArray = np.maximum(self._due[active] - self._done[active], 0.0)
-        return found
 
     def through(self, active: IntArray) -> npt.NDArray[np.bool_]:
         """Return a mask (n_active,) of the active jobs that have ended."""

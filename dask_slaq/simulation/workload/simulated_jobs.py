@@ -55,10 +55,6 @@ class SimulatedJob:
     partitions: float
     #: Factor on the time of each iteration: 1, or more where a straggler delays it.
     slowdown: FloatArray
-    #: Seconds before the tasks of each iteration in which only the driver works.
-    alone: FloatArray | None = None
-    #: Fraction of the work that tasks compute and the job is charged for; the rest is overhead.
-    charged: float = 1.0
     #: Most threads that the job can use; the engine knows it.
     cap: float = math.inf
     weight: float = 1.0
