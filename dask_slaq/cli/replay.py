@@ -13,7 +13,7 @@ __all__ = ["replay"]
 @click.argument("log", metavar="LOG", type=click.Path(exists=True, dir_okay=False))
 @json_option
 def replay(log: str, json_file: str | None) -> None:
-    """Replay a recorded log: does a new engine make the same decisions?
+    """Replay a recorded log, and compare the decisions with the recorded ones.
 
     LOG is the newest file recorded with the setting slaq.log; older files (LOG.1, LOG.2, ...)
     are read first. The exit code is 1 if a recorded decision is not reproduced.

@@ -1,4 +1,4 @@
-"""Replay of the event log of a live plugin (``dask slaq replay``): are its decisions reproduced?"""
+"""Replay of the event log of a live plugin, which compares decisions (``dask slaq replay``)."""
 
 from __future__ import annotations
 
