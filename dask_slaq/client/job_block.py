@@ -25,7 +25,6 @@ from dask_slaq.client.connection import request
 from dask_slaq.client.keeping import DriverState
 from dask_slaq.client.live import Status
 from dask_slaq.client.losses import Losses
-from dask_slaq.client.plotting import plot
 from dask_slaq.client.queries import status
 from dask_slaq.core.errors import StopTraining, UnknownJob
 from dask_slaq.core.job_settings import CHANGEABLE, given_settings
@@ -330,10 +329,6 @@ class Job(Block):
     def stop(self) -> Any:
         """Let the next report raise `StopTraining`."""
         return stop(self.name, client=self._client)
-
-    def plot(self) -> Any:
-        """Return a Matplotlib figure of the job's loss, its forecast, and its threads."""
-        return plot(self.name, client=self._client)
 
     def __repr__(self) -> str:
         doing = f"{self.iteration} iterations" if self.is_open else "does not run"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from html import escape
@@ -15,11 +14,9 @@ from distributed import Future
 
 from dask_slaq.adapters import end_calls
 from dask_slaq.client.block import running_job
-from dask_slaq.client.callbacks import Callback, Follower
 from dask_slaq.client.changes import steer
 from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job
-from dask_slaq.client.plotting import draw_search
 from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trial import SearchInTask
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
@@ -57,8 +54,6 @@ class Search(Job):
 
     _observes = False
     _entered_with: Client | None = None
-    _callbacks: Iterable[Callback] = ()
-    _follower: Follower | None = None
     _marks = 0  # number of requests
 
     def __init__(
@@ -249,11 +244,6 @@ class Search(Job):
         given = given_settings(locals(), names)
         return steer(self._client or self._entered_with, self.name, "set", **given)
 
-    def plot(self) -> Any:
-        """Return a Matplotlib figure of the losses of all models, and of the parameters."""
-        settings = self._of_search
-        return self._ask(lambda rows: draw_search(self.name, rows, settings), curves=True)
-
     def __reduce__(self) -> tuple[type[SearchInTask], tuple[str]]:
         # Tasks may close over it.
         return SearchInTask, (self.name,)
@@ -406,10 +396,6 @@ class Search(Job):
             )
         if not self._plain:
             self._stack.enter_context(dask.annotate(slaq_search=self._run, **self._notes))
-            if self._callbacks:
-                self._follower = Follower(
-                    client, self.name, self._run, self._callbacks, self._given
-                )
         return self
 
     def _know_model(
@@ -424,13 +410,6 @@ class Search(Job):
         for training in self._trainings.values():  # afterwards they would be jobs of no search
             training._begun.wait(LONGEST)
         super().__exit__(error, *rest)
-        if self._follower is not None:
-            self._follower.catch_up()
-
-    async def __aexit__(self, error: object = None, *rest: object) -> None:
-        await super().__aexit__(error, *rest)
-        if self._follower is not None:
-            await asyncio.to_thread(self._follower.catch_up)
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):

@@ -49,11 +49,9 @@ REQUESTS = {
     "slaq_keep": {"name": "a", "keys": ["x"]},
     "slaq_kept": {"name": "a"},
     "slaq_explain": {"job": "a"},
-    "slaq_curve": {"job": "a"},
     **{f"slaq_{name}": {} for name in ("status", "history", "bindings", "usage", "audit", "ended")},
     "slaq_workers": {},
     "slaq_models": {"search": "a"},
-    "slaq_events": {"run": "x", "after": 0},
     "slaq_whatif": {"workers": 4},
     "slaq_follow": {},
 }

@@ -42,9 +42,9 @@ MOST_AUDITED = 10_000
 #: Requests, each by the name of its method, or of a function of a module that is loaded for it.
 REQUESTS = (
     *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
-    *("history", "bindings", "curve"),
+    *("history", "bindings"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
-    *("reserve", "unreserve", "reservations", "models", "events", "whatif", "follow"),
+    *("reserve", "unreserve", "reservations", "models", "whatif", "follow"),
 )
 #: Those that change something, and those that need no registered plugin.
 AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
@@ -203,7 +203,7 @@ class Messages:
         self._check_connected(sender)
         checked, memory = check_opening(name, given), self.plugin.memory
         search, reattach = checked.pop("search"), checked.pop("reattach")
-        followed, params = checked.pop("events"), checked.pop("params")
+        params = checked.pop("params")
         kept = None
         if search is not None:
             searches = self.plugin.searches
@@ -216,7 +216,7 @@ class Messages:
                         f"slaq.stop({shown(name)}) ends it"
                     )
                 self.plugin.jobs.hand_over(name, sender.client, sender.comm, checked["run"])
-                searches.hand_over(left, checked["run"], search, followed)
+                searches.hand_over(left, checked["run"], search)
                 self.plugin.changed()
                 return {"keys": list(left.keys)}
             kept = left if reattach else None
@@ -236,8 +236,8 @@ class Messages:
             if answer.get("maximizes") or (search is not None and search.maximize):
                 self.plugin.jobs.goals.maximize(name)
             if search is not None:
-                about = {"owner": checked["owner"], "kept": kept, "followed": followed}
-                searches.begin(name, checked["run"], search, **about)
+                owner = checked["owner"]
+                searches.begin(name, checked["run"], search, owner=owner, kept=kept)
             if around is not None:
                 self.plugin.searches.begin_job(name, around, params)
             memory.begin(name, checked["owner"], checked["kind"])
