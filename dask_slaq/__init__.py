@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dask_slaq.client import (
         Pruned,
         alerts,
-        begin_again,
         ended,
         explain,
         history,
@@ -51,7 +50,6 @@ __all__ = [
     "StopTraining",
     "TrialPruned",
     "alerts",
-    "begin_again",
     "ended",
     "explain",
     "history",

@@ -96,7 +96,7 @@ class Job(Block):
         step : int, optional
             Number of the iteration, from 0 or 1, if not every one is reported. By default the next
             one. One that is not above the last counts as the next, with one warning; but the first
-            one begins the training again, see `begin_again`.
+            one begins the training again: what was reported before no longer counts.
 
         Raises
         ------
@@ -120,10 +120,6 @@ class Job(Block):
             self.ask_to_stop()
         if self._asked_to_stop:
             raise StopTraining(self._why_stopped)
-
-    def begin_again(self) -> None:
-        """Let the next report begin the training again; see `dask_slaq.begin_again`."""
-        self._losses.begin_again()
 
     def keep(self, state: Any) -> Any:
         """Keep the state of the training loop, from which the program goes on if it is run again.

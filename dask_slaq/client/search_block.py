@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,7 +25,7 @@ from dask_slaq.core.job_settings import CHANGEABLE, OF_SEARCH, given_settings
 from dask_slaq.core.settings import shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import arguments, as_given, as_parameters
-from dask_slaq.worker import begin_trial_again, report_trial
+from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -346,19 +346,14 @@ class Search(Job):
         step: int | None = None,
         *,
         state: Any = None,
-        fold: Hashable = None,
     ) -> None:
         """Report the loss of the running task's model; see `report`."""
         # Tasks of an in-process cluster may run in the context of the block.
-        if not report_trial(loss, step=step, state=state, fold=fold):
+        if not report_trial(loss, step=step, state=state):
             raise SlaqError(
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"
             )
-
-    def begin_again(self) -> None:
-        """Let the next report of the running task's model begin a new curve; see `begin_again`."""
-        begin_trial_again()
 
     def reporter(self) -> NoReturn:
         """Raise SlaqError: the tasks of a search call `report` themselves."""

@@ -3,7 +3,6 @@
 from dask_slaq.worker.desk import KEEP, KEEPING
 from dask_slaq.worker.reports import (
     Reporter,
-    begin_trial_again,
     in_task,
     in_trial,
     job_of_task,
@@ -21,7 +20,6 @@ __all__ = [
     "Reporter",
     "Training",
     "begin_training",
-    "begin_trial_again",
     "freeze",
     "in_task",
     "in_trial",
