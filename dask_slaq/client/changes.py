@@ -14,7 +14,7 @@ from dask_slaq.core.job_settings import CHANGEABLE, check_changes, given_setting
 from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings
-from dask_slaq.worker import in_task, resume_trial
+from dask_slaq.worker import resume_trial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,8 +104,7 @@ def resume(job: str | None = None, client: Client | None = None) -> Any:
     """Return the last state of this training, or with a name, resume a paused job.
 
     A task of a `search` begins with it, and reports states with `report`. So it goes on, on
-    whichever worker, after it has left one or was lost with it. In the block of a job it is the
-    last state that an earlier program has kept under this name; see `Job.keep`.
+    whichever worker, after it has left one or was lost with it.
 
     Parameters
     ----------
@@ -117,17 +116,9 @@ def resume(job: str | None = None, client: Client | None = None) -> Any:
     Returns
     -------
     object
-        The state that was kept last; None if there is none, and elsewhere. In the block of a job
-        with an asynchronous client, an awaitable of it.
+        The state that was kept last; None if there is none, and elsewhere.
     """
-    if job is not None:
-        return steer(client, job, "resume")
-    from dask_slaq.client.block import running_job
-
-    block = running_job.get()
-    if block is None or in_task():
-        return resume_trial()
-    return block.last_state()
+    return resume_trial() if job is None else steer(client, job, "resume")
 
 
 def stop(job: str, client: Client | None = None) -> Any:

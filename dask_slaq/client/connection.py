@@ -36,9 +36,7 @@ logger = logging.getLogger(__name__)
 RECONNECTING = 0.05
 
 #: Requests that the scheduler answers only to a client that proves to be the one that it is.
-PROVEN = frozenset(
-    f"slaq_{name}" for name in ("introduce", "open", "close", "steer", "keep", "kept", "follow")
-)
+PROVEN = frozenset(f"slaq_{name}" for name in ("introduce", "open", "close", "steer", "follow"))
 
 # Secret by which each client proves who it is, and the connection on which it was told.
 _secrets: WeakKeyDictionary[Client, tuple[object, str]] = WeakKeyDictionary()

@@ -47,7 +47,6 @@ from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
-from dask_slaq.scheduler.job_states import JobStates
 from dask_slaq.scheduler.pools import LooseRuns, Pools, TaskOwners
 from dask_slaq.scheduler.registration import (
     forget_failure,
@@ -242,7 +241,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
         self._loose_runs = LooseRuns()
         self._warned_of_loose_runs = False
-        self.job_states = JobStates(scheduler)
         self.task_owners = TaskOwners(
             self.pools,
             running=self.jobs.reports,
@@ -492,7 +490,6 @@ class SlaqPlugin(SchedulerPlugin):
             lambda: self.searches.end_model(name, outcome),
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
-            lambda: self._free_state(name, outcome),
             lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
             lambda: self.task_owners.ended(name, failed=outcome == "failed"),
             lambda: self.jobs.forget(name, outcome),
@@ -504,10 +501,6 @@ class SlaqPlugin(SchedulerPlugin):
         ):
             self.enter(part)  # one that fails keeps no other from its end
         self.changed()
-
-    def _free_state(self, name: str, outcome: str | None) -> None:
-        if outcome == "done":
-            self.job_states.free(self.jobs.owner.get(name, ""), name)
 
     def _end_all(self) -> None:
         """Stop what runs for jobs alone, after the last one."""

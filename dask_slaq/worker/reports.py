@@ -52,7 +52,6 @@ from dask_slaq.worker.states import (
 __all__ = [
     "Reporter",
     "find_state",
-    "in_task",
     "in_trial",
     "job_of_task",
     "report_trial",
@@ -83,11 +82,6 @@ def in_trial() -> bool:
     """Return whether the running code is in a task of a search."""
     found = _task_here()
     return found is not None and run_of(*found) is not None
-
-
-def in_task() -> bool:
-    """Return whether the running code is in a task."""
-    return this_run() is not None
 
 
 def job_of_task() -> str | None:

@@ -46,8 +46,6 @@ REQUESTS = {
     "slaq_left": {"run": "x"},
     "slaq_trials": {"run": "x"},
     "slaq_train_on": {"run": "x", "keys": None, "best": 1, "steps": 1},
-    "slaq_keep": {"name": "a", "keys": ["x"]},
-    "slaq_kept": {"name": "a"},
     "slaq_explain": {"job": "a"},
     **{f"slaq_{name}": {} for name in ("status", "history", "bindings", "usage", "audit", "ended")},
     "slaq_workers": {},

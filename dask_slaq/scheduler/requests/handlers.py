@@ -41,7 +41,7 @@ MOST_AUDITED = 10_000
 
 #: Requests, each by the name of its method, or of a function of a module that is loaded for it.
 REQUESTS = (
-    *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
+    *("introduce", "open", "close", "train_on", "trials", "left", "status"),
     *("history", "bindings"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
     *("reserve", "unreserve", "reservations", "models", "whatif", "follow"),
@@ -50,7 +50,7 @@ REQUESTS = (
 AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
 ALWAYS = ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
-OF_CLIENT = ("introduce", "open", "close", "keep", "kept", "follow")
+OF_CLIENT = ("introduce", "open", "close", "follow")
 PEOPLES = (*OF_CLIENT, "steer")
 #: Arguments of requests by which something is found.
 IDENTIFIERS = frozenset({"name", "job", "run", "mark"})
@@ -285,18 +285,6 @@ class Messages:
         if jobs.runs(name, run):
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
-
-    def keep(self, sender: Sender, /, name: Any, run: Any = None, keys: Any = ()) -> None:
-        """Keep a state of a job's driver loop, which is on workers under these keys."""
-        jobs = self.plugin.jobs
-        jobs.owned(name, sender.comm, run)
-        self.plugin.job_states.keep(jobs.owner[name], name, keys)
-
-    def kept(self, sender: Sender, /, name: Any, run: Any = None) -> list[str]:
-        """Return the keys of the last state that was kept under the name of a running job."""
-        jobs = self.plugin.jobs
-        jobs.owned(name, sender.comm, run)
-        return self.plugin.job_states.of(jobs.owner[name], name)
 
     async def trials(self, run: Any, curves: Any = False, mark: Any = None) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`.
