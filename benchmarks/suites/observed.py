@@ -46,9 +46,10 @@ def pytest_configure(config: Any) -> None:
 
 def pytest_unconfigure(config: Any) -> None:
     """Write the observations, and close the block."""
-    from dask_slaq.versions import versions
+    from dask_slaq.adapters import loop_states, repairs
 
     if path := os.environ.get("SLAQ_SUITE_SEEN"):
-        Path(path).write_text(json.dumps({**seen, **versions()}))
+        found = {**seen, "adapters": loop_states(), "repairs": repairs.states()}
+        Path(path).write_text(json.dumps(found))
     _block.close()
     logging.getLogger("dask_slaq").removeHandler(_listener)

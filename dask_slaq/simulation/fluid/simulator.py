@@ -1,6 +1,6 @@
 """Event-driven simulation of jobs on a virtual clock, with the engine that also runs on clusters.
 
-Events are arrivals, ends of iterations and jobs, epochs, changes of capacity, and ends of pauses.
+Events are arrivals, ends of iterations and jobs, epochs, and ends of pauses.
 Between two events every job computes at a constant rate on the threads that `divide` gives it.
 """
 
@@ -51,11 +51,9 @@ class Outcome:
 class Simulation:
     """One run of a list of `jobs`, in order of arrival, by an `engine` without jobs.
 
-    The `law` has the true running times of the jobs, and `cores` are the threads at the start. A
-    job that loses a worker by `capacity` loses the part of its unfinished iteration that was
-    computed there; arrivals and ends within a `gap` wait for its end. `watch` is called whenever
-    the threads are divided anew. For `max_cores`, `move_pause` and `dispatch` see `Settings`.
-    Arrays are (n_jobs,).
+    The `law` has the true running times of the jobs. Arrivals and ends within a `gap` wait for its
+    end. `watch` is called whenever the threads are divided anew. For `max_cores`, `move_pause` and
+    `dispatch` see `Settings`. Arrays are (n_jobs,).
     """
 
     def __init__(
@@ -67,14 +65,13 @@ class Simulation:
         *,
         max_cores: float | None = None,
         move_pause: float = 0.0,
-        capacity: Sequence[tuple[float, int]] = (),
         gap: float = 0.0,
         dispatch: str = "shares",
         watch: Watcher | None = None,
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
-        self.cluster = Cluster(n, cores, capacity, move_pause)
+        self.cluster = Cluster(n, cores, move_pause)
         self.max_cores, self.gap, self.dispatch, self.watch = max_cores, gap, dispatch, watch
         self.now, self.decided = 0.0, -math.inf
         self.coming = deque(range(n))
@@ -95,10 +92,10 @@ class Simulation:
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
             moved = self.cluster.next_arrival(self.active, self.now)
             end = self.now + self.iterations.next_end(self.active)
-            soon = min(end, moved, self.cluster.next_change)
+            soon = min(end, moved)
             self._advance(min(arrival, decide, soon))
             ended = self._remove_ended()
-            if sum((ended, self._add_arrived(), self._resize())):
+            if ended + self._add_arrived():
                 decide = min(decide, max(self.now, self.decided + self.gap))
             if self.now >= decide:
                 self._decide()
@@ -142,14 +139,6 @@ class Simulation:
         arrived = self.new[before:]
         self.active = np.append(self.active, np.array(arrived, dtype=np.int64))
         return len(arrived)
-
-    def _resize(self) -> int:
-        """Apply the changes of capacity that are due. Returns their number."""
-        changed = 0
-        while self.cluster.next_change <= self.now:
-            self.iterations.lose(self.active, *self.cluster.resize())
-            changed += 1
-        return changed
 
     def _decide(self) -> None:
         """Reallocate, and record which job holds which workers."""
