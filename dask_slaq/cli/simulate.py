@@ -79,13 +79,6 @@ __all__ = ["simulate"]
 )
 @with_default("--epoch", click.FloatRange(0, min_open=True), 3.0, "Seconds between two decisions.")
 @with_default(
-    "--dispatch",
-    click.Choice(["shares", "index"]),
-    "shares",
-    "Who has the threads between two decisions: every job its share, or job by job as many "
-    "as it can use, in the policy's order.",
-)
-@with_default(
     "--gap",
     click.FloatRange(0),
     0.0,

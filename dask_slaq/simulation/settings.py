@@ -8,7 +8,6 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number
-from dask_slaq.simulation.fluid import DISPATCH
 from dask_slaq.simulation.workload import SCALINGS
 
 __all__ = ["Settings"]
@@ -46,8 +45,6 @@ class Settings:
     cores_per_gpu: float | None = _between(1e-3, 1e6, None)
     #: Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.
     gap: float = _between(0, 86_400, 0.0)
-    #: Rule that divides the threads between two decisions, see `fluid.DISPATCH`.
-    dispatch: str = "shares"
     #: See `Engine`.
     epoch: float = _between(1e-3, 86_400, 3.0)
     latest: float = 2.0
@@ -57,9 +54,9 @@ class Settings:
     announced: bool = True
 
     def __post_init__(self) -> None:
-        for name, allowed in (("scaling", SCALINGS), ("dispatch", DISPATCH)):
-            if (chosen := getattr(self, name)) not in allowed:
-                raise InvalidSetting(f"{name} must be one of {', '.join(allowed)}, not {chosen!r}")
+        if self.scaling not in SCALINGS:
+            allowed = ", ".join(SCALINGS)
+            raise InvalidSetting(f"scaling must be one of {allowed}, not {self.scaling!r}")
         for row in fields(self):
             value = getattr(self, row.name)
             if not row.metadata or value is None:

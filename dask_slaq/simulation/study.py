@@ -178,7 +178,6 @@ def run(
         max_cores=settings.max_cores,
         move_pause=settings.move_pause,
         gap=settings.gap,
-        dispatch=settings.dispatch,
         watch=watch,
     )
     return Run(seed, jobs, simulation.run())

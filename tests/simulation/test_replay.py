@@ -20,7 +20,7 @@ def events():
         for k in range(6)
     ]
     found = []
-    run(jobs, engine=Recorder(Engine("fair", epoch=3.0), found.append, 0.0), dispatch="index")
+    run(jobs, engine=Recorder(Engine("fair", epoch=3.0), found.append, 0.0))
     return found
 
 

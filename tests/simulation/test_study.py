@@ -161,7 +161,6 @@ def test_wrong_arguments_are_named(arguments, says):
     ("settings", "says"),
     [
         ({"scaling": "cubic"}, "scaling must be one of"),
-        ({"dispatch": "dice"}, "dispatch must be one of shares, index, not 'dice'"),
         ({"jobs": 0}, "jobs must be from 1 to 1e\\+07, not 0"),
         ({"noise": float("nan")}, "noise must be from 0 to 1e\\+06, not nan"),
         ({"max_cores": 0}, "max_cores must be from 0.001 to"),

@@ -52,8 +52,8 @@ class Simulation:
     """One run of a list of `jobs`, in order of arrival, by an `engine` without jobs.
 
     The `law` has the true running times of the jobs. Arrivals and ends within a `gap` wait for its
-    end. `watch` is called whenever the threads are divided anew. For `max_cores`, `move_pause` and
-    `dispatch` see `Settings`. Arrays are (n_jobs,).
+    end. `watch` is called whenever the threads are divided anew. For `max_cores` and
+    `move_pause` see `Settings`. Arrays are (n_jobs,).
     """
 
     def __init__(
@@ -66,13 +66,12 @@ class Simulation:
         max_cores: float | None = None,
         move_pause: float = 0.0,
         gap: float = 0.0,
-        dispatch: str = "shares",
         watch: Watcher | None = None,
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
         self.cluster = Cluster(n, cores, move_pause)
-        self.max_cores, self.gap, self.dispatch, self.watch = max_cores, gap, dispatch, watch
+        self.max_cores, self.gap, self.watch = max_cores, gap, watch
         self.now, self.decided = 0.0, -math.inf
         self.coming = deque(range(n))
         self.active: IntArray = np.zeros(0, dtype=np.int64)
@@ -174,7 +173,6 @@ class Simulation:
             self.cap[a],
             self.cluster.cores,
             self.engine.epoch,
-            self.dispatch,
         )
         if self.watch is not None:
             self.watch(self.now, a, threads)

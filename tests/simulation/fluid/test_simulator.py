@@ -7,7 +7,6 @@ from simulation.conftest import make, run
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.simulation.fluid.cluster import workers
-from dask_slaq.simulation.fluid.dispatch import DISPATCH
 from dask_slaq.simulation.workload.curves import make_curves
 from dask_slaq.simulation.workload.simulated_jobs import make_jobs, time_shared, work_to
 
@@ -21,9 +20,8 @@ def test_a_job_alone_has_all_cores():
     assert found.outcome.times[0] == pytest.approx(0.5 * np.arange(1, 11))
 
 
-@pytest.mark.parametrize("dispatch", DISPATCH)
-def test_fair_is_equal_sharing(some_jobs, dispatch):
-    found = run(some_jobs, cores=64, dispatch=dispatch)
+def test_fair_is_equal_sharing(some_jobs):
+    found = run(some_jobs, cores=64)
     arrivals = np.array([job.arrival for job in some_jobs])
     t90, t95, end = time_shared(arrivals, work_to(some_jobs, (0.9, 0.95)), 64)
     assert found.time_to(0.9) == pytest.approx(t90)
@@ -41,7 +39,6 @@ def test_the_same_list_gives_the_same_run_and_all_work_is_done_once(some_jobs, p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dispatch", DISPATCH)
 @pytest.mark.parametrize(
     ("policy", "scaling"),
     [
@@ -50,7 +47,7 @@ def test_the_same_list_gives_the_same_run_and_all_work_is_done_once(some_jobs, p
         ("max-total", "sublinear"),
     ],
 )
-def test_never_more_threads_than_there_are(policy, scaling, dispatch):
+def test_never_more_threads_than_there_are(policy, scaling):
     jobs = make_jobs(
         make_curves(0), 2, jobs=12, interarrival=3.0, work=150.0, partitioned=scaling == "waves"
     )
