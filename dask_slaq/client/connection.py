@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "ask",
     "check_plugin",
     "check_started",
     "current_client",
@@ -62,6 +63,12 @@ def current_client(client: Client | None = None) -> Client:
             "there is no Dask client here: create one with distributed.Client(address), or pass "
             "client="
         ) from None
+
+
+def ask(client: Client | None, operation: str, /, **arguments: Any) -> Any:
+    """Send a request from a client, by default the current one; see `request`."""
+    client = current_client(client)
+    return client.sync(request, client, operation, **arguments)
 
 
 async def request(client: Client, operation: str, /, **arguments: Any) -> Any:

@@ -26,7 +26,6 @@ from dask_slaq.client.live import Status
 from dask_slaq.client.losses import Losses
 from dask_slaq.client.queries import status
 from dask_slaq.core.errors import StopTraining, UnknownJob
-from dask_slaq.core.job_settings import CHANGEABLE, given_settings
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.reports import is_usable
 from dask_slaq.core.settings import check_stage
@@ -249,18 +248,9 @@ class Job(Block):
         reached = target is not None and is_usable(loss) and loss <= target
         return bool(settings["stop"] and reached)
 
-    def set(
-        self,
-        *,
-        weight: float | None = None,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        target: float | None = None,
-        latest: float | None = None,
-        worth_per_hour: float | None = None,
-    ) -> Any:
-        """Change settings of the job while it runs. See `set_job`."""
-        return set_job(self.name, **given_settings(locals(), CHANGEABLE), client=self._client)
+    def set(self, **settings: float) -> Any:
+        """Change settings of the job while it runs: those that `set_job` takes."""
+        return set_job(self.name, client=self._client, **settings)
 
     def pause(self) -> Any:
         """Pause the job. See `dask_slaq.pause`."""

@@ -21,9 +21,7 @@ from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trial import SearchInTask
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.job_settings import CHANGEABLE, OF_SEARCH, given_settings
 from dask_slaq.core.settings import shown
-from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import arguments, as_given, as_parameters
 from dask_slaq.worker import report_trial
 
@@ -220,11 +218,7 @@ class Search(Job):
         steps: int | None = None,
         max_waiting: int | None = None,
         goal: str | None = None,
-        weight: float | None = None,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        latest: float | None = None,
-        worth_per_hour: float | None = None,
+        **settings: float,
     ) -> Any:
         """Change settings of the search while it runs. Settings that are None stay as they are.
 
@@ -232,17 +226,18 @@ class Search(Job):
         ----------
         prune, steps, max_waiting, goal : optional
             As of `search`. They count from the next decision on.
-        weight, min_share, max_share, latest, worth_per_hour : optional
-            As of `set_job`.
+        **settings : float, optional
+            ``weight``, ``min_share``, ``max_share``, ``latest`` and ``worth_per_hour``, as of
+            `set_job`.
 
         Raises
         ------
         UnknownJob, NotAllowed, InvalidSetting, NoPlugin
             Nothing was changed.
         """
-        names = (*OF_SEARCHES, *(name for name in OF_SEARCH if name in CHANGEABLE))
-        given = given_settings(locals(), names)
-        return steer(self._client or self._entered_with, self.name, "set", **given)
+        given = {"prune": prune, "steps": steps, "max_waiting": max_waiting, "goal": goal}
+        client = self._client or self._entered_with
+        return steer(client, self.name, "set", **given, **settings)
 
     def __reduce__(self) -> tuple[type[SearchInTask], tuple[str]]:
         # Tasks may close over it.
