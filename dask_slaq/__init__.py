@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dask_slaq.client import (
         Pruned,
         alerts,
-        begin_again,
         ended,
         explain,
         history,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.errors import StopTraining, TrialPruned
     from dask_slaq.scheduler.plugin import SlaqPlugin
     from dask_slaq.simulation import simulate
-    from dask_slaq.versions import show_versions
     from dask_slaq.worker import steps, waited
 
 __all__ = [
@@ -51,7 +49,6 @@ __all__ = [
     "StopTraining",
     "TrialPruned",
     "alerts",
-    "begin_again",
     "ended",
     "explain",
     "history",
@@ -68,7 +65,6 @@ __all__ = [
     "set_limit",
     "set_owner",
     "set_policy",
-    "show_versions",
     "simulate",
     "status",
     "steps",
@@ -89,7 +85,6 @@ _ELSEWHERE = {
     "StopTraining": "dask_slaq.core.errors",
     "TrialPruned": "dask_slaq.core.errors",
     "instrument": "dask_slaq.adapters",
-    "show_versions": "dask_slaq.versions",
     "simulate": "dask_slaq.simulation",
     "steps": "dask_slaq.worker",
     "waited": "dask_slaq.worker",

@@ -1,4 +1,4 @@
-"""Check-lists for policies, predictors, goals and rules of scaling: ours pass them, yours must.
+"""Check-lists for policies and predictors: ours pass them, yours must.
 
 Each raises AssertionError with the rule that is broken and the seed that shows it.
 """
@@ -21,16 +21,12 @@ from dask_slaq.core.policies import (
     traits_of,
     with_efficiency_cap,
 )
-from dask_slaq.core.scaling import Demand, GuardedRule, ScalingRule, Worth
-from dask_slaq.core.search_goals import Goal, GuardedGoal, Model
 
 __all__ = [
     "POLICY_RULES",
     "Curves",
-    "check_goal",
     "check_policy",
     "check_predictor",
-    "check_scaling_rule",
     "draw_snapshot",
 ]
 
@@ -229,89 +225,6 @@ def check_predictor(
             _follow(make(), np.random.default_rng(number), reports)
         except Exception as error:
             raise AssertionError(f"a forecast (seed {number}): {error}") from error
-
-
-def check_goal(make: Callable[[], Goal], examples: int = 50, seed: int = 0) -> None:
-    """Check that a goal of searches judges whatever models it may meet, as `Goal` says.
-
-    Parameters
-    ----------
-    make : callable
-        Returns a new goal: its class, if that needs no arguments.
-    examples : int
-        Number of drawn searches.
-    seed : int
-        Seed of the first one.
-
-    Raises
-    ------
-    AssertionError
-        A rule is broken.
-    """
-    for number in range(seed, seed + examples):
-        rng = np.random.default_rng(number)
-        losses = [_drawn_losses(rng) for _ in range(rng.integers(0, 12))]
-        broken: list[str] = []
-        told, again = (GuardedGoal(make(), broken.append) for _ in range(2))
-        for reports in (1, 4, 13, 40):
-            models = [_model(k, values, reports) for k, values in enumerate(losses)]
-            # Guarded goals are told of what they say that is against the rules.
-            found = told(models), again(models)
-            assert not broken, f"models after {reports} reports (seed {number}): {broken[0]}"
-            assert found[0] == found[1], f"two goals that were told the same differ (seed {number})"
-
-
-def check_scaling_rule(make: Callable[[], ScalingRule], examples: int = 50, seed: int = 0) -> None:
-    """Check that a rule of scaling chooses a number of workers for whatever jobs need.
-
-    Parameters
-    ----------
-    make : callable
-        Returns a new rule: its class, if that needs no arguments.
-    examples : int
-        Number of drawn clusters.
-    seed : int
-        Seed of the first one.
-
-    Raises
-    ------
-    AssertionError
-        A rule is broken.
-    """
-    for number in range(seed, seed + examples):
-        rng = np.random.default_rng(number)
-        broken: list[str] = []
-        asked, again = (GuardedRule(make(), broken.append) for _ in range(2))
-        for _ in range(4):  # it may remember what it was asked before
-            here, worth = int(rng.integers(0, 9)), _drawn_worth(rng)
-            found = asked(worth, here), again(worth, here)
-            assert not broken, f"a cluster (seed {number}): {broken[0]}"
-            assert found[0] == found[1], f"two rules that were asked the same differ ({number})"
-
-
-def _drawn_worth(rng: np.random.Generator) -> Worth:
-    jobs, workers = int(rng.integers(0, 6)), int(rng.integers(1, 20))
-    needs = rng.uniform(0, 1, (4, jobs)) * np.array([[1e4], [20.0], [3.0], [5.0]])
-    starts = np.sort(rng.choice([0.0, 0.0, 30.0], workers))
-    return Worth(Demand(*needs).waiting(), starts, starts + 60.0, 2.0, rng.uniform(1e-5, 1e-2))
-
-
-def _drawn_losses(rng: np.random.Generator) -> Any:
-    at, size = np.arange(40), rng.choice([1e-6, 1.0, 1e200])
-    falling = np.exp(-at / rng.uniform(1, 40)) + rng.uniform(-1, 1)
-    noise = rng.normal(0, rng.choice([0.0, 0.1]), 40)
-    return size * rng.choice([1.0, 1.0, -1.0]) * (falling + noise)
-
-
-def _model(number: int, losses: Any, reports: int) -> Model:
-    known = losses[: max(reports - number % 3, 1)].tolist()
-    predicted = known[-1] if len(known) > 3 else np.nan
-    ended = ("", "", "done", "pruned", "failed")[number % 5] if reports > 12 else ""
-    steps = 40 if number % 2 else None
-    at = list(range(1, len(known) + 1))
-    return Model(
-        number, len(known), steps, at, known, known[-1], predicted, predicted, predicted, 1.0, ended
-    )
 
 
 def _follow(predictor: Predictor, rng: np.random.Generator, reports: int) -> None:

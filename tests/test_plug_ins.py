@@ -18,7 +18,7 @@ from dask_slaq.config import settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, add_policy, policy
 from dask_slaq.core.search_goals import GOALS
-from dask_slaq.testing import check_goal, check_policy, check_predictor, check_scaling_rule
+from dask_slaq.testing import check_policy, check_predictor
 from tests.driving import start_plugin, until
 
 PLUG_IN = Path(__file__).parents[1] / "examples" / "plug_in"
@@ -142,22 +142,12 @@ def test_the_check_lists_pass_what_keeps_the_rules_and_no_other():
     check_policy(slaq_plug_in.HighLoss)
     check_policy(lambda: slaq_plug_in.HighLoss(power=2.0), examples=20, seed=7)
     check_predictor(slaq_plug_in.Halving)
-    check_goal(slaq_plug_in.Asha)
-    check_goal(lambda: slaq_plug_in.Asha(first=1, factor=2))
     for name in ("Greedy", "Raises", "NoPolicy", "Lists"):
         with pytest.raises(AssertionError):
             check_policy(getattr(broken_plug_in, name))
     for name in ("Forgetful", "Nothing", "Rising"):
         with pytest.raises(AssertionError):
             check_predictor(getattr(broken_plug_in, name))
-    check_scaling_rule(slaq_plug_in.PerJob)
-    check_scaling_rule(lambda: slaq_plug_in.PerJob(workers=3))
-    for broken in (broken_plug_in.Half, broken_plug_in.Raises, broken_plug_in.NoPolicy):
-        with pytest.raises(AssertionError):
-            check_scaling_rule(broken)
-    for name in ("NoScores", "NanScores", "NoPolicy", "Mask", "ExitGoal"):
-        with pytest.raises(AssertionError):
-            check_goal(getattr(broken_plug_in, name))
 
 
 @pytest.mark.usefixtures("installed")

@@ -523,7 +523,6 @@ _HOSTILE: dict[str, dict[str, Any]] = {
     "slaq_left": {"run": ["x"]},
     "slaq_trials": {"run": {}},
     "slaq_explain": {"job": ""},
-    "slaq_curve": {"job": ""},
     **{f"slaq_{name}": {} for name in ("status", "ended", "audit", "usage", "bindings")},
     "slaq-report": {"job": "", "loss": -1e6},
     "slaq-expect": {"job": "", "iterations": 1},

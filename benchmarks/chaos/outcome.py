@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_slaq.core.recording.replay import Replay
-from dask_slaq.simulation.recorded import log_reader as logs
+from dask_slaq.simulation.replay import replay_log as replay
 
 __all__ = ["Deliberate", "Outcome", "replay_log", "silence", "watch"]
 
@@ -96,11 +95,10 @@ class _Watch(logging.Handler):
 
 def replay_log(log: str, outcome: Outcome) -> None:
     """Replay the event log at a path, and record any difference as a broken invariant."""
-    again = Replay()
     try:
-        logs.read(log, again)
+        again = replay(log)
     except Exception as error:
         outcome.broken.append(f"the log cannot be read: {error}"[:300])
         return
-    if again.difference is not None:
-        outcome.broken.append(f"the log does not replay: {again.difference}")
+    if again["difference"] is not None:
+        outcome.broken.append(f"the log does not replay: {again['said']}")

@@ -9,20 +9,6 @@ from dask_slaq.cli.options import json_option, policies_or_oracles, with_default
 __all__ = ["simulate"]
 
 
-def _capacity_changes(
-    context: click.Context, parameter: click.Parameter, changes: tuple[str, ...]
-) -> tuple[tuple[float, int], ...]:
-    """Parse changes of the form SECONDS:CORES, and sort them by time."""
-    found = []
-    for change in changes:
-        time, _, cores = change.partition(":")
-        try:
-            found.append((float(time), int(cores)))
-        except ValueError:
-            raise click.BadParameter(f"{change!r} is not of the form SECONDS:CORES") from None
-    return tuple(sorted(found))
-
-
 @click.command()
 @click.option(
     "--curves",
@@ -91,27 +77,7 @@ def _capacity_changes(
     0.0,
     "Seconds in which a job computes nothing on a worker that it gained.",
 )
-@with_default(
-    "--stragglers",
-    click.FloatRange(0, 1),
-    0.0,
-    "Share of the iterations that take four times as long.",
-)
-@click.option(
-    "--capacity",
-    multiple=True,
-    metavar="SECONDS:CORES",
-    callback=_capacity_changes,
-    help="Change the core count at SECONDS. Can be repeated.",
-)
 @with_default("--epoch", click.FloatRange(0, min_open=True), 3.0, "Seconds between two decisions.")
-@with_default(
-    "--dispatch",
-    click.Choice(["shares", "index"]),
-    "shares",
-    "Who has the threads between two decisions: every job its share, or job by job as many "
-    "as it can use, in the policy's order.",
-)
 @with_default(
     "--gap",
     click.FloatRange(0),

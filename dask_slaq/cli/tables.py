@@ -1,23 +1,21 @@
-"""Output of ``dask slaq simulate`` and ``dask slaq replay``: tables, and figures as JSON."""
+"""Output of ``dask slaq simulate``: a table, and figures as JSON."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import click
 
-from dask_slaq.cli.text import aligned, as_json
+from dask_slaq.cli.text import aligned, tell
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.simulation.recorded import RECORDED, LogError, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
 from dask_slaq.simulation.workload import CurveError, TraceError
 
-__all__ = ["show", "show_replay", "tell"]
+__all__ = ["show"]
 
 #: Heading, key and number of decimals of each column.
 COLUMNS = (
@@ -75,47 +73,8 @@ def show(
     tell(found, _table(found), json_file)
 
 
-def show_replay(log: str, policies: Sequence[str], json_file: str | None = None) -> bool:
-    """Replay a log, print the result, and write its figures as JSON to `json_file` if it is given.
-
-    `policies` are simulated on the recorded jobs. Returns whether every decision that could be
-    replayed was reproduced.
-    """
-    try:
-        found = replay_log(log, policies)
-    except (SlaqError, LogError) as error:
-        raise click.ClickException(str(error)) from None
-    lines = [found["said"], *found["notes"]]
-    if "policies" in found:
-        s = found["settings"]
-        cores = [s["cores"], *(threads for _, threads in s["capacity"])]
-        few, many = min(cores), max(cores)
-        of_cores = f"{few}" if few == many else f"{few} to {many}"
-        title = (
-            f"What if: {s['jobs']} jobs, {of_cores} cores, {RECORDED!r} under {found['policy']}; "
-            f"{100 * found['overhead']:.0f} % of the work is overhead of tasks"
-        )
-        lines += ["", _table(found, title)]
-    tell(found, "\n".join(lines), json_file)
-    return bool(found["difference"] is None)
-
-
-def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
-    """Write figures as JSON to a file if one is given, and print a text.
-
-    ``-`` is standard output, on which the text is left out.
-    """
-    figures = as_json(found) + "\n"
-    if json_file == "-":
-        click.echo(figures, nl=False)
-        return
-    if json_file is not None:
-        Path(json_file).write_text(figures, encoding="utf-8")
-    click.echo(text)
-
-
-def _table(found: Mapping[str, Any], title: str | None = None) -> str:
-    """Return the result of a study as a table, by default below a summary of its settings."""
+def _table(found: Mapping[str, Any]) -> str:
+    """Return the result of a study as a table below a summary of its settings."""
     cells = [["policy", *(heading for heading, _, _ in COLUMNS)]]
     for name, figures in found["policies"].items():
         line = [name]
@@ -126,7 +85,7 @@ def _table(found: Mapping[str, Any], title: str | None = None) -> str:
             line.append("-" if value is None else f"{value:.{digits}f}")
         cells.append(line)
     s = found["settings"]
-    title = title or (
+    title = (
         f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
         f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import click
 
 from dask_slaq.core.text import duration, number, printable, without_nan
 
-__all__ = ["aligned", "as_json", "duration", "number", "printable"]
+__all__ = ["aligned", "as_json", "duration", "number", "printable", "tell"]
 
 
 def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
@@ -36,3 +39,17 @@ def _width(text: str) -> int:
 def as_json(found: Any) -> str:
     """Return JSON text in which numbers that are not finite are null."""
     return json.dumps(without_nan(found), indent=2, allow_nan=False, default=str)
+
+
+def tell(found: Any, text: str, json_file: str | None) -> None:
+    """Write figures as JSON to a file if one is given, and print a text.
+
+    ``-`` is standard output, on which the text is left out.
+    """
+    figures = as_json(found) + "\n"
+    if json_file == "-":
+        click.echo(figures, nl=False)
+        return
+    if json_file is not None:
+        Path(json_file).write_text(figures, encoding="utf-8")
+    click.echo(text)

@@ -31,7 +31,6 @@ from dask_slaq.client.reservations import unreserve as unreserve
 from dask_slaq.client.search_block import Search as Search
 from dask_slaq.client.submit import submit as submit
 from dask_slaq.client.trial import Pruned as Pruned
-from dask_slaq.client.trial import begin_again as begin_again
 from dask_slaq.client.trial import report as report
 from dask_slaq.client.trial import trial as trial
 from dask_slaq.client.trials_table import as_cells as as_cells

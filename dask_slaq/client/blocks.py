@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from fsspec.registry import known_implementations, registry
 
-from dask_slaq.client.callbacks import Callback, check_callbacks
 from dask_slaq.client.job_block import Job
 from dask_slaq.client.queries import seconds_of
 from dask_slaq.client.search_block import Search
@@ -142,7 +141,6 @@ def search(
     states: str | None = None,
     keep: str | float | None = None,
     reattach: bool = False,
-    callbacks: Callback | Iterable[Callback] | None = None,
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
@@ -207,15 +205,6 @@ def search(
     reattach : bool
         Whether to take over a search of this name and owner that is kept: its models, and their
         futures in the `futures` of the search. If there is none, a new one begins.
-    callbacks : callable or list of callables, optional
-        Functions that are called with each event, such as one that writes to a tracker: a dict with
-        ``event`` (``begin``, ``report``, ``pruned``, ``moved`` or ``end``), ``job`` (the name of
-        the search), ``key``, ``trial``, ``model`` (identifier for the run of a tracker, the same
-        also after a retry or `reattach`), ``params``, ``worker``, ``step``, ``loss``, ``metrics``,
-        ``time`` (Unix seconds), and at the end ``state`` (``done``, ``pruned``, ``stopped``,
-        ``failed``, or ``dropped`` if the model begins again or is followed no more) and ``error``.
-        They are called in a thread of this program, one event after the other. What they raise is
-        logged once. At the end of the block they have had all events so far.
     weight, min_share, max_share, latest, resources, owner, worth_per_hour, client
         As of `job`; the resources are what each task needs.
 
@@ -250,7 +239,6 @@ def search(
         part = f"%2E{part[1:]}"
     folder = states = None if states is None else f"{states}/{part}"
     options = given_settings(locals(), [field.name for field in fields(SearchSettings)])
-    some = check_callbacks(callbacks)
     if is_unknown(goal):
         from dask_slaq.plug_ins import add_goals
 
@@ -260,10 +248,8 @@ def search(
     more: dict[str, Any] = {
         "search": asdict(SearchSettings(**options)) | {"goal": goal},
         **({"reattach": True} if reattach else {}),
-        **({"events": True} if some else {}),
     }
     made = Search(name, settings, client, more)
-    made._callbacks = some
     if folder is not None:
         made._notes["slaq_states"] = folder
     if (metric := as_metric(metric)) is not None:

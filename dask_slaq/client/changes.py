@@ -7,14 +7,20 @@ import logging
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
+from dask_slaq.client.connection import (
+    ask,
+    current_client,
+    go_without,
+    owner_of_client,
+    request,
+)
 from dask_slaq.client.silence import warn_of_silence
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.job_settings import CHANGEABLE, check_changes, given_settings
 from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings
-from dask_slaq.worker import in_task, resume_trial
+from dask_slaq.worker import resume_trial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,8 +110,7 @@ def resume(job: str | None = None, client: Client | None = None) -> Any:
     """Return the last state of this training, or with a name, resume a paused job.
 
     A task of a `search` begins with it, and reports states with `report`. So it goes on, on
-    whichever worker, after it has left one or was lost with it. In the block of a job it is the
-    last state that an earlier program has kept under this name; see `Job.keep`.
+    whichever worker, after it has left one or was lost with it.
 
     Parameters
     ----------
@@ -117,17 +122,9 @@ def resume(job: str | None = None, client: Client | None = None) -> Any:
     Returns
     -------
     object
-        The state that was kept last; None if there is none, and elsewhere. In the block of a job
-        with an asynchronous client, an awaitable of it.
+        The state that was kept last; None if there is none, and elsewhere.
     """
-    if job is not None:
-        return steer(client, job, "resume")
-    from dask_slaq.client.block import running_job
-
-    block = running_job.get()
-    if block is None or in_task():
-        return resume_trial()
-    return block.last_state()
+    return resume_trial() if job is None else steer(client, job, "resume")
 
 
 def stop(job: str, client: Client | None = None) -> Any:
@@ -152,7 +149,7 @@ def set_policy(policy: str, client: Client | None = None) -> Any:
     ------
     UnknownPolicy, NotAllowed, NoPlugin
     """
-    return _ask(client, "slaq_policy", policy=policy)
+    return ask(client, "slaq_policy", by=owner_of_client(), policy=policy)
 
 
 def set_owner(
@@ -198,10 +195,8 @@ def set_owner(
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was changed.
     """
-    limits = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
-    limits |= _given(worth_per_hour=worth_per_hour, max_resources=max_resources)
-    budget = _given(core_hours=core_hours, period=period, over=over)
-    return _ask(client, "slaq_owner", owner=owner, **limits, **budget)
+    given = {name: value for name, value in locals().items() if name != "client"}
+    return ask(client, "slaq_owner", by=owner_of_client(), **_given(**given))
 
 
 def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:
@@ -221,16 +216,11 @@ def set_limit(label: str, most: int | None, client: Client | None = None) -> Any
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was changed.
     """
-    return _ask(client, "slaq_limit", label=label, most=most)
+    return ask(client, "slaq_limit", by=owner_of_client(), label=label, most=most)
 
 
 def _given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def _ask(client: Client | None, operation: str, **arguments: Any) -> Any:
-    client = current_client(client)
-    return client.sync(request, client, operation, by=owner_of_client(), **arguments)
 
 
 def steer(client: Client | None, job: str, what: str, **settings: Any) -> Any:

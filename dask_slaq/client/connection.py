@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "ask",
     "check_plugin",
     "check_started",
     "current_client",
@@ -36,9 +37,7 @@ logger = logging.getLogger(__name__)
 RECONNECTING = 0.05
 
 #: Requests that the scheduler answers only to a client that proves to be the one that it is.
-PROVEN = frozenset(
-    f"slaq_{name}" for name in ("introduce", "open", "close", "steer", "keep", "kept", "follow")
-)
+PROVEN = frozenset(f"slaq_{name}" for name in ("introduce", "open", "close", "steer", "follow"))
 
 # Secret by which each client proves who it is, and the connection on which it was told.
 _secrets: WeakKeyDictionary[Client, tuple[object, str]] = WeakKeyDictionary()
@@ -64,6 +63,12 @@ def current_client(client: Client | None = None) -> Client:
             "there is no Dask client here: create one with distributed.Client(address), or pass "
             "client="
         ) from None
+
+
+def ask(client: Client | None, operation: str, /, **arguments: Any) -> Any:
+    """Send a request from a client, by default the current one; see `request`."""
+    client = current_client(client)
+    return client.sync(request, client, operation, **arguments)
 
 
 async def request(client: Client, operation: str, /, **arguments: Any) -> Any:

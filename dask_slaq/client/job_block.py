@@ -22,13 +22,10 @@ from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.block import Block, running_job
 from dask_slaq.client.changes import pause, resume, set_job, stop
 from dask_slaq.client.connection import request
-from dask_slaq.client.keeping import DriverState
 from dask_slaq.client.live import Status
 from dask_slaq.client.losses import Losses
-from dask_slaq.client.plotting import plot
 from dask_slaq.client.queries import status
 from dask_slaq.core.errors import StopTraining, UnknownJob
-from dask_slaq.core.job_settings import CHANGEABLE, given_settings
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.reports import is_usable
 from dask_slaq.core.settings import check_stage
@@ -75,7 +72,6 @@ class Job(Block):
         # Receives what tasks report; made on demand, once per block.
         self._session: ReportSession | None = None
         self._mailbox: Mailbox | None = None
-        self._state: DriverState | None = None
 
     @property
     def iteration(self) -> int:
@@ -97,7 +93,7 @@ class Job(Block):
         step : int, optional
             Number of the iteration, from 0 or 1, if not every one is reported. By default the next
             one. One that is not above the last counts as the next, with one warning; but the first
-            one begins the training again, see `begin_again`.
+            one begins the training again: what was reported before no longer counts.
 
         Raises
         ------
@@ -121,60 +117,6 @@ class Job(Block):
             self.ask_to_stop()
         if self._asked_to_stop:
             raise StopTraining(self._why_stopped)
-
-    def begin_again(self) -> None:
-        """Let the next report begin the training again; see `dask_slaq.begin_again`."""
-        self._losses.begin_again()
-
-    def keep(self, state: Any) -> Any:
-        """Keep the state of the training loop, from which the program goes on if it is run again.
-
-        In the next block of a job of this name and owner, also in a new program, `dask_slaq.resume`
-        returns the last state. It is on two workers, in Dask's memory, until the job ends well.
-        Call it in each iteration: at most one state per second is kept, and fewer if that would
-        take more than 2 % of the time. Meanwhile the call waits.
-
-        Parameters
-        ----------
-        state : object or callable
-            Whatever the loop needs to go on, or a function that returns it, which is called only
-            when the state is kept.
-
-        Returns
-        -------
-        bool
-            Whether it was kept. With an asynchronous client, an awaitable is returned.
-
-        Raises
-        ------
-        UnknownJob
-            The job is not running: the call is outside its block.
-
-        Examples
-        --------
-        >>> with job("a") as a:  # doctest: +SKIP
-        ...     model, step = slaq.resume() or (make_model(), 0)
-        ...     while step < 100:
-        ...         model, step = train_one_step(model), step + 1
-        ...         a.keep((model, step))
-        ...         a.report(model.loss)
-        """
-        return self._with_state(lambda client, kept: kept.keep(client, state), False)
-
-    def last_state(self) -> Any:
-        """Return the last state that was kept under the name of the job; see `keep`."""
-        return self._with_state(lambda client, kept: kept.find(client), None)
-
-    def _with_state(self, what: Callable[[Client, DriverState], Any], otherwise: Any) -> Any:
-        client = self._client
-        if client is None:
-            raise UnknownJob(f"job {self.name!r} is not running: keep states inside its block")
-        with self._lock:
-            if self._state is None:
-                self._state = DriverState(self.name, self._run)
-        if self._plain or self._over(client):
-            return client.sync(_give, otherwise)
-        return client.sync(what, client, self._state)
 
     def reporter(self) -> Reporter:
         """Return a picklable function ``report(loss)`` for the tasks of the job on workers.
@@ -306,18 +248,9 @@ class Job(Block):
         reached = target is not None and is_usable(loss) and loss <= target
         return bool(settings["stop"] and reached)
 
-    def set(
-        self,
-        *,
-        weight: float | None = None,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        target: float | None = None,
-        latest: float | None = None,
-        worth_per_hour: float | None = None,
-    ) -> Any:
-        """Change settings of the job while it runs. See `set_job`."""
-        return set_job(self.name, **given_settings(locals(), CHANGEABLE), client=self._client)
+    def set(self, **settings: float) -> Any:
+        """Change settings of the job while it runs: those that `set_job` takes."""
+        return set_job(self.name, client=self._client, **settings)
 
     def pause(self) -> Any:
         """Pause the job. See `dask_slaq.pause`."""
@@ -330,10 +263,6 @@ class Job(Block):
     def stop(self) -> Any:
         """Let the next report raise `StopTraining`."""
         return stop(self.name, client=self._client)
-
-    def plot(self) -> Any:
-        """Return a Matplotlib figure of the job's loss, its forecast, and its threads."""
-        return plot(self.name, client=self._client)
 
     def __repr__(self) -> str:
         doing = f"{self.iteration} iterations" if self.is_open else "does not run"
@@ -369,7 +298,6 @@ class Job(Block):
         self._losses.negates = bool(self._opened.get("maximizes"))  # as a model of a search
         self._fits = self._stages = 0
         self._described = False
-        self._state = None
         if self._observes and dask.config.get("slaq.instrument", True):
             self._end_fits(
                 observe_fits(self._report_loss, self._expect, self._describe, self._step)
@@ -399,7 +327,3 @@ class Job(Block):
     def _step(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Return the stage of a step; none in a context that outlived the block."""
         return self.stage(name) if self.is_open else contextlib.nullcontext()
-
-
-async def _give(value: Any) -> Any:
-    return value

@@ -27,17 +27,13 @@ class Losses:
         self._job, self._named, self._metric = job, metric, metric
         self._lock = threading.RLock()
         self._warned: set[str] = set()  # causes that this block has warned about
-        self._anew = self.negates = False  # whether the next report begins the training again
+        self.negates = False
         self.begin()
 
     def begin(self) -> None:
         """Count from the beginning of a block."""
         self.iterations, self.reports = Iterations(), 0
         self._warned.clear()
-
-    def begin_again(self) -> None:
-        """Let the next report begin the training again."""
-        self._anew, self._metric = self.reports > 0, self._named
 
     def loss_of(self, given: float | Mapping[str, float], step: int | None) -> float | None:
         """Return the loss among reported metrics; None, with a warning, if it is not there."""
@@ -56,12 +52,11 @@ class Losses:
         """Count a loss that `say` sends to the scheduler, if that could be queued. Returns it."""
         loss, step = as_loss(loss), as_step(step)
         with self._lock:
-            anew = self._anew or self.iterations.goes_back(step)
+            anew = self.iterations.goes_back(step)
             iterations = Iterations() if anew else replace(self.iterations)
             iteration = iterations.count(step)
             more = ({} if step is None else {"step": iteration}) | ({"anew": True} if anew else {})
             if say("slaq-report", loss=loss, **more):
-                self._anew = False
                 self.iterations, self.reports = iterations, self.reports + 1
         if not is_usable(loss):
             self._warn_once(f"a loss of {loss} was dropped: only its iteration counts")

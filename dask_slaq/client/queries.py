@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import parse_timedelta
 
-from dask_slaq.client.connection import current_client, request
+from dask_slaq.client.connection import ask, current_client, request
 from dask_slaq.client.live import Status
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import shown
@@ -76,8 +76,7 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
     --------
     >>> print(explain("logreg-C0.1")["text"])  # doctest: +SKIP
     """
-    client = current_client(client)
-    return client.sync(request, client, "slaq_explain", job=job)
+    return ask(client, "slaq_explain", job=job)  # type: ignore[no-any-return]
 
 
 def whatif(workers: int | None = None, client: Client | None = None) -> dict[str, Any]:
@@ -108,8 +107,7 @@ def whatif(workers: int | None = None, client: Client | None = None) -> dict[str
     >>> print(whatif(workers=16)["text"])  # doctest: +SKIP
     16 workers instead of 8: all ends 12 min sooner, for 0.80 more
     """
-    client = current_client(client)
-    return client.sync(request, client, "slaq_whatif", workers=workers)  # type: ignore[no-any-return]
+    return ask(client, "slaq_whatif", workers=workers)  # type: ignore[no-any-return]
 
 
 def ended(client: Client | None = None) -> list[dict[str, Any]]:
@@ -131,8 +129,7 @@ def ended(client: Client | None = None) -> list[dict[str, Any]]:
     ------
     NoPlugin
     """
-    client = current_client(client)
-    return client.sync(request, client, "slaq_ended")  # type: ignore[no-any-return]
+    return ask(client, "slaq_ended")  # type: ignore[no-any-return]
 
 
 def workers(client: Client | None = None) -> dict[str, dict[str, Any]]:
@@ -140,8 +137,7 @@ def workers(client: Client | None = None) -> dict[str, dict[str, Any]]:
 
     It is by address. With an asynchronous client, an awaitable is returned.
     """
-    client = current_client(client)
-    return client.sync(request, client, "slaq_workers")  # type: ignore[no-any-return]
+    return ask(client, "slaq_workers")  # type: ignore[no-any-return]
 
 
 def history(client: Client | None = None) -> xarray.Dataset:
@@ -214,8 +210,8 @@ def usage(
         There is no client, or its scheduler does not run the plugin.
     InvalidSetting
     """
-    client, by, seconds = current_client(client), check_by(by), seconds_of(since)
-    return client.sync(request, client, "slaq_usage", by=by, seconds=seconds)
+    by, seconds = check_by(by), seconds_of(since)
+    return ask(client, "slaq_usage", by=by, seconds=seconds)  # type: ignore[no-any-return]
 
 
 def seconds_of(time: object, name: str = "since", example: str = "7d or 12h") -> float | None:

@@ -7,7 +7,7 @@ import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.client.connection import current_client, owner_of_client, request
+from dask_slaq.client.connection import ask, owner_of_client
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number, shown
 
@@ -53,15 +53,13 @@ def reserve(
         Nothing was reserved.
     """
     first, last = span_of(begin, end, time.time())
-    client = current_client(client)
     said = {"owner": owner, "threads": threads, "begin": first, "end": last}
-    return client.sync(request, client, "slaq_reserve", by=owner_of_client(), **said)
+    return ask(client, "slaq_reserve", by=owner_of_client(), **said)
 
 
 def unreserve(number: int, client: Client | None = None) -> Any:
     """Remove a reservation by its number. See `reserve` and `reservations`."""
-    client = current_client(client)
-    return client.sync(request, client, "slaq_unreserve", by=owner_of_client(), number=number)
+    return ask(client, "slaq_unreserve", by=owner_of_client(), number=number)
 
 
 def reservations(client: Client | None = None) -> Any:
@@ -69,8 +67,7 @@ def reservations(client: Client | None = None) -> Any:
 
     Each is a dict with the fields of `reserve`, and ``now``, whether it counts now.
     """
-    client = current_client(client)
-    return client.sync(request, client, "slaq_reservations")
+    return ask(client, "slaq_reservations")
 
 
 def span_of(begin: object, end: object, now: float) -> tuple[float, float]:

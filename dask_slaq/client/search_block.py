@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,18 +14,14 @@ from distributed import Future
 
 from dask_slaq.adapters import end_calls
 from dask_slaq.client.block import running_job
-from dask_slaq.client.callbacks import Callback, Follower
 from dask_slaq.client.changes import steer
 from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job
-from dask_slaq.client.plotting import draw_search
 from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trial import SearchInTask
 from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.core.job_settings import CHANGEABLE, OF_SEARCH, given_settings
 from dask_slaq.core.settings import shown
-from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import (
     PastModel,
     arguments,
@@ -35,7 +30,7 @@ from dask_slaq.core.trials import (
     bounded,
     in_order,
 )
-from dask_slaq.worker import begin_trial_again, report_trial
+from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -64,8 +59,6 @@ class Search(Job):
 
     _observes = False
     _entered_with: Client | None = None
-    _callbacks: Iterable[Callback] = ()
-    _follower: Follower | None = None
     _marks = 0  # number of requests
 
     def __init__(
@@ -243,11 +236,7 @@ class Search(Job):
         steps: int | None = None,
         max_waiting: int | None = None,
         goal: str | None = None,
-        weight: float | None = None,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        latest: float | None = None,
-        worth_per_hour: float | None = None,
+        **settings: float,
     ) -> Any:
         """Change settings of the search while it runs. Settings that are None stay as they are.
 
@@ -255,22 +244,18 @@ class Search(Job):
         ----------
         prune, steps, max_waiting, goal : optional
             As of `search`. They count from the next decision on.
-        weight, min_share, max_share, latest, worth_per_hour : optional
-            As of `set_job`.
+        **settings : float, optional
+            ``weight``, ``min_share``, ``max_share``, ``latest`` and ``worth_per_hour``, as of
+            `set_job`.
 
         Raises
         ------
         UnknownJob, NotAllowed, InvalidSetting, NoPlugin
             Nothing was changed.
         """
-        names = (*OF_SEARCHES, *(name for name in OF_SEARCH if name in CHANGEABLE))
-        given = given_settings(locals(), names)
-        return steer(self._client or self._entered_with, self.name, "set", **given)
-
-    def plot(self) -> Any:
-        """Return a Matplotlib figure of the losses of all models, and of the parameters."""
-        settings = self._of_search
-        return self._ask(lambda rows: draw_search(self.name, rows, settings), curves=True)
+        given = {"prune": prune, "steps": steps, "max_waiting": max_waiting, "goal": goal}
+        client = self._client or self._entered_with
+        return steer(client, self.name, "set", **given, **settings)
 
     def __reduce__(self) -> tuple[type[SearchInTask], tuple[str]]:
         # Tasks may close over it.
@@ -374,19 +359,14 @@ class Search(Job):
         step: int | None = None,
         *,
         state: Any = None,
-        fold: Hashable = None,
     ) -> None:
         """Report the loss of the running task's model; see `report`."""
         # Tasks of an in-process cluster may run in the context of the block.
-        if not report_trial(loss, step=step, state=state, fold=fold):
+        if not report_trial(loss, step=step, state=state):
             raise SlaqError(
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"
             )
-
-    def begin_again(self) -> None:
-        """Let the next report of the running task's model begin a new curve; see `begin_again`."""
-        begin_trial_again()
 
     def reporter(self) -> NoReturn:
         """Raise SlaqError: the tasks of a search call `report` themselves."""
@@ -424,10 +404,6 @@ class Search(Job):
             )
         if not self._plain:
             self._stack.enter_context(dask.annotate(slaq_search=self._run, **self._notes))
-            if self._callbacks:
-                self._follower = Follower(
-                    client, self.name, self._run, self._callbacks, self._given
-                )
         return self
 
     def _know_model(
@@ -442,13 +418,6 @@ class Search(Job):
         for training in self._trainings.values():  # afterwards they would be jobs of no search
             training._begun.wait(LONGEST)
         super().__exit__(error, *rest)
-        if self._follower is not None:
-            self._follower.catch_up()
-
-    async def __aexit__(self, error: object = None, *rest: object) -> None:
-        await super().__aexit__(error, *rest)
-        if self._follower is not None:
-            await asyncio.to_thread(self._follower.catch_up)
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from dask_slaq.client.block import running_job
 from dask_slaq.core.errors import StopTraining, TrialPruned, UnknownJob
-from dask_slaq.worker import begin_trial_again, report_trial
+from dask_slaq.worker import report_trial
 
-__all__ = ["Pruned", "SearchInTask", "begin_again", "report", "trial"]
+__all__ = ["Pruned", "SearchInTask", "report", "trial"]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -22,7 +22,6 @@ def report(
     step: int | None = None,
     *,
     state: Any = None,
-    fold: Hashable = None,
 ) -> None:
     """Report the loss of an iteration: of the current job, or of the model of this task.
 
@@ -39,14 +38,12 @@ def report(
         `Search.trials`.
     step : int, optional
         Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
-        default the next one.
+        default the next one. The first one once more, after others, begins a new curve, as after a
+        learning-rate finder: what was reported before no longer counts.
     state : object or callable, optional
         Whatever the function needs to go on after this report, or a callable that returns it, which
         is called only when the state is kept. With it, a model of a search may leave its worker in
         the report. Its task then begins again, here or elsewhere, where `resume` returns the state.
-    fold : int or str, optional
-        Fold of a cross-validation in the task, whose folds train in turns: one step of each, then
-        the next step of each. The mean of each round of folds counts as one report.
 
     Raises
     ------
@@ -61,32 +58,12 @@ def report(
     """
     current = running_job.get()
     if current is not None:
-        given = {"state": state, "fold": fold}
-        current.report(loss, step, **{k: v for k, v in given.items() if v is not None})
-    elif not report_trial(loss, step=step, state=state, fold=fold):
+        current.report(loss, step, **({} if state is None else {"state": state}))
+    elif not report_trial(loss, step=step, state=state):
         raise UnknownJob(
             "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
             "in a task of a 'with dask_slaq.search(name)' block, or use job.report"
         )
-
-
-def begin_again() -> None:
-    """Let the next report begin a new curve, of the current job or of the model of this task.
-
-    What was reported before no longer counts, as after a learning-rate finder, or if a model begins
-    again with smaller batches because it ran out of memory. `report` with the first ``step`` once
-    more, after others, does the same.
-
-    Raises
-    ------
-    UnknownJob
-        Called neither in a job block nor in a task, or in a thread started there.
-    """
-    current = running_job.get()
-    if current is not None:
-        current.begin_again()
-    elif not begin_trial_again():
-        raise UnknownJob("begin_again() was called outside a job and outside the task of a search")
 
 
 @dataclass(frozen=True)
@@ -114,10 +91,9 @@ class SearchInTask:
 
     name: str
     report = staticmethod(report)
-    begin_again = staticmethod(begin_again)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"in a task a search only has report and begin_again, not {name!r}")
+        raise AttributeError(f"in a task a search only has report, not {name!r}")
 
 
 def trial(function: Callable[Arguments, Result]) -> Callable[Arguments, Result | Pruned]:

@@ -11,7 +11,7 @@ On a cluster for many, ``dask scheduler --preload dask_slaq.persisting`` counts 
 the start, and each asks by `advise`.
 """
 
-from dask_slaq.persisting.counting import Recomputed
-from dask_slaq.persisting.repeated import Advice, RepeatedResults, advise, dask_setup, watch
+from dask_slaq.persisting.advice import Advice, advise, watch
+from dask_slaq.persisting.counting import RepeatedResults, dask_setup
 
-__all__ = ["Advice", "Recomputed", "RepeatedResults", "advise", "dask_setup", "watch"]
+__all__ = ["Advice", "RepeatedResults", "advise", "dask_setup", "watch"]

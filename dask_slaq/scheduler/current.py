@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from dask_slaq.memory import Memory
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.identity import Identity
-    from dask_slaq.scheduler.job_states import JobStates
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.pools import Pools, TaskOwners
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
@@ -60,10 +59,6 @@ class RunningPlugin(Protocol):
     @property
     def scaling(self) -> HasTarget:
         """What limits Dask's adaptive target."""
-
-    @property
-    def job_states(self) -> JobStates:
-        """Last states of driver loops."""
 
     @property
     def registered(self) -> bool:

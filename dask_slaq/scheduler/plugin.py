@@ -47,7 +47,6 @@ from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
-from dask_slaq.scheduler.job_states import JobStates
 from dask_slaq.scheduler.pools import LooseRuns, Pools, TaskOwners
 from dask_slaq.scheduler.registration import (
     forget_failure,
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal
     from dask_slaq.scheduler.notices import Notices
@@ -159,7 +157,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.predictor: Any = None if path is not None else predictor
         self.failed: str | None = None
         self.journal: Journal | None = None
-        self.activity: Activity | None = None
         self._started_on: Scheduler | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -244,7 +241,6 @@ class SlaqPlugin(SchedulerPlugin):
         self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
         self._loose_runs = LooseRuns()
         self._warned_of_loose_runs = False
-        self.job_states = JobStates(scheduler)
         self.task_owners = TaskOwners(
             self.pools,
             running=self.jobs.reports,
@@ -298,16 +294,13 @@ class SlaqPlugin(SchedulerPlugin):
             owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             memory=self.memory.runs,
         )
-        self.activity = None
         if self.journal is None:
             return engine
         # An event log and workers by worth take megabytes, and most clusters have neither.
         from dask_slaq.core.recording import Recorder
-        from dask_slaq.scheduler.activity import Activity
 
-        now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
-        self.activity = Activity(now)
-        return Recorder(engine, self.journal.write, now, self.activity, **about)
+        about = {"unix": time(), "numpy": np.__version__}
+        return Recorder(engine, self.journal.write, monotonic(), **about)
 
     @guarded
     def _limit(self) -> None:
@@ -498,7 +491,6 @@ class SlaqPlugin(SchedulerPlugin):
             lambda: self.memory.keep_models(name, self.searches.places(name)),
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
-            lambda: self._free_state(name, outcome),
             lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
             lambda: self.task_owners.ended(name, failed=outcome == "failed"),
             lambda: self.jobs.forget(name, outcome),
@@ -510,10 +502,6 @@ class SlaqPlugin(SchedulerPlugin):
         ):
             self.enter(part)  # one that fails keeps no other from its end
         self.changed()
-
-    def _free_state(self, name: str, outcome: str | None) -> None:
-        if outcome == "done":
-            self.job_states.free(self.jobs.owner.get(name, ""), name)
 
     def _end_all(self) -> None:
         """Stop what runs for jobs alone, after the last one."""
@@ -601,9 +589,7 @@ class SlaqPlugin(SchedulerPlugin):
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
         searches, most = self.searches, self.pools.limits.most
-        if not self.spares.begun and not (
-            self.activity or most or searches.running or searches.states.names
-        ):
+        if not self.spares.begun and not (most or searches.running or searches.states.names):
             ts = self.scheduler.tasks.get(key)
             if pool is None or ts is None:
                 if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
@@ -627,9 +613,6 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.limits.transition(key, start, finish)
         if not self.jobs.reports:
             return
-        if self.activity is not None:
-            job = self.pools.tracker.job_of(key)
-            self.activity.moved(job, key, finish, monotonic())
         if self.searches.running:
             self.searches.follower.transition(key, start, finish, kwargs.get("worker"))
         self.pools.tracker.transition(key, start, finish, kwargs)

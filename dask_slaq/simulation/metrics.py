@@ -97,22 +97,20 @@ def normalized_loss(job: SimulatedJob) -> FloatArray:
 
 
 def summarize(
-    runs: Sequence[Run], fair: Sequence[Run], cores: int, capacity: Sequence[tuple[float, int]] = ()
+    runs: Sequence[Run], fair: Sequence[Run], cores: int
 ) -> dict[str, float | int | None]:
     """Summarize the `runs` of one policy over its seeds, and those of `fair` on the same lists.
 
-    The cluster has `cores` threads at the start; `capacity` has later changes as (seconds, cores).
-    The result has the keys of the JSON output. rho is the finish-time fairness of a job: its
-    seconds to completion over those under `fair`. `rho95` is the same ratio for 95 % of the loss
-    reduction. ``converged_share`` is the fraction of the time of all jobs in which at most 5 % of
-    their loss reduction was left.
+    The cluster has `cores` threads. The result has the keys of the JSON output. rho is the
+    finish-time fairness of a job: its seconds to completion over those under `fair`. `rho95` is the
+    same ratio for 95 % of the loss reduction. ``converged_share`` is the fraction of the time of
+    all jobs in which at most 5 % of their loss reduction was left.
     """
     pairs = list(zip(runs, fair, strict=True))
     rho = np.concatenate([a.completion / b.completion for a, b in pairs])
     rho95 = np.concatenate([a.time_to(0.95) / b.time_to(0.95) for a, b in pairs])
     decisions = [d for run in runs for d in run.outcome.decisions]
     time = sum(run.makespan for run in runs)
-    offered = sum(_offered(run, cores, capacity) for run in runs)
     return {
         "t90_mean_s": _mean(run.time_to(0.90) for run in runs),
         "t95_mean_s": _mean(run.time_to(0.95) for run in runs),
@@ -125,23 +123,12 @@ def summarize(
         "rho_max": float(np.max(rho)),
         "rho95_max": None if np.isnan(rho95).all() else float(np.nanmax(rho95)),
         "makespan_s": float(np.mean([run.makespan for run in runs])),
-        "utilization": sum(run.outcome.busy for run in runs) / offered,
+        "utilization": sum(run.outcome.busy for run in runs) / (cores * time),
         "active_mean": sum(float(run.completion.sum()) for run in runs) / time,
         "worker_moves": sum(run.outcome.moved for run in runs),
         "decisions": len(decisions),
         "decision_seconds": float(np.mean(decisions)) if decisions else None,
     }
-
-
-def _offered(run: Run, cores: int, capacity: Sequence[tuple[float, int]]) -> float:
-    """Return the core-seconds of the cluster from the first arrival of a run to its last end."""
-    if not capacity:
-        return cores * run.makespan
-    begin = run.jobs[0].arrival
-    end = begin + run.makespan
-    at = np.clip([begin, *(time for time, _ in capacity)], begin, end)
-    lasts = np.diff(at, append=end)
-    return float(np.sum(lasts * [cores, *(cores for _, cores in capacity)]))
 
 
 def _converged_share(runs: Sequence[Run]) -> float:

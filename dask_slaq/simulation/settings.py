@@ -8,12 +8,9 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number
-from dask_slaq.simulation.fluid import DISPATCH
 from dask_slaq.simulation.workload import SCALINGS
 
 __all__ = ["Settings"]
-
-MOST_CORES, MOST_SECONDS = 10_000_000, 1e9
 
 
 def _between(low: float, high: float, default: Any) -> Any:
@@ -27,7 +24,7 @@ class Settings:
 
     #: Number of jobs per list, and of threads in the cluster.
     jobs: int = _between(1, 10_000_000, 160)
-    cores: int = _between(1, MOST_CORES, 640)
+    cores: int = _between(1, 10_000_000, 640)
     #: Mean seconds between two arrivals; 0 for jobs that arrive all at once.
     interarrival: float = _between(0, 1e6, 15.0)
     #: Number of job lists, and the seed of the first one.
@@ -41,20 +38,13 @@ class Settings:
     move_pause: float = _between(0, 86_400, 0.0)
     #: Most threads that any job can use.
     max_cores: float | None = _between(1e-3, 1e9, None)
-    #: Fraction of the iterations that straggle, and the factor by which they take longer.
-    stragglers: float = _between(0, 1, 0.0)
-    straggling: float = _between(1e-3, 1e6, 4.0)
     #: Core-seconds of work that arrive per core-second. By default jobs have the mean work that
     #: reproduces the paper's setting, whatever `interarrival` is.
     load: float | None = _between(1e-6, 1e6, None)
     #: Most threads that a job of a trace can use per GPU that it had in the trace.
     cores_per_gpu: float | None = _between(1e-3, 1e6, None)
-    #: Seconds at which the number of cores changes, and the new numbers.
-    capacity: tuple[tuple[float, int], ...] = ()
     #: Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.
     gap: float = _between(0, 86_400, 0.0)
-    #: Rule that divides the threads between two decisions, see `fluid.DISPATCH`.
-    dispatch: str = "shares"
     #: See `Engine`.
     epoch: float = _between(1e-3, 86_400, 3.0)
     latest: float = 2.0
@@ -64,9 +54,9 @@ class Settings:
     announced: bool = True
 
     def __post_init__(self) -> None:
-        for name, allowed in (("scaling", SCALINGS), ("dispatch", DISPATCH)):
-            if (chosen := getattr(self, name)) not in allowed:
-                raise InvalidSetting(f"{name} must be one of {', '.join(allowed)}, not {chosen!r}")
+        if self.scaling not in SCALINGS:
+            allowed = ", ".join(SCALINGS)
+            raise InvalidSetting(f"scaling must be one of {allowed}, not {self.scaling!r}")
         for row in fields(self):
             value = getattr(self, row.name)
             if not row.metadata or value is None:
@@ -83,13 +73,3 @@ class Settings:
         )
         if self.load is not None and self.interarrival == 0:
             raise InvalidSetting("jobs that arrive all at once have no load: leave out one of both")
-        times = [time for time, _ in self.capacity]
-        if times != sorted(times) or not all(0 <= time <= MOST_SECONDS for time in times):
-            raise InvalidSetting(
-                f"the changes of capacity must be in order of time, from 0 to {MOST_SECONDS:g} s, "
-                f"not at {times}"
-            )
-        if not all(1 <= cores <= MOST_CORES for _, cores in self.capacity):
-            raise InvalidSetting(
-                f"every change of capacity must leave at least 1 core, and {MOST_CORES} at most"
-            )

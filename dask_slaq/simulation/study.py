@@ -120,8 +120,7 @@ def simulate(
     cores = settings.cores
     return {
         "policies": {
-            name: summarize(runs[name], runs["fair"], cores, settings.capacity)
-            for name in dict.fromkeys(policies)
+            name: summarize(runs[name], runs["fair"], cores) for name in dict.fromkeys(policies)
         },
         "settings": {
             **asdict(settings),
@@ -149,8 +148,6 @@ def job_lists(
             interarrival=settings.interarrival,
             work=work,
             noise=settings.noise,
-            stragglers=settings.stragglers,
-            straggling=settings.straggling,
             partitioned=settings.scaling == "waves",
             announced=settings.announced,
         )
@@ -180,9 +177,7 @@ def run(
         settings.cores,
         max_cores=settings.max_cores,
         move_pause=settings.move_pause,
-        capacity=settings.capacity,
         gap=settings.gap,
-        dispatch=settings.dispatch,
         watch=watch,
     )
     return Run(seed, jobs, simulation.run())

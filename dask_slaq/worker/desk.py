@@ -24,7 +24,6 @@ from distributed.worker import thread_state
 
 from dask_slaq.core.task_reports import MOST_LOSSES
 from dask_slaq.worker.arguments import parameters_of
-from dask_slaq.worker.folds import Folds
 from dask_slaq.worker.seat import Seat
 from dask_slaq.worker.states import (
     FILES,
@@ -102,7 +101,6 @@ class Desk:
         # report, None if a task has begun or ended since.
         self._begun: dict[Hashable, float] = {}
         self._memory: float | None = None
-        self.folds: dict[Hashable, Folds] = {}  # of models that report those, by task
         self._lock = threading.Lock()
         worker.stream_handlers["slaq-turns"] = self.set_turns
         worker.loop.add_callback(worker.plugin_add, plugin=_Follower(self), name=_Follower.name)
@@ -141,13 +139,6 @@ class Desk:
             if len(seat.losses) >= MOST_LOSSES:
                 self._post_soon(self._message(seat, "left" if seat.away else "reports"))
             return seat
-
-    def begin_again(self, key: Hashable) -> None:
-        """Let the next report of a task begin its trial again."""
-        with self._lock:
-            self.folds.pop(key, None)
-            if (seat := self.seats.get(key)) is not None:
-                self._begin_again(seat)
 
     def _begin_again(self, seat: Seat) -> None:
         if seat.losses:  # of what ends here
@@ -262,7 +253,6 @@ class Desk:
             kept, _ = self._resumed.pop(key, (None, 0.0))
             if done and seat is None and kept is not None:
                 seat = self._seat_of_last_report(key, kept)
-            self.folds.pop(key, None)
             self._memory = None
             self._settle()
             message = self._message(seat, "reports") if seat is not None and seat.losses else None

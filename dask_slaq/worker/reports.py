@@ -34,7 +34,6 @@ from dask_slaq.worker.desk import (
     desk_of,
     run_of,
 )
-from dask_slaq.worker.folds import Folds
 from dask_slaq.worker.seat import Seat
 from dask_slaq.worker.states import (
     FILES,
@@ -52,9 +51,7 @@ from dask_slaq.worker.states import (
 
 __all__ = [
     "Reporter",
-    "begin_trial_again",
     "find_state",
-    "in_task",
     "in_trial",
     "job_of_task",
     "report_trial",
@@ -87,11 +84,6 @@ def in_trial() -> bool:
     return found is not None and run_of(*found) is not None
 
 
-def in_task() -> bool:
-    """Return whether the running code is in a task."""
-    return this_run() is not None
-
-
 def job_of_task() -> str | None:
     """Return the name of the job of the task in which this code runs; None outside of any."""
     found = _task_here()
@@ -106,7 +98,6 @@ def report_trial(
     step: Any = None,
     trial: Hashable = None,
     state: Any = None,
-    fold: Hashable = None,
     params: Callable[[], Mapping[str, Any]] | None = None,
 ) -> bool:
     """Report the loss of the running task's model, and wait while other models gain more.
@@ -116,8 +107,8 @@ def report_trial(
     is the number of the iteration, by default the next one, and `trial` distinguishes the models
     that one task trains one after the other. With a `state`, from which `resume_trial` lets it go
     on, it may leave its worker. `params` returns the parameters of the model, by default the
-    arguments of the task. Of several folds, the mean of each round is reported. Returns whether the
-    code runs in a task; outside of a search nothing is reported, with one warning.
+    arguments of the task. Returns whether the code runs in a task; outside of a search nothing is
+    reported, with one warning.
 
     Raises `NonFiniteLoss` if the loss is not a number, `InvalidSetting` if the step is not, and
     after the report `StopTraining` if the search was stopped, or `TrialPruned` if it gave this
@@ -144,18 +135,11 @@ def report_trial(
             worker.log_event(ASTRAY_TOPIC, {"key": key})
         return True
     desk = desk_of(worker)
-    rounds = [(metrics, step)]
-    if fold is not None:
-        rounds = desk.folds.setdefault(key, Folds()).add(fold, metrics, step)
-        if not rounds:
-            return True
-    for metrics, at in rounds:
-        value, *_ = metrics.values()
-        others = dict(list(metrics.items())[1:])
-        seat = desk.report(key, run, trial, value, at, others)
+    value, *_ = metrics.values()
+    seat = desk.report(key, run, trial, value, step, dict(list(metrics.items())[1:]))
     if isinstance(loss, Mapping):
         seat.metric = seat.metric or next(iter(metrics))
-    if seat.reports <= len(rounds):
+    if seat.reports == 1:
         seat.params, seat.drawn = _parameters(worker, key, params), params is not None
         if (threads := worker.monitor.proc.num_threads()) > THREADS:
             _warn_once("threads", MANY_THREADS % threads)
@@ -183,17 +167,6 @@ def report_trial(
     seat.since, seat.state = monotonic(), None
     _raise_verdict(desk, seat, value)
     return True
-
-
-def begin_trial_again() -> bool:
-    """Let the next report of the running task's model begin a new curve; False outside of a task.
-
-    What it has reported no longer counts.
-    """
-    found = _task_here()
-    if found is not None and run_of(*found) is not None:
-        desk_of(found[0]).begin_again(found[1])
-    return found is not None
 
 
 def waited() -> float:

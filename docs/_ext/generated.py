@@ -32,7 +32,6 @@ GROUPS = {
     ),
     "Run the scheduler": ("SlaqPlugin",),
     "Try without a cluster": ("simulate", "instrument"),
-    "Report a problem": ("show_versions",),
 }
 
 

@@ -1,8 +1,8 @@
-"""Pictures of the board, of ``dask slaq top`` and of a job's plot, from a cluster with six jobs.
+"""Pictures of the board and of ``dask slaq top``, from a cluster with six jobs.
 
 Run ``python docs/pictures/capture.py`` from the root of the repository. It needs the extras ``dev``
-and Chromium, takes a minute, and overwrites ``docs/board.png``, ``docs/top.png``,
-``docs/plot.png`` and ``docs/search.png``. The jobs sleep instead of training, so that any machine
+and Chromium, takes a minute, and overwrites ``docs/board.png``, ``docs/top.png``
+and ``docs/search.png``. The jobs sleep instead of training, so that any machine
 draws much the same.
 """
 
@@ -127,7 +127,6 @@ def main() -> None:
             time.sleep(APART)
         time.sleep(SECONDS)
         port = cluster.scheduler.http_server.port
-        futures[2].job.plot().savefig(DOCS / "plot.png", dpi=120)
         screen = asyncio.run(draw_top(cluster.scheduler_address))
         with sync_playwright() as driver:
             browser = driver.chromium.launch(

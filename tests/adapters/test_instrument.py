@@ -1,16 +1,14 @@
 """Each `instrument` block receives the losses of its own fits, and leaves no patch behind."""
 
 import contextvars
-import subprocess
 import sys
-import textwrap
 import threading
 
 import dask
 import numpy as np
 import pytest
 from dask.local import get_sync
-from driving import PATIENCE, until
+from driving import until
 
 import dask_slaq
 from dask_slaq.adapters import instrument, observe_fits, repairs
@@ -248,50 +246,3 @@ def test_the_scheduler_knows_the_length_of_a_job_of_one_fit(client):
 def test_report_must_be_callable():
     with pytest.raises(TypeError, match="report must be callable, not 3"), instrument(3):
         pass
-
-
-@pytest.mark.slow
-def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_imported_inside():
-    code = textwrap.dedent("""
-        import sys
-        from dask_slaq import instrument
-        with instrument(print):
-            pass
-        print({"dask_glm", "dask_ml", "sklearn", "scipy", "dask.array"}.isdisjoint(sys.modules))
-        from dask_slaq.adapters import repairs
-        import dask
-        losses = []
-        with instrument(losses.append):
-            print(repairs.states()["k-means++"].replace(" ", "-"))
-            import numpy as np, dask.array as da
-            from dask_glm.algorithms import gradient_descent
-            from dask_ml.cluster import KMeans
-            print(repairs.states()["k-means++"].replace(" ", "-"))
-            dask.config.set(scheduler="synchronous")
-            x = np.arange(80.0).reshape(40, 2) % 7
-            gradient_descent(x, x[:, 0] > 3, max_iter=2)
-            print(len(losses))
-            start = "k-means++"
-            KMeans(2, init=start, max_iter=2, tol=0).fit(da.from_array(x, chunks=(20, 2)))
-            print(len(losses))
-        gradient_descent(x, x[:, 0] > 3, max_iter=2)
-        print(len(losses))
-        from dask_glm import algorithms
-        loader = algorithms.__loader__
-        print(type(loader).__name__, loader is algorithms.__spec__.loader)
-        print(gradient_descent.__closure__[0].cell_contents.__code__.co_name)
-        print(repairs.states()["r2-score"])
-    """)
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    repaired = repairs.states()["k-means++"].replace(" ", "-")
-    assert done.stdout.split() == [
-        *("True", "library-not-imported", repaired, "3", "6", "6"),
-        *("SourceFileLoader", "True", "gradient_descent", "active"),
-    ]

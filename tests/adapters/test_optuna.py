@@ -5,7 +5,6 @@ import pickle
 import pytest
 
 import dask_slaq as slaq
-from dask_slaq.core import errors
 
 optuna = pytest.importorskip("optuna")
 
@@ -52,14 +51,6 @@ def test_the_direction_of_the_study_counts(search):
     study = study_of(direction="maximize")
     study.optimize(objective, n_trials=1)
     assert search.only == [-value for value in values_of(study.trials[0])]
-
-
-def test_a_pruned_trial_ends(search):
-    search.ends_after, search.end = 2, errors.TrialPruned
-    study = study_of()
-    study.optimize(objective, n_trials=2)
-    assert [trial.state.name for trial in study.trials] == ["PRUNED"] * 2
-    assert [len(losses) for losses in search.losses.values()] == [2, 2]
 
 
 def test_a_stopped_search_ends_the_study(search):

@@ -202,20 +202,6 @@ def toy(monkeypatch):
     return module
 
 
-def mended(module):
-    return [(module, "broken", "mended"), (module.Class, "attribute", 1)]
-
-
-def test_undoing_leaves_what_others_put_there(toy):
-    all_of_them = Repairs({toy.__name__: ("toy", mended)}, lambda: True)
-    all_of_them.follow(True)
-    assert (toy.broken, toy.Class.attribute) == ("mended", 1)
-    toy.broken = "theirs"
-    all_of_them.follow(False)
-    assert toy.broken == "theirs"
-    assert not hasattr(toy.Class, "attribute")
-
-
 def test_a_repair_that_fails_costs_one_warning_and_leaves_the_library(toy):
     def changes(module):
         return [(module, "broken", "mended"), (module, "gone", 1)]

@@ -38,4 +38,3 @@ def test_it_says_how_many_workers_pay_and_what_others_would_change(on_scheduler,
     assert (found["workers"], found["target"], found["text"]) == (0, 1, text)
     assert found["last"] is None  # they never end without workers
     assert "from 0 to 1000, not 100000" in run("--workers", "100000", code=1)
-    assert "--target" in run("--workers", "4", "--target", "0.1", code=2)

@@ -4,7 +4,6 @@ import contextlib
 import time
 from concurrent.futures import CancelledError, as_completed, wait
 
-import numpy as np
 import pytest
 import xarray as xr
 from distributed.utils_test import inc
@@ -67,30 +66,6 @@ def test_a_cancel_before_the_job_opens_is_not_lost(client):
         assert future.cancel()
         with pytest.raises(CancelledError):
             future.result(PATIENCE)
-
-
-def test_a_plot_shows_a_job_that_runs_and_one_that_ended(client):
-    pytest.importorskip("matplotlib")
-    future = slaq.submit(forever, name="<$x$_")
-    while future.job.iteration < 30:
-        time.sleep(0.01)
-    figure = future.job.plot()
-    while len(figure.axes[0].lines) < 2:  # until there is a forecast
-        figure = future.job.plot()
-    above, below = figure.axes
-    seconds, losses = above.lines[0].get_data()
-    ahead, predicted = above.lines[1].get_data()
-    assert np.nanmin(losses) <= 1 / 20
-    assert ahead[0] == seconds[-1]
-    assert (np.diff(ahead) >= 0).all()
-    assert predicted[-1] <= predicted[0]
-    assert below.get_ylabel() == "threads"
-    figure.canvas.draw()
-    future.job.stop()
-    wait([future], 60)
-    assert len(future.job.plot().axes[0].lines) == 1
-    with pytest.raises(slaq.core.errors.UnknownJob, match="'nobody'"):
-        slaq.job("nobody", client=client).plot()
 
 
 def test_a_cancelled_future_is_one_of_concurrent_futures(client):

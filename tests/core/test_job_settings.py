@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
-from dask_slaq.client.job_block import Job
-from dask_slaq.client.search_block import Search
 from dask_slaq.core import settings
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
@@ -33,7 +31,6 @@ from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.core.recording.replay import Replay
 from dask_slaq.core.task_reports import as_metrics
 from dask_slaq.core.text import printable
-from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings, bounded
 
 ROOT = Path(__file__).parents[2]
@@ -59,17 +56,11 @@ def test_a_search_takes_what_the_table_lists_and_settings_of_its_own():
     own = {each.name: each.default for each in fields(SearchSettings)}
     own |= {"silent": "2min"}  # as people write it
     of_jobs = {name: JOB_SETTINGS[name].default for name in OF_SEARCH}
-    assert found == {**of_jobs, **own, **dict.fromkeys(("callbacks", "metric")), "reattach": False}
+    assert found == {**of_jobs, **own, "metric": None, "reattach": False}
 
 
-@pytest.mark.parametrize("function", [slaq.set, Job.set], ids=["set", "Job.set"])
-def test_what_may_change_is_an_argument_of_what_changes_it(function):
-    assert defaults(function) == dict.fromkeys(CHANGEABLE)
-
-
-def test_what_may_change_of_a_search():
-    names = {name for name in OF_SEARCH if name in CHANGEABLE}
-    assert defaults(Search.set) == dict.fromkeys({*names, *OF_SEARCHES})
+def test_what_may_change_is_an_argument_of_what_changes_it():
+    assert defaults(slaq.set) == dict.fromkeys(CHANGEABLE)
 
 
 def test_the_page_on_configuration_has_each_option():

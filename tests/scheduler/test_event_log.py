@@ -177,8 +177,6 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
     assert kinds.count("report") == 8 + 8 + 1 + 1
     others = {"dropped", "taken", "use", "recomputed", "after", "spare", "reserved"}
     assert {*kinds} == {*EVENTS} - others
-    assert all(event["idle"] >= 0 for event in events if event["event"] == "report")
-    assert sum(event["offered"] for event in events if event["event"] == "decide") > 0
     assert sum(e["count"] for e in events if e["event"] == "tasks" and e["job"] == "a") == 8 * 4
 
 

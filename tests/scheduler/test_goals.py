@@ -54,8 +54,8 @@ async def test_what_a_training_reached_before_it_began_again_does_not_count(c, s
     async with slaq.job("a", client=c, target=0.3, max_share=2) as job:
         await report_epochs(plugin, job, [0.01, 0.02, 0.03])  # of a learning-rate finder
         assert plugin.engine.jobs["a"].max_share == pytest.approx(0.1)
-        job.begin_again()
-        await report_epochs(plugin, job, [7.0, 6.0])
+        job.report(7.0, step=0)
+        await report_epochs(plugin, job, [6.0])
         assert plugin.engine.jobs["a"].max_share == 2
 
 

@@ -13,11 +13,10 @@ from dask_slaq.simulation.workload.runtime_laws import law
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob, make_jobs
 
 
-def make(name="a", arrival=0.0, iterations=10, work=8.0, partitions=math.inf, slowdown=None):
+def make(name="a", arrival=0.0, iterations=10, work=8.0, partitions=math.inf):
     """A job whose loss falls geometrically."""
     loss = np.geomspace(10.0, 1.0, iterations)
-    slow = np.ones(iterations) if slowdown is None else np.asarray(slowdown, float)
-    return SimulatedJob(name, "made", arrival, loss, loss, work, partitions, slow)
+    return SimulatedJob(name, "made", arrival, loss, loss, work, partitions)
 
 
 def run(jobs, policy="fair", *, cores=16, scaling="linear", engine=None, **settings):

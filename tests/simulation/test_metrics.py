@@ -10,7 +10,7 @@ from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 def job(name, arrival, loss):
     loss = np.array(loss, float)
-    return SimulatedJob(name, name, arrival, loss, loss, 1.0, np.inf, np.ones(len(loss)))
+    return SimulatedJob(name, name, arrival, loss, loss, 1.0, np.inf)
 
 
 def made(stretch=1.0):

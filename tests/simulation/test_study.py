@@ -102,11 +102,6 @@ def test_a_table_otherwise_and_json_to_a_file(curve_file, tmp_path):
     assert "fair" in json.loads(output.read_text())["policies"]
 
 
-def test_workers_come_and_go():
-    result = invoke("--policies", "max-total", *ARGUMENTS, "--capacity", "9:64", "--capacity=5:16")
-    assert result.exit_code == 0, result.output
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -153,8 +148,6 @@ def test_files_without_a_useful_curve(tmp_path):
         (["--scaling", "cubic"], "cubic"),
         (["--jobs", "0"], "--jobs"),
         (["--noise", "-1"], "--noise"),
-        (["--capacity", "5"], "'5' is not of the form SECONDS:CORES"),
-        (["--capacity", "5:0"], "at least 1 core"),
         (["--json", "nowhere/file"], "there is no directory"),
     ],
 )
@@ -168,7 +161,6 @@ def test_wrong_arguments_are_named(arguments, says):
     ("settings", "says"),
     [
         ({"scaling": "cubic"}, "scaling must be one of"),
-        ({"dispatch": "dice"}, "dispatch must be one of shares, index, not 'dice'"),
         ({"jobs": 0}, "jobs must be from 1 to 1e\\+07, not 0"),
         ({"noise": float("nan")}, "noise must be from 0 to 1e\\+06, not nan"),
         ({"max_cores": 0}, "max_cores must be from 0.001 to"),
@@ -176,9 +168,7 @@ def test_wrong_arguments_are_named(arguments, says):
         ({"epoch": 5e-324}, "epoch must be from 0.001 to 86400"),
         ({"epoch": "1s"}, "epoch must be from 0.001 to 86400"),
         ({"cores": 10**400}, "cores must be from 1 to 1e\\+07"),
-        ({"capacity": ((1e300, 8),)}, "in order of time, from 0 to 1e\\+09 s"),
         ({"epoch": -1}, "epoch must be from 0.001 to 86400, not -1"),
-        ({"capacity": ((5.0, 8), (1.0, 8))}, "in order of time"),
         ({"load": 0.5, "interarrival": 0.0}, "arrive all at once"),
     ],
 )

@@ -177,8 +177,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "dropped": {"kind": _TEXT},
 }  # fmt: skip
 
-#: Optional fields: `idle` and `offered` if measured (see `recorder.Measurements`), and values that
-#: changed: threads of each worker, workers of each job, bytes of each job by worker.
+#: Optional fields: values that changed (threads of each worker, workers of each job, bytes of each
+#: job by worker), and `idle` and `offered`, which earlier releases wrote.
 MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "start": {
         "latest": _LATEST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
@@ -17,36 +17,13 @@ from dask_slaq.core.reports import as_loss, is_usable
 __all__ = ["Recorder"]
 
 
-class Measurements(Protocol):
-    """Measurements of tasks that a recording includes but that do not affect decisions."""
-
-    def add(self, job: str, now: float) -> None:
-        """Begin to measure a job. `now` is in seconds on the clock of the recorder."""
-        ...
-
-    def remove(self, job: str, now: float) -> None:
-        """Forget a job that ends."""
-        ...
-
-    def idle(self, job: str, now: float) -> float:
-        """Return the seconds since the last call in which a job had no task ready or running."""
-        ...
-
-    def offered(self, threads: int, now: float) -> float:
-        """Return the thread-seconds since the last call for which there were tasks.
-
-        `threads` are those of all workers.
-        """
-        ...
-
-
 class Recorder:
     """Engine that records every call and decision. Other attributes are those of the engine.
 
     The methods of `CALLS` are made from that table, and stand below the class.
 
     `write` gets each event after it happened; calls that raise are not recorded. The engine must
-    have no jobs yet. Measurements are optional, and `about` goes into the first event.
+    have no jobs yet. `about` goes into the first event.
 
     Task times are summed up per job. The sum is passed to the engine at the job's next report, at
     the next decision or at the job's end, so that a replay computes with the same floats.
@@ -57,11 +34,9 @@ class Recorder:
         engine: Engine,
         write: Callable[[Event], object],
         now: float,
-        measurements: Measurements | None = None,
         **about: Any,
     ) -> None:
         self.engine = engine
-        self._measurements = measurements
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
         # Arguments and fields of the last call that may repeat, by event and job.
@@ -98,8 +73,6 @@ class Recorder:
         """Add a job and record it. See `Engine.add_job`."""
         remembered = {} if kind is None else self._about(kind)
         self.engine.add_job(job, now, kind=kind, **settings)
-        if self._measurements is not None:
-            self._measurements.add(job, now)
         added, owner = self.engine.jobs[job], self.engine.jobs.owner[job]
         search = self.engine.jobs.search.get(job)
         self._say(
@@ -124,8 +97,6 @@ class Recorder:
         self.engine.remove_job(job, now, outcome, ended=ended)
         for event in CALLS:
             self._last.pop((event, job), None)
-        if self._measurements is not None:
-            self._measurements.remove(job, now)
         self._say("leave", time=now, job=job, **({} if outcome is None else {"outcome": outcome}))
 
     def set_kind(self, job: str, kind: Kind) -> None:
@@ -142,8 +113,6 @@ class Recorder:
         self._catch_up(job)
         self.engine.report(job, loss, now, step)
         known: Event = {} if step is None else {"step": step}
-        if self._measurements is not None:
-            known["idle"] = self._measurements.idle(job, now)
         self._say("report", time=now, job=job, loss=loss if is_usable(loss) else None, **known)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
@@ -172,7 +141,7 @@ class Recorder:
             "decide",
             time=now,
             threads=sum(workers.values()),
-            **self._changed(workers, now, eligible or {}, affinity or {}),
+            **self._changed(workers, eligible or {}, affinity or {}),
             grants={job: grant_to_dict(grant) for job, grant in changes.items()},
         )
         return changes
@@ -196,14 +165,11 @@ class Recorder:
     def _changed(
         self,
         workers: Mapping[str, int],
-        now: float,
         eligible: Mapping[str, Collection[str]],
         affinity: Mapping[str, Mapping[str, float]],
     ) -> Event:
-        """Return the arguments that differ from the last decision, and the time offered since."""
+        """Return the arguments that differ from the last decision."""
         changed: Event = {}
-        if self._measurements is not None:
-            changed["offered"] = self._measurements.offered(sum(workers.values()), now)
         if workers != self._workers:
             changed["workers"] = self._workers = dict(sorted(workers.items()))
         may_use = {job: sorted(addresses) for job, addresses in eligible.items()}

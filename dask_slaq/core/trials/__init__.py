@@ -2,7 +2,6 @@
 
 from dask_slaq.core.search_settings import CHANGEABLE, EXPLORE, SearchSettings
 from dask_slaq.core.trials.ended import EndedSearches
-from dask_slaq.core.trials.events import Events
 from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.past import PastModel, PastSearches, in_order
@@ -21,7 +20,6 @@ __all__ = [
     "TARGET",
     "Account",
     "EndedSearches",
-    "Events",
     "Footprint",
     "MoveSpeed",
     "PastModel",

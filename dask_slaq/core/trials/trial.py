@@ -72,8 +72,6 @@ class Trial:
     began: float = math.nan  # Unix seconds
     ended: float = math.nan
     error: str = ""  # with which its task failed
-    told: bool = False  # whether those who follow the search know that it has begun
-    known_to: int = 0  # step up to which they know its reports, of before it began again
     # Seconds until its first report, and reports by then: its function begins anew where it goes.
     begin: tuple[float, int] = (0.0, 0)
 

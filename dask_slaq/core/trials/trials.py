@@ -6,7 +6,6 @@ import math
 from bisect import insort
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from hashlib import sha256
 from itertools import chain, repeat
 from typing import Any
 
@@ -19,7 +18,6 @@ from dask_slaq.core.search_settings import EXPLORE, SearchSettings
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.early import Early
-from dask_slaq.core.trials.events import Events
 from dask_slaq.core.trials.past import Past, PastModel, places_of
 from dask_slaq.core.trials.pruning import BETTER, Lowest, find_noise, if_it_falls_on
 from dask_slaq.core.trials.trial import TURN, Trial, curve_of, row_of
@@ -41,8 +39,6 @@ SILENT = 10.0
 HELD_UP, TIMES = 5.0, 4.0
 #: Trials of one task that are kept of those that have ended, the last ones.
 MOST_NUMBERS = 10_000
-#: How a trial ended for those who follow it that begins again, is not wanted, or is left alone.
-DROPPED = "dropped"
 #: Characters of the error of a trial that are kept.
 LONGEST_ERROR = 300
 
@@ -50,7 +46,7 @@ LONGEST_ERROR = 300
 #: Attributes of a trial that are not of its curve.
 _OF_MODEL = (
     *("computed", "waited", "waits", "verdict", "moves", "kept", "nbytes", "span", "heard"),
-    *("held_up", "shared", "params", "began", "told", "explore"),
+    *("held_up", "shared", "params", "began", "explore"),
 )
 
 
@@ -81,10 +77,6 @@ class Trials:
         self._turns: dict[str, int] = {}
         self._early, self._past = Early(), Past(past)
         self._lowest = Lowest()
-        self._events: Events | None = None  # for those who follow the search
-        self._first = ""  # see `follow`
-        # Trials that these know, and that were cut off and may begin again, by task.
-        self._cut_off: dict[Hashable, list[Trial]] = {}
 
     def __len__(self) -> int:
         """Return the number of trials that have not ended."""
@@ -188,19 +180,10 @@ class Trials:
         trial.began = self._clock()
         trial.explore = self.explore
         trial.lost = self._lost.get(key, {}).pop(number, None)
-        if trial.lost is not None and self._events is not None:
-            trial.known_to = max(trial.lost.step, trial.lost.known_to)
         known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
         self._follow(trial.name)
-        for other in self._cut_off.pop(key, ()):
-            if other.number == number:  # for those who follow it, it goes on
-                trial.told = True
-                trial.known_to = max(other.step, other.known_to)
-                self._tell("moved", trial)
-            else:
-                self._tell_end(other)
         return trial
 
     def _follow(self, name: str) -> None:
@@ -247,7 +230,6 @@ class Trials:
             trial.began -= seconds
         trial.computed += seconds
         first, added = not trial.reports, []
-        self._tell_begin(trial)
         about = zip(chain(steps, repeat(None)), chain(others, repeat({})), strict=False)
         for loss, (step, metrics) in zip(losses, about, strict=False):
             if trial.again:  # its curve has these
@@ -265,8 +247,6 @@ class Trials:
                 self._take(trial, sign * loss)
             else:
                 trial.missed += 1
-            if trial.step > trial.known_to:
-                self._tell("report", trial, loss=loss, metrics=metrics)
         if first and trial.reports:
             trial.begin = trial.computed, trial.step
             if not trial.held_up and trial.computed == seconds:
@@ -361,8 +341,6 @@ class Trials:
         if begins > trial.reports:  # it is known by its state alone
             self._recall(trial, begins + 1 if step is None else step)
             trial.reports, trial.step = begins, max(trial.step, begins)
-        if trial.told:
-            self._tell("moved", trial)
         self.begin_turn(trial)
 
     def _recall(self, trial: Trial, step: int) -> None:
@@ -403,7 +381,6 @@ class Trials:
         self._predictor.remove(trial.name)
         self._reported.pop(trial.name, None)
         if outcome:
-            self._tell_begin(trial)
             trial.lost = None
             trial.outcome, trial.waits = trial.verdict or outcome, False
             trial.ended = self._clock()
@@ -412,10 +389,6 @@ class Trials:
             self._add_ended(trial)
         elif trial.lost is not None:
             self._lost.setdefault(key, {})[trial.number] = trial.lost
-        if outcome:
-            self._tell_end(trial)
-        elif trial.told:
-            self._cut_off.setdefault(key, []).append(trial)
 
     def _add_ended(self, trial: Trial) -> None:
         some = self._ended.setdefault(trial.key, {})
@@ -431,55 +404,6 @@ class Trials:
     def judge(self, trial: Trial, verdict: str) -> None:
         """Record that the report of a trial has said that it ends: "pruned" or "stopped"."""
         trial.verdict = verdict
-        if verdict == "pruned":
-            self._tell_begin(trial)
-            self._tell("pruned", trial)
-
-    def follow(self, events: Events | None, first: str = "") -> None:
-        """Add what happens from now on to `events`, and nothing more to those before.
-
-        Each trial has a begin before all else, and an end unless the reader's search goes on. The
-        identifier of a model is made of the `first` block of the search.
-        """
-        self._first = first
-        if self._events is not None:
-            for key in list(self._cut_off):
-                self.forget(key)
-            for trial in self.alive.values():
-                self._tell_end(trial)
-            self._events.over = True
-        self._events = events
-        for trial in self.alive.values():
-            trial.told = False
-
-    def _tell_begin(self, trial: Trial) -> None:
-        if self._events is not None and not trial.told:
-            trial.told = True
-            self._tell("begin", trial, time=trial.began, params=dict(trial.params))
-
-    def _tell_end(self, trial: Trial) -> None:
-        if trial.told:
-            trial.told = False
-            state = trial.outcome or DROPPED
-            self._tell("end", trial, state=state, error=trial.error)
-
-    def _tell(self, event: str, trial: Trial, **more: Any) -> None:
-        if self._events is None:
-            return
-        sign = -1.0 if self.settings.maximize else 1.0
-        last = {name: curve.losses[-1] for name, curve in trial.others.items()}
-        known = {
-            "event": event,
-            "key": trial.key,
-            "trial": trial.number,
-            "model": sha256(repr((self._first, trial.key, trial.number)).encode()).hexdigest()[:20],
-            "worker": trial.worker,
-            "step": trial.step,
-            "loss": sign * trial.loss,
-            "metrics": more.pop("metrics", last),
-            "time": more.pop("time", None) or self._clock(),
-        }
-        self._events.add({**known, **more})
 
     def restore(self, row: Mapping[str, Any]) -> None:
         """Add a trial that ended in another search, from its row with its curves."""
@@ -500,25 +424,15 @@ class Trials:
             trial.first = trial.curve.losses[0]
             self._best = min(self._best, *trial.curve.losses)
         self._add_ended(trial)
-        self._tell_begin(trial)
-        if trial.outcome == "pruned":
-            self._tell("pruned", trial)
-        self._tell_end(trial)
 
     def has_ended(self, key: Hashable) -> bool:
         """Return whether a trial of a task is known that has ended."""
         return key in self._ended
 
-    def forget(self, key: Hashable) -> None:
-        """Record that a task that was cut off does not run again."""
-        for trial in self._cut_off.pop(key, ()):
-            self._tell_end(trial)
-
     def drop(self, key: Hashable) -> None:
         """Forget the trials of a task, and what others are compared with because of them."""
         trial = self.alive.get(key)
         self.end(key, "")
-        self.forget(key)
         self._lost.pop(key, None)
         if self._ended.pop(key, None) or trial is not None:
             self._dropped = True

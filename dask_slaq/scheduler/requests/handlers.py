@@ -41,16 +41,16 @@ MOST_AUDITED = 10_000
 
 #: Requests, each by the name of its method, or of a function of a module that is loaded for it.
 REQUESTS = (
-    *("introduce", "open", "close", "keep", "kept", "train_on", "trials", "left", "status"),
-    *("history", "bindings", "curve"),
+    *("introduce", "open", "close", "train_on", "trials", "left", "status"),
+    *("history", "bindings"),
     *("explain", "usage", "audit", "ended", "workers", "steer", "policy", "owner", "limit"),
-    *("reserve", "unreserve", "reservations", "models", "events", "whatif", "follow"),
+    *("reserve", "unreserve", "reservations", "models", "whatif", "follow"),
 )
 #: Those that change something, and those that need no registered plugin.
 AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
 ALWAYS = ("introduce", "close", "left", "audit")
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
-OF_CLIENT = ("introduce", "open", "close", "keep", "kept", "follow")
+OF_CLIENT = ("introduce", "open", "close", "follow")
 PEOPLES = (*OF_CLIENT, "steer")
 #: Arguments of requests by which something is found.
 IDENTIFIERS = frozenset({"name", "job", "run", "mark"})
@@ -203,7 +203,7 @@ class Messages:
         self._check_connected(sender)
         checked, memory = check_opening(name, given), self.plugin.memory
         search, reattach = checked.pop("search"), checked.pop("reattach")
-        followed, params = checked.pop("events"), checked.pop("params")
+        params = checked.pop("params")
         kept = None
         if search is not None:
             searches = self.plugin.searches
@@ -216,7 +216,7 @@ class Messages:
                         f"slaq.stop({shown(name)}) ends it"
                     )
                 self.plugin.jobs.hand_over(name, sender.client, sender.comm, checked["run"])
-                searches.hand_over(left, checked["run"], search, followed)
+                searches.hand_over(left, checked["run"], search)
                 self.plugin.changed()
                 return {"keys": list(left.keys)}
             kept = left if reattach else None
@@ -236,12 +236,11 @@ class Messages:
             if answer.get("maximizes") or (search is not None and search.maximize):
                 self.plugin.jobs.goals.maximize(name)
             if search is not None:
-                past = memory.models_like(name, checked["owner"], checked["kind"])
-                about = {"owner": checked["owner"], "kept": kept, "followed": followed}
-                about["past"] = past
+                owner = checked["owner"]
+                past = memory.models_like(name, owner, checked["kind"])
                 if search.goal == "best":
                     answer["past"] = [tuple(model) for model in past]
-                searches.begin(name, checked["run"], search, **about)
+                searches.begin(name, checked["run"], search, owner=owner, kept=kept, past=past)
             if around is not None:
                 self.plugin.searches.begin_job(name, around, params)
             memory.begin(name, checked["owner"], checked["kind"])
@@ -289,18 +288,6 @@ class Messages:
         if jobs.runs(name, run):
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
-
-    def keep(self, sender: Sender, /, name: Any, run: Any = None, keys: Any = ()) -> None:
-        """Keep a state of a job's driver loop, which is on workers under these keys."""
-        jobs = self.plugin.jobs
-        jobs.owned(name, sender.comm, run)
-        self.plugin.job_states.keep(jobs.owner[name], name, keys)
-
-    def kept(self, sender: Sender, /, name: Any, run: Any = None) -> list[str]:
-        """Return the keys of the last state that was kept under the name of a running job."""
-        jobs = self.plugin.jobs
-        jobs.owned(name, sender.comm, run)
-        return self.plugin.job_states.of(jobs.owner[name], name)
 
     async def trials(self, run: Any, curves: Any = False, mark: Any = None) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`.

@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.current import RunningPlugin
 
 
-def events(plugin: RunningPlugin, /, run: Any, after: Any = 0) -> dict[str, Any]:
-    """Return what happened in a search that its client follows; see `Tables.read_events`."""
-    if not (isinstance(run, str) and is_whole(after, 0)):
-        raise InvalidSetting(f"events are read by run and number, not {shown((run, after))}")
-    return plugin.searches.tables.read_events(run, after)
-
-
 def models(plugin: RunningPlugin, /, search: Any) -> dict[str, Any]:
     """Return the models of a search by its name, without curves, and whether it maximizes."""
     rows, settings = plugin.searches.tables.table(str(search), curves=False)
@@ -70,13 +63,6 @@ def whatif(plugin: RunningPlugin, /, workers: Any = None) -> dict[str, Any]:
 def history(plugin: RunningPlugin, /, start: int = 0, stop: int | None = None) -> dict[str, Any]:
     """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""
     return plugin.jobs.epochs.read(time(), start, stop)
-
-
-def curve(plugin: RunningPlugin, /, job: Any) -> dict[str, Any] | None:
-    """Return the predicted curve of a job, None if there is none; see `CurveToCome`."""
-    known = isinstance(job, str) and job in plugin.jobs.reports
-    curve = views.curves_to_come(plugin.jobs, [job]).get(job) if known else None
-    return None if curve is None else curve.as_dict()
 
 
 def bindings(plugin: RunningPlugin, /) -> list[list[Any]]:

@@ -21,7 +21,7 @@ __all__ = ["Dropped", "check_opening", "know_goal"]
 logger = logging.getLogger(__name__)
 
 #: What a request to open a job may hold alongside the name, the client and its settings.
-ALONGSIDE = ("run", "search", "within", "reattach", "events", "params")
+ALONGSIDE = ("run", "search", "within", "reattach", "params")
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
@@ -32,9 +32,8 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """Check a request to open a job, and return its settings as plain Python values.
 
     ``within`` is the job in whose block it was opened, ``reattach`` is whether it may take over a
-    search that is kept, ``events`` is whether its client reads the events of the search,
-    ``search`` is None for a job that is not a search, and ``params`` are those of a model.
-    Raises `InvalidSetting`.
+    search that is kept, ``search`` is None for a job that is not a search, and ``params`` are those
+    of a model. Raises `InvalidSetting`.
     """
     check_name(name)
     settings = {key: value for key, value in given.items() if key not in ALONGSIDE}
@@ -52,7 +51,6 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
         "search": _read_search(given.get("search")),
         "within": within,
         "reattach": bool(given.get("reattach")),
-        "events": bool(given.get("events")),
         "params": _read_params(given.get("params")),
     }
 

@@ -288,8 +288,6 @@ class Follower:
             self._off_worker(search, key, finish, worker)
         if finish in ("memory", "erred", "forgotten"):
             search.suspects.pop(key, None)
-        if finish == "forgotten":
-            search.trials.forget(key)
         search.promise()
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             self._later(self._end_if_over, search)

@@ -69,14 +69,12 @@ class Searches:
         *,
         owner: str = "",
         kept: Kept | None = None,
-        followed: bool = False,
         past: Iterable[PastModel] = (),
     ) -> None:
         """Begin a search whose job was opened; `run` is the identifier of its block.
 
-        If it is `followed`, its client reads its events; see `Tables`. After an earlier block of
-        its name that an exception left, its models are known; so are those of a search that has
-        ended and was `kept`. `past` are models of searches like it.
+        After an earlier block of its name that an exception left, its models are known; so are
+        those of a search that has ended and was `kept`. `past` are models of searches like it.
         """
         search = self.running[name] = RunningSearch(self._pools.pools[name], run, settings, past)
         if kept is not None:
@@ -92,7 +90,7 @@ class Searches:
                 self._end_lost(trials)
                 search.trials, trials.settings = trials, settings
                 search.inherited = {trial.key for trial in trials}
-        self.tables.begin(search, followed)
+        self.tables.begin(search)
         self.choices.beat.start()
 
     def _end_lost(self, trials: Trials) -> None:
@@ -162,9 +160,7 @@ class Searches:
         search = kept.search
         return self.running.get(kept.name) is search and search.outcome is not None
 
-    def hand_over(
-        self, kept: Kept, run: str, settings: SearchSettings, followed: bool = False
-    ) -> None:
+    def hand_over(self, kept: Kept, run: str, settings: SearchSettings) -> None:
         """Let a running search go on in another block, which is of another client now."""
         search = kept.search
         search.run, search.runs, search.outcome = run, [run, *search.runs], None
@@ -172,7 +168,6 @@ class Searches:
         if search.trials.settings.maximize == settings.maximize:
             search.trials.settings = settings
         self.kept.hand_over(kept, search)
-        self.tables.follow(search, followed)
         self.choices.ask()
 
     def _end_kept(self, name: str) -> None:
@@ -227,7 +222,6 @@ class Searches:
             self._interrupted[search.pool.client, name] = search.trials, search.runs
             while len(self._interrupted) > INTERRUPTED:
                 del self._interrupted[oldest_of_most(self._interrupted, itemgetter(0))]
-        search.trials.follow(None)
         folder = search.trials.settings.states
         ends = {trial.outcome for trial in search.trials.ended}
         lacks = search.trials.alive or search.cut_off or ends - {"done", "pruned"}
@@ -250,7 +244,6 @@ class Searches:
         self._later(self._pools.let_models_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts(curves=True))
-            search.trials.follow(None)
             self._later(self.states.unpin, search.trained_on)
             self._later(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job

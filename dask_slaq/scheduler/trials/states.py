@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from time import time
 from typing import TYPE_CHECKING, Any
-
-from dask_slaq.scheduler.job_states import release
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
-__all__ = ["States", "remove_files"]
+__all__ = ["States", "release", "remove_files"]
 
 logger = logging.getLogger(__name__)
 
@@ -86,3 +85,13 @@ class States:
 
     def _learn(self, name: str, worker: str, nbytes: int) -> None:
         self._scheduler.update_data(who_has={name: [worker]}, nbytes={name: nbytes}, client=CLIENT)
+
+
+def release(scheduler: Scheduler, names: Iterable[str], client: str) -> None:
+    """Free keys that a client of ours wants, and forget it once it wants none."""
+    known = [name for name in names if name in scheduler.tasks]
+    if known and client in scheduler.clients:
+        scheduler.client_releases_keys(known, client, f"{client}-{time()}")
+    cs = scheduler.clients.get(client)
+    if cs is not None and not cs.wants_what:
+        del scheduler.clients[client]

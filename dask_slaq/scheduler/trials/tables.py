@@ -1,4 +1,4 @@
-"""What clients and pages are given of searches: their trials, and what happens in them."""
+"""What clients and pages are given of searches: their trials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distributed.protocol import pickle
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.search_settings import search_is_over
 from dask_slaq.core.settings import shown
-from dask_slaq.core.trials import EndedSearches, Events, SearchSettings, Trial, row_of
+from dask_slaq.core.trials import EndedSearches, SearchSettings, Trial, row_of
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -25,8 +25,6 @@ __all__ = ["Tables"]
 
 #: Number of searches that are known by their names.
 NAMED = 100
-#: Number of searches whose events may wait to be read.
-FOLLOWED = 50
 
 
 class Tables:
@@ -44,37 +42,15 @@ class Tables:
         self._elsewhere, self._states = elsewhere, states
         # Last block and settings of each search, by name, the last ones.
         self._named: OrderedDict[str, tuple[str, SearchSettings]] = OrderedDict()
-        # Events of searches that clients follow, by block, until these have read the last one.
-        self._events: OrderedDict[str, Events] = OrderedDict()
 
-    def begin(self, search: RunningSearch, followed: bool) -> None:
+    def begin(self, search: RunningSearch) -> None:
         """Know a search that begins by its name, and by the last block of that."""
         name = search.pool.name
-        self.follow(search, followed)
         search.before, _ = self._named.get(name, ("", None))
         self._named[name] = search.run, search.trials.settings
         self._named.move_to_end(name)
         while len(self._named) > NAMED:
             self._named.popitem(last=False)
-
-    def follow(self, search: RunningSearch, followed: bool) -> None:
-        """Keep what happens in a search for its client, if that follows it."""
-        events = Events() if followed else None
-        search.trials.follow(events, search.runs[-1])
-        if events is not None:
-            self._events[search.run] = events
-            while len(self._events) > FOLLOWED:
-                # Of programs that are gone, most likely.
-                over = (run for run, some in self._events.items() if some.over)
-                self._events.pop(next(over, next(iter(self._events))))
-
-    def read_events(self, run: str, after: int) -> dict[str, Any]:
-        """Return what happened in a search that is followed; see `Events.read`."""
-        if (events := self._events.get(run)) is None:
-            return {"events": [], "after": after, "dropped": 0, "over": True}
-        if events.over:
-            del self._events[run]
-        return events.read(after)
 
     def trials(self, run: str, *, curves: bool = False) -> list[dict[str, Any]]:
         """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,6 @@ class CurveToCome(NamedTuple):
     high: NDArray[np.float64] | None
     best: float
     span: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, which fit into a message."""
-        return {
-            key: value.tolist() if isinstance(value, np.ndarray) else value
-            for key, value in self._asdict().items()
-        }
 
 
 def curves_to_come(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, CurveToCome]:

@@ -7,13 +7,10 @@ loop over thousands of workers.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.placement import Placement, Workers
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,44 +23,18 @@ _MOST = 1 << 32
 
 
 class Cluster:
-    """Workers that join and leave, and the worker sets that `n_jobs` jobs hold.
+    """Workers with `cores` threads, and the worker sets that `n_jobs` jobs hold.
 
-    There are `cores` threads at the start, and later as many as `capacity` says: (seconds, cores),
-    in order of time. The data of a job takes `move_pause` seconds to a worker that it gained.
-    `workers` are those there are now, and `moved` counts how often a job gained one.
+    The data of a job takes `move_pause` seconds to a worker that it gained. `moved` counts how
+    often a job gained one.
     """
 
-    def __init__(
-        self, n_jobs: int, cores: int, capacity: Sequence[tuple[float, int]], move_pause: float
-    ) -> None:
-        self._n_jobs, self._changes, self._move_pause = n_jobs, deque(capacity), move_pause
-        self.moved = 0
+    def __init__(self, n_jobs: int, cores: int, move_pause: float) -> None:
+        self._n_jobs, self._move_pause = n_jobs, move_pause
+        self.cores, self.workers, self.moved = cores, workers(cores), 0
         # Per pair of job and worker: the pair as a number, threads, and when the data is there.
         self._pair: IntArray = np.zeros(0, np.int64)
         self._threads, self._ready = np.zeros((2, 0))
-        self._set(cores)
-
-    def _set(self, cores: int) -> None:
-        self.cores, self.workers = cores, workers(cores)
-        if not (self.workers or self._changes):
-            raise InvalidSetting("jobs are left over, but there are no cores for them, ever")
-
-    @property
-    def next_change(self) -> float:
-        """Time of the next change of capacity; infinite if there is none."""
-        return self._changes[0][0] if self._changes else math.inf
-
-    def resize(self) -> tuple[FloatArray, FloatArray]:
-        """Apply the next change: workers join or leave at the end of the list.
-
-        Returns the threads (n_jobs,) that each job lost, and those that it held before. Raises
-        `InvalidSetting` if no core is left, and no further change is due.
-        """
-        before = len(self.workers)
-        self._set(self._changes.popleft()[1])
-        worker = self._pair % _MOST
-        lost = (worker >= len(self.workers)) & (worker < before)
-        return self._sum(lost), self._sum()
 
     def hold(self, sets: Placement, jobs: IntArray, now: float) -> None:
         """Replace what jobs hold by the worker `sets` of a decision, at `now` seconds.

@@ -1,7 +1,8 @@
 """Division of threads between two decisions: a fluid version of the live dispatcher's rules.
 
-Jobs that are behind their floor are served first, then all jobs by one of two rules. Threads that a
-job cannot use go to the others.
+Jobs that are behind their floor are served first, then every job has its share. Threads that a job
+cannot use go to the others in proportion to their shares, and those that save a job a wave of tasks
+are lent to it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,11 @@ from dask_slaq.core.grants import Decision
 from dask_slaq.core.policies import fair_fill, fit_floors
 from dask_slaq.simulation.workload import Law
 
-__all__ = ["DISPATCH", "by_index", "divide"]
+__all__ = ["divide"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: `shares`: every job gets its share; threads that some jobs cannot use go to the others in
-#: proportion to their shares, and threads that the engine grants to no job stay idle. `index`: jobs
-#: are served in order of their indices, each with as many threads as it can use up to `Grant.most`,
-#: as on a cluster where every job always has ready tasks.
-DISPATCH = ("shares", "index")
 #: Weight, in threads, of a job without a share when threads that no other job can use are lent.
 NEGLIGIBLE = 1e-9
 
@@ -35,7 +31,6 @@ def divide(
     cap: FloatArray,
     cores: int,
     epoch: float,
-    dispatch: str,
 ) -> FloatArray:
     """Divide the threads among the active jobs until the next event.
 
@@ -53,39 +48,11 @@ def divide(
     wanted = granted("tokens") / epoch + granted("rate")
     floor = fit_floors(np.minimum(wanted, cap), cores)
     share, index = np.maximum(granted("share"), NEGLIGIBLE), granted("index")
-    if dispatch == "index":
-        most = np.maximum(np.minimum(cap, granted("most")), floor)
-        threads = by_index(share, index, floor, most, cores)
-    else:
-        threads = fair_fill(share, floor, cap, min(cores, max(share.sum(), floor.sum())))
+    threads = fair_fill(share, floor, cap, min(cores, max(share.sum(), floor.sum())))
     useful = law.useful(jobs, threads)
     if cores - useful.sum() > NEGLIGIBLE:
         threads = _lend(law, jobs, useful, cap, cores, index)
     return threads * min(1.0, cores / max(threads.sum(), NEGLIGIBLE))  # despite rounding
-
-
-def by_index(
-    share: FloatArray, index: FloatArray, floor: FloatArray, cap: FloatArray, cores: float
-) -> FloatArray:
-    """Fill jobs in order of `index`, highest first; if it is equal, in proportion to `share`.
-
-    Each gets from `floor` to `cap` threads of all `cores`. Returns the threads (n_jobs,).
-
-    >>> two, none = np.ones(2), np.zeros(2)
-    >>> by_index(two, np.array([1.0, 2.0]), np.array([1.0, 0.0]), 6 * two, 8.0)
-    array([2., 6.])
-    >>> by_index(np.array([1.0, 3.0]), none, none, 8 * two, 8.0)
-    array([2., 6.])
-    """
-    threads = floor.copy()
-    for value in np.unique(index)[::-1]:
-        left = cores - threads.sum()
-        if left <= 0:
-            break
-        level = index == value
-        room = left + floor[level].sum()
-        threads[level] = fair_fill(share[level], floor[level], cap[level], room)
-    return threads
 
 
 def _lend(

@@ -20,31 +20,25 @@ EPSILON = 1e-7
 class Iterations:
     """Iterations of all jobs, each job at its own rate. Arrays are (n_jobs,).
 
-    The caller sets `rate`, iterations of usual length (without stragglers) per second, and
-    `compute`, core-seconds per second. `unsaid` are core-seconds not yet reported to the engine,
-    `finished` the iterations that have ended, and `times` when each of them ended, in seconds after
-    the start.
+    The caller sets `rate`, iterations per second, and `compute`, core-seconds per second. `unsaid`
+    are core-seconds not yet reported to the engine, `finished` the iterations that have ended, and
+    `times` when each of them ended, in seconds after the start.
     """
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
         n = len(jobs)
-        # Work done, and work at which the current iteration ends, in iterations of usual length.
-        self._done, self._due = np.zeros(n), np.array([job.slowdown[0] for job in jobs])
-        self._ends = [np.cumsum(job.slowdown) for job in jobs]
-        self._last = np.array([ends[-1] for ends in self._ends])
-        self._count = np.array([len(ends) for ends in self._ends])
-        self._stops = np.array([job.alone is not None for job in jobs])
+        self._done = np.zeros(n)  # iterations, possibly a fraction
+        self._count = np.array([len(job.loss) for job in jobs])
         self.finished = np.zeros(n, dtype=np.int64)
         self.rate, self.compute, self.unsaid = np.zeros((3, n))
         self.times = [np.full(len(job.loss), np.nan) for job in jobs]
 
     def next_end(self, active: IntArray) -> float:
-        """Return the seconds until the next active job ends, or stops for its driver."""
+        """Return the seconds until the next active job ends."""
         going = active[self.rate[active] > 0]
         if not len(going):
             return math.inf
-        goal = np.where(self._stops[going], self._due[going], self._last[going])
-        return float(((goal - self._done[going]) / self.rate[going]).min())
+        return float(((self._count[going] - self._done[going]) / self.rate[going]).min())
 
     def advance(
         self, active: IntArray, start: float, now: float
@@ -58,7 +52,7 @@ class Iterations:
         self._done[active] += self.rate[active] * (now - start)
         self.unsaid[active] += self.compute[active] * (now - start)
         ended: list[tuple[float, int, int, float]] = []
-        for j in np.flatnonzero(self._done[active] >= self._due[active] - EPSILON).tolist():
+        for j in np.flatnonzero(self._done[active] >= self.finished[active] + 1 - EPSILON).tolist():
             ended += self._ended(int(active[j]), float(before[j]), start, now)
         ended.sort()
         return ended
@@ -67,12 +61,12 @@ class Iterations:
         self, i: int, before: float, start: float, now: float
     ) -> list[tuple[float, int, int, float]]:
         """Record and return the iterations of one job that ended, as `advance` does."""
-        first, ends = int(self.finished[i]), self._ends[i]
-        stop = int(np.searchsorted(ends, self._done[i] + EPSILON, side="right"))
-        times = np.clip(start + (ends[first:stop] - before) / self.rate[i], start, now)
+        first = int(self.finished[i])
+        stop = min(int(self._done[i] + EPSILON), int(self._count[i]))
+        ends = np.arange(first + 1, stop + 1)
+        times = np.clip(start + (ends - before) / self.rate[i], start, now)
         self.times[i][first:stop] = times
         self.finished[i] = stop
-        self._due[i] = ends[stop] if stop < len(ends) else math.inf
         took = np.diff(times, prepend=start) * self.compute[i]
         rest = (now - times[-1]) * self.compute[i]
         took[0] = self.unsaid[i] - took[1:].sum() - rest
@@ -80,22 +74,7 @@ class Iterations:
         each = zip(times.tolist(), took.tolist(), strict=True)
         return [(time, i, first + k, seconds) for k, (time, seconds) in enumerate(each)]
 
-    def left(self, active: IntArray) -> FloatArray:
-        """Return what is left (n_active,) of current iterations, in those of usual length."""
-        found: FloatArray = np.maximum(self._due[active] - self._done[active], 0.0)
-        return found
-
     def through(self, active: IntArray) -> npt.NDArray[np.bool_]:
         """Return a mask (n_active,) of the active jobs that have ended."""
         through: npt.NDArray[np.bool_] = self.finished[active] == self._count[active]
         return through
-
-    def lose(self, active: IntArray, lost: FloatArray, held: FloatArray) -> None:
-        """Undo the part of unfinished iterations of `active` jobs that was on lost threads.
-
-        `lost` and `held` (n_jobs,) are the threads that each job lost, and held before.
-        """
-        for i in active[lost[active] > 0]:
-            k = self.finished[i]
-            begun = self._ends[i][k - 1] if k else 0.0
-            self._done[i] -= (self._done[i] - begun) * lost[i] / held[i]

@@ -1,6 +1,6 @@
 """Event-driven simulation of jobs on a virtual clock, with the engine that also runs on clusters.
 
-Events are arrivals, ends of iterations and jobs, epochs, changes of capacity, and ends of pauses.
+Events are arrivals, ends of iterations and jobs, epochs, and ends of pauses.
 Between two events every job computes at a constant rate on the threads that `divide` gives it.
 """
 
@@ -51,11 +51,9 @@ class Outcome:
 class Simulation:
     """One run of a list of `jobs`, in order of arrival, by an `engine` without jobs.
 
-    The `law` has the true running times of the jobs, and `cores` are the threads at the start. A
-    job that loses a worker by `capacity` loses the part of its unfinished iteration that was
-    computed there; arrivals and ends within a `gap` wait for its end. `watch` is called whenever
-    the threads are divided anew. For `max_cores`, `move_pause` and `dispatch` see `Settings`.
-    Arrays are (n_jobs,).
+    The `law` has the true running times of the jobs. Arrivals and ends within a `gap` wait for its
+    end. `watch` is called whenever the threads are divided anew. For `max_cores` and
+    `move_pause` see `Settings`. Arrays are (n_jobs,).
     """
 
     def __init__(
@@ -67,15 +65,13 @@ class Simulation:
         *,
         max_cores: float | None = None,
         move_pause: float = 0.0,
-        capacity: Sequence[tuple[float, int]] = (),
         gap: float = 0.0,
-        dispatch: str = "shares",
         watch: Watcher | None = None,
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
-        self.cluster = Cluster(n, cores, capacity, move_pause)
-        self.max_cores, self.gap, self.dispatch, self.watch = max_cores, gap, dispatch, watch
+        self.cluster = Cluster(n, cores, move_pause)
+        self.max_cores, self.gap, self.watch = max_cores, gap, watch
         self.now, self.decided = 0.0, -math.inf
         self.coming = deque(range(n))
         self.active: IntArray = np.zeros(0, dtype=np.int64)
@@ -84,8 +80,6 @@ class Simulation:
         self.iterations = Iterations(jobs)
         most = math.inf if max_cores is None else max_cores
         self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
-        #: Time at which the driver of each job submits its next tasks.
-        self.resume = np.full(n, -math.inf)
         #: Position of each job in the last decision, -1 for new jobs.
         self.place = np.full(n, -1)
         self.outcome = Outcome(self.iterations.times)
@@ -97,10 +91,10 @@ class Simulation:
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
             moved = self.cluster.next_arrival(self.active, self.now)
             end = self.now + self.iterations.next_end(self.active)
-            soon = min(end, self._next_resume(), moved, self.cluster.next_change)
+            soon = min(end, moved)
             self._advance(min(arrival, decide, soon))
             ended = self._remove_ended()
-            if sum((ended, self._add_arrived(), self._resize())):
+            if ended + self._add_arrived():
                 decide = min(decide, max(self.now, self.decided + self.gap))
             if self.now >= decide:
                 self._decide()
@@ -109,17 +103,6 @@ class Simulation:
         self.outcome.moved = self.cluster.moved
         return self.outcome
 
-    def _next_resume(self) -> float:
-        """Return the time at which the next busy driver submits tasks; infinite if none is busy."""
-        later = self.resume[self.active]
-        return float(later[later > self.now].min(initial=math.inf))
-
-    def _stop(self, i: int) -> None:
-        """Hold back the next iteration of a job while its driver works alone."""
-        alone, k = self.jobs[i].alone, self.iterations.finished[i]
-        if alone is not None and k < len(alone):
-            self.resume[i] = self.now + alone[k]
-
     def _advance(self, at: float) -> None:
         """Compute until `at`, and report the iterations that end before in order of time."""
         a, elapsed, start = self.active, at - self.now, self.now
@@ -127,18 +110,14 @@ class Simulation:
         if not len(a) or elapsed <= 0:
             return
         self.outcome.busy += float(self.iterations.compute[a].sum()) * elapsed
-        reports = self.iterations.advance(a, start, at)
-        for i in {i for _, i, _, _ in reports}:
-            self._stop(i)
-        for time, i, k, seconds in reports:
+        for time, i, k, seconds in self.iterations.advance(a, start, at):
             if seconds > 0:
                 self._observe(i, seconds)
             self.engine.report(self.jobs[i].name, self.jobs[i].reports.item(k), time)
 
     def _observe(self, i: int, seconds: float) -> None:
         """Charge a job for its compute."""
-        job = self.jobs[i]
-        self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
+        self.engine.observe_task(self.jobs[i].name, seconds, self._at_once(i))
 
     def _remove_ended(self) -> int:
         """Remove the jobs that have ended. Returns their number."""
@@ -156,18 +135,9 @@ class Simulation:
             job = self.jobs[i]
             self.engine.add_job(job.name, self.now, **job.settings(self.max_cores))
             self.new.append(i)
-            self._stop(i)
         arrived = self.new[before:]
         self.active = np.append(self.active, np.array(arrived, dtype=np.int64))
         return len(arrived)
-
-    def _resize(self) -> int:
-        """Apply the changes of capacity that are due. Returns their number."""
-        changed = 0
-        while self.cluster.next_change <= self.now:
-            self.iterations.lose(self.active, *self.cluster.resize())
-            changed += 1
-        return changed
 
     def _decide(self) -> None:
         """Reallocate, and record which job holds which workers."""
@@ -200,10 +170,9 @@ class Simulation:
             self.place[a],
             self.law,
             a,
-            np.where(self.resume[a] > self.now, 0.0, self.cap[a]),
+            self.cap[a],
             self.cluster.cores,
             self.engine.epoch,
-            self.dispatch,
         )
         if self.watch is not None:
             self.watch(self.now, a, threads)

@@ -53,12 +53,6 @@ class SimulatedJob:
     work: float
     #: Parallel tasks per iteration; infinite if the iteration can be divided at will.
     partitions: float
-    #: Factor on the time of each iteration: 1, or more where a straggler delays it.
-    slowdown: FloatArray
-    #: Seconds before the tasks of each iteration in which only the driver works.
-    alone: FloatArray | None = None
-    #: Fraction of the work that tasks compute and the job is charged for; the rest is overhead.
-    charged: float = 1.0
     #: Most threads that the job can use; the engine knows it.
     cap: float = math.inf
     weight: float = 1.0
@@ -84,7 +78,7 @@ class SimulatedJob:
     @property
     def total(self) -> float:
         """Core-seconds of the whole job on one thread."""
-        return self.work * float(self.slowdown.sum())
+        return self.work * len(self.loss)
 
     def iterations_to(self, fraction: float) -> int | None:
         """Return the iterations until the true loss has made a `fraction` of its fall."""
@@ -99,8 +93,6 @@ def make_jobs(
     interarrival: float = PAPER_INTERARRIVAL,
     work: float = 1.0,
     noise: float = 0.0,
-    stragglers: float = 0.0,
-    straggling: float = 4.0,
     partitioned: bool = False,
     announced: bool = False,
 ) -> list[SimulatedJob]:
@@ -112,7 +104,7 @@ def make_jobs(
     have their means exactly in every list, so that all seeds load the cluster equally.
     """
     # One random stream per purpose: noise, for example, must not change arrivals.
-    draw = [np.random.default_rng([seed, k]) for k in range(6)]
+    draw = [np.random.default_rng([seed, k]) for k in range(5)]
     arrivals = np.append(0.0, np.cumsum(draw[0].exponential(1.0, jobs - 1)))
     arrivals *= interarrival * (jobs - 1) / max(arrivals[-1], 1e-12)
     size = draw[1].uniform(*SIZES, jobs)
@@ -123,7 +115,6 @@ def make_jobs(
     made = []
     for i, curve in enumerate(drawn):
         loss = curve.loss
-        slow = np.where(draw[5].random(len(loss)) < stragglers, straggling, 1.0)
         made.append(
             SimulatedJob(
                 name=f"job-{i:0{width}d}",
@@ -133,7 +124,6 @@ def make_jobs(
                 reports=loss + noise * np.ptp(loss) * draw[4].standard_normal(len(loss)),
                 work=float(size[i] / len(loss)),
                 partitions=float(partitions[i]) if partitioned else math.inf,
-                slowdown=slow,
                 max_iter=len(loss) if announced else None,
             )
         )
@@ -183,7 +173,7 @@ def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatAr
         for f, fraction in enumerate(fractions):
             k = job.iterations_to(fraction)
             if k is not None:
-                work[f, i] = job.work * job.slowdown[:k].sum()
+                work[f, i] = job.work * k
         work[-1, i] = job.total
     return work
 

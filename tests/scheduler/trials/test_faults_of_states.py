@@ -12,7 +12,7 @@ from driving import TWO, until, with_plugin
 from moving import STEPS, begin, check, let_some_leave
 
 import dask_slaq as slaq
-from dask_slaq.scheduler.job_states import release
+from dask_slaq.scheduler.trials.states import release
 from dask_slaq.worker import reports
 from dask_slaq.worker.desk import desk_of
 

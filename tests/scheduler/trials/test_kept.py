@@ -68,32 +68,6 @@ async def test_a_new_program_finds_models_that_train_on(c, s, plugin, a, b):
 
 
 @with_plugin(TWO)
-async def test_callbacks_of_a_new_program_are_told_what_happens_from_then_on(c, s, plugin, a, b):
-    before, events = [], []
-    await begin(s, plugin, callbacks=before.append)
-    known = plugin.searches.running["grid"]
-    await until(lambda: [trial.step for trial in known.trials] == [3, 3])  # both wait for `GO`
-    search = slaq.search("grid", client=c, steps=STEPS, reattach=True, callbacks=events.append)
-    async with search:
-        reported = {trial.key: trial.step for trial in known.trials}
-        GO.set()
-        await c.gather(search.futures)
-    for key in {event["key"] for event in events}:
-        begins, *reports, end = [event for event in events if event["key"] == key]
-        assert (begins["event"], end["event"], end["state"]) == ("begin", "end", "done")
-        steps = [event["step"] for event in reports if event["event"] == "report"]
-        # Models go on meanwhile: some of what had been reported then was told already.
-        assert steps == list(range(steps[0], STEPS + 1))
-        assert steps[0] <= reported.get(key, 0) + 1
-    assert len({event["key"] for event in events}) == len({e["model"] for e in events}) == 6
-    assert {event["model"] for event in before} <= {event["model"] for event in events}
-    assert not any(event["step"] > 3 for event in before)
-    await until(lambda: not clients_of_kept(s))  # the new client wants them
-    search.futures.clear()
-    await until(lambda: not s.tasks and not plugin.searches.kept)
-
-
-@with_plugin(TWO)
 async def test_a_search_that_is_over_is_kept_when_its_driver_leaves(c, s, plugin, a, b):
     GO.set()
     async with Client(s.address, asynchronous=True) as first:

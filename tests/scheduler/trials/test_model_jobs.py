@@ -100,10 +100,9 @@ def plugin(client):
 
 
 def test_they_are_rows_of_its_table(client, plugin):
-    events = []
     with (
         captured_logger("dask_slaq") as log,
-        slaq.search("grid", steps=STEPS, owner="ann", callbacks=events.append) as search,
+        slaq.search("grid", steps=STEPS, owner="ann") as search,
     ):
         futures = [
             slaq.submit(fit, {"lr": lr}, np.ones(3), name=f"lr-{lr}", go="two")
@@ -130,9 +129,6 @@ def test_they_are_rows_of_its_table(client, plugin):
     assert future.result() == 0.1
     assert search.curves().shape == (3, STEPS)
     assert "no task was submitted" not in log.getvalue()
-    assert [sum(e["event"] == kind for e in events) for kind in ("begin", "report", "end")] == [
-        3, 3 * STEPS, 3,
-    ]  # fmt: skip
 
 
 def test_scores_are_higher_for_better_models(client, plugin):

@@ -43,13 +43,6 @@ def test_noise_changes_reports_alone():
     assert np.mean(ratio) == pytest.approx(0.05, rel=0.2)
 
 
-def test_stragglers_slow_some_iterations():
-    jobs = make_jobs(make_curves(0), 0, jobs=20, stragglers=0.1, straggling=3.0)
-    slow = np.concatenate([job.slowdown for job in jobs])
-    assert set(slow) == {1.0, 3.0}
-    assert np.mean(slow == 3.0) == pytest.approx(0.1, abs=0.03)
-
-
 def test_one_job_and_all_at_once():
     assert len(make_jobs(make_curves(0), 0, jobs=1)) == 1
     burst = make_jobs(make_curves(0), 0, jobs=5, interarrival=0.0)

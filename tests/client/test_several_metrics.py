@@ -1,18 +1,14 @@
-"""Several metrics and the folds of a cross-validation in one model of a search."""
+"""Several metrics of one model of a search."""
 
 import math
-import statistics
 import time
 
 import pytest
 from distributed import Event
 from driving import ONE, until, with_plugin
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
-from dask_slaq.worker.folds import Folds
 
 
 @with_plugin(ONE)
@@ -138,56 +134,3 @@ async def test_a_verdict_is_not_retried_and_an_error_is(c, s, plugin, a, tmp_pat
     ends = {row["params"]["number"]: row["state"] for row in await search.trials()}
     assert "pruned" in ends.values()
     assert [len(list(tmp_path.glob(f"{k}-*"))) for k in range(12)] == [1, 1, 1, 1, 3, *[1] * 7]
-
-
-@with_plugin(ONE)
-async def test_folds_in_turns_are_one_mean_curve(c, s, plugin, a):
-    def train(offset):
-        for k in range(5):
-            for fold in range(3):
-                slaq.report({"loss": offset + fold + 1 / (k + 1), "auc": fold / 10}, fold=fold)
-
-    async with slaq.search("grid", client=c, steps=5) as search:
-        await c.gather(search.map(train, [1, 0]))
-    for row in await search.trials():
-        wanted = [row["params"]["offset"] + 1 + 1 / (k + 1) for k in range(5)]
-        assert [loss for _, loss in row["curve"]] == pytest.approx(wanted)
-        assert row["iteration"] == 5 and row["metrics"]["auc"] == pytest.approx(0.1)
-
-
-@given(st.integers(1, 6), st.integers(1, 6), st.data())
-def test_every_round_has_one_mean(n_folds, rounds, data):
-    losses = data.draw(
-        st.lists(
-            st.lists(st.floats(-5, 5), min_size=n_folds, max_size=n_folds),
-            min_size=rounds,
-            max_size=rounds,
-        )
-    )
-    folds, means = Folds(), []
-    for step, each in enumerate(losses):
-        for fold in data.draw(st.permutations(range(n_folds))):
-            means += folds.add(fold, {"loss": each[fold]}, step)
-    wanted = [statistics.fmean(each) for each in losses]
-    wanted = wanted if rounds > 1 else []  # how many folds there are is not known yet
-    assert [mean["loss"] for mean, _ in means] == pytest.approx(wanted)
-    assert [step for _, step in means] == list(range(len(wanted)))
-
-
-def train_folds_twice(how):
-    for begin in (0.0, 5.0):
-        for step in range(3):
-            for fold in (0, 1):
-                at = step if how == "step" else None
-                slaq.report({"auc" if begin else "loss": begin + step}, step=at, fold=fold)
-        if not begin and how == "call":
-            slaq.report({"loss": -1.0}, fold=0)  # and the other one ran out of memory
-            slaq.begin_again()
-
-
-@pytest.mark.parametrize("how", ["step", "call"])
-@with_plugin(ONE)
-async def test_folds_begin_again_together_by_any_metric(c, s, plugin, a, how):
-    async with slaq.search("grid", client=c) as search:
-        await c.submit(train_folds_twice, how)
-    assert (await search.curves()).values.tolist() == [[5.0, 6.0, 7.0]]
