@@ -45,7 +45,6 @@ class Crashes:
     kills: int = 0
     acknowledged: int = 0
     stored: int = 0
-    unfinished: int = 0
     lost: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)
 
@@ -125,8 +124,6 @@ def _look(path: Path, known: set[str], found: Crashes) -> None:
         if path.exists():
             with closing(sqlite3.connect(path)) as connection:
                 (said,) = connection.execute("PRAGMA integrity_check").fetchone()
-                query = "SELECT count(*) FROM unfinished"
-                (found.unfinished,) = connection.execute(query).fetchone()
             if said != "ok":
                 found.unusable.append(f"after kill {found.kills}: {said}")
     except (StoreError, sqlite3.Error) as error:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from dask_slaq.core.later import later
 from dask_slaq.memory.following import MEMORY_TOPIC, Memory
-from dask_slaq.memory.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from dask_slaq.memory.store import RunStore as RunStore
     from dask_slaq.memory.usage_rows import usage_as_dicts as usage_as_dicts
 
-__all__ = ["LAPSE", "MEMORY_TOPIC", "Memory", "Unfinished", "open_memory"]
+__all__ = ["MEMORY_TOPIC", "Memory", "open_memory"]
 
 _READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "read_usage")
 # The rows of the file, which a scheduler loads that keeps one.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import uuid
 from collections.abc import Callable, Iterable, Sequence
-from time import time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.memory import MOST_KINDS, Kind, PastRun, StagedRun, kind_of_name
@@ -14,7 +14,6 @@ from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number
 from dask_slaq.memory.following import Memory
 from dask_slaq.memory.store import RunStore
-from dask_slaq.memory.unfinished import LAPSE, Unfinished
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
@@ -31,8 +30,6 @@ MOST_LOADED = 64
 MOST_LOADED_KINDS = 2 * MOST_KINDS
 #: Seconds for which opening a job waits for the store.
 PATIENCE = 1.0
-#: Maximum number of jobs in one checkpoint.
-MOST_AT_ONCE = 100
 
 
 class FiledMemory(Memory):
@@ -53,18 +50,8 @@ class FiledMemory(Memory):
         self._loop = asyncio.get_running_loop()
         self.store = store = RunStore(path, self._acknowledge)
         self._ends = 0  # number of ends that were stored
-        store.lapse(time())
-        self._left: asyncio.Future[list[Unfinished]]
-        self._left = self._loop.run_in_executor(None, store.unfinished, time() - LAPSE)
-        self._left.add_done_callback(self._take_up)
         ends = self._loop.run_in_executor(None, store.ends)
         ends.add_done_callback(self._recall_ends)
-
-    @safely
-    def _take_up(self, left: asyncio.Future[list[Unfinished]]) -> None:
-        """Take up what an earlier scheduler left."""
-        for one in left.result():
-            self._keep_unfinished(one, newest=False)
 
     @safely
     def _recall_ends(self, ends: asyncio.Future[list[tuple[bool, float]]]) -> None:
@@ -78,9 +65,9 @@ class FiledMemory(Memory):
         """
         if self.broken is not None:
             return
-        waiting = [self._left, self._load((kind or kind_of_name(name)).name)]
-        if pending := [future for future in waiting if future is not None and not future.done()]:
-            await asyncio.wait(pending, timeout=PATIENCE)
+        loading = self._load((kind or kind_of_name(name)).name)
+        if loading is not None and not loading.done():
+            await asyncio.wait([loading], timeout=PATIENCE)
 
     def _load(self, kind: str) -> asyncio.Future[_Loaded] | None:
         """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
@@ -105,56 +92,27 @@ class FiledMemory(Memory):
             self.stages.add(staged)
 
     @safely
-    def ended(self, name: str) -> None:
-        """Store how well its end was foretold, and discard what the engine did not remember."""
+    def judged(self) -> None:
+        """Store how well the end of a job was foretold, if one was judged."""
         ends = self._engine().jobs.ends
         if ends.judged > self._ends:
             self._ends = ends.judged
             self.store.add_end(*ends.held[-1])
-        super().ended(name)
-
-    def _discard(self, key: str) -> None:
-        self.store.discard(key)
-
-    def _write(self, some: list[Unfinished]) -> None:
-        self.store.checkpoint(some)
 
     def _keep_stages(self, staged: StagedRun) -> None:
         super()._keep_stages(staged)
         self.store.add_stages(staged)
 
+    @safely
     def _keep(self, run: PastRun) -> None:
         """Store a run that has just been added to the memory of the engine."""
-        key = self._ending.pop(run.job, None)
-        if key is not None:
-            self.store.add(key, run)
+        self.store.add(uuid.uuid4().hex, run)
 
     def _acknowledge(self, key: str, job: str) -> None:
         """Tell that a run is safe on disk. Called in the writer's thread."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             event = {"event": "stored", "job": job, "key": key}
             self._loop.call_soon_threadsafe(self._tell, event)
-
-    @safely
-    def checkpoint(self) -> None:
-        """Write the running jobs that have reported since the last time, but not too many."""
-        super().checkpoint()
-        self.store.checkpoint(self._due())
-
-    def _due(self) -> list[Unfinished]:
-        """Return the runs to write now, and count them as written."""
-        now, some = time(), []
-        for name, job in list(self.following.items()):
-            unchanged = job.count == job.written and now - job.at < LAPSE / 4
-            if unchanged or job.past is not None:
-                continue
-            job.written, job.at = job.count, now
-            if (run := self._run_of(name, job)) is not None:
-                some.append(Unfinished(job.key, job.owner, run))
-                self.following[name] = self.following.pop(name)  # so that all have their turn
-            if len(some) >= MOST_AT_ONCE:
-                break
-        return some
 
     def about(self) -> dict[str, Any]:
         """Return the state of the memory; see `Memory`."""
@@ -207,7 +165,6 @@ class FiledMemory(Memory):
         more = [event for event in said if (event["at"], event["message"]) not in known]
         return sorted([*kept, *more], key=lambda event: float(event.get("at", 0.0)))
 
-    @safely
     def stop(self) -> None:
         """Write what is known now, without waiting for it."""
         super().stop()

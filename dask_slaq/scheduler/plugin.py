@@ -503,7 +503,7 @@ class SlaqPlugin(SchedulerPlugin):
             lambda: self.jobs.forget(name, outcome),
             lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed
             lambda: self.jobs.drop(name, outcome),
-            lambda: self.memory.ended(name),
+            self.memory.judged,
             self.messages.waiting.look,
             self._end_all,
         ):

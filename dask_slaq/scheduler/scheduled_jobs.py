@@ -388,7 +388,7 @@ class ScheduledJobs:
         finally:
             self.accounts.pool_closes(name)
             if name in self.engine.jobs:
-                self.engine.remove_job(name, monotonic(), outcome, ended=time())
+                self.engine.remove_job(name, monotonic(), outcome or "failed", ended=time())
             self.owner.pop(name, None)
         self.admit()
 
@@ -420,8 +420,8 @@ class ScheduledJobs:
             stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a number, not {shown(loss)}")
-        self.memory.report(job, loss, anew=anew)  # it may begin the job anew
         if anew:
+            self.memory.begin_anew(job)
             self.goals.begin_again(job)
         now = monotonic()
         known = isinstance(step, int) and self.engine.jobs[job].iteration < step <= 10**12
@@ -473,8 +473,7 @@ class ScheduledJobs:
         Raises `InvalidSetting` if that is not a number of iterations.
         """
         JOB_SETTINGS["max_iter"].check(iterations)
-        before = self.reports[job] + self.memory.count_resumed(job)
-        more = None if iterations is None else before + iterations
+        more = None if iterations is None else self.reports[job] + iterations
         self.engine.set_max_iter(job, more)
 
     def worth_of(self, name: str) -> float:

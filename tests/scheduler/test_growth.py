@@ -41,7 +41,6 @@ BOUNDS = [
     (durations, "MOST_GROUPS", 4),
     (label_limits, "MOST_LOGGED", 4),
     ("dask_slaq.memory.filed", "MOST_LOADED_KINDS", 4),
-    ("dask_slaq.memory.following", "MOST_UNFINISHED", 4),
     ("dask_slaq.core.trials.ended", "MOST_BYTES", 1),
     ("dask_slaq.scheduler.trials.tables", "NAMED", 4),
 ]

@@ -240,17 +240,13 @@ class Messages:
                 searches.begin(name, checked["run"], search, **about)
             if around is not None:
                 self.plugin.searches.begin_job(name, around, params)
-            memory.begin(name, checked["owner"], checked["kind"])
+            memory.begin(name, checked["kind"])
             self.plugin.began(name)
         except Exception as error:
             if not isinstance(error, SlaqError):  # otherwise there was one of its name before
                 self.plugin.fall_back(error)
                 self.plugin.end_job(name)
             raise
-        if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
-            self.plugin.changed()
-            # Until it is judged by what it had done, it would look as if nothing was done.
-            await self.waiting.until(lambda: not self._is_undecided(name, resumed))
         return answer if kept is None else {"keys": list(kept.keys)}
 
     def _check_connected(self, sender: Sender) -> None:
@@ -258,13 +254,6 @@ class Messages:
         stream = self.plugin.scheduler.client_comms.get(sender.client)
         if getattr(stream, "comm", None) is not sender.comm or not sender.is_open:
             raise NotAllowed(f"the client {shown(sender.client)} has left")
-
-    def _is_undecided(self, name: str, iterations: int) -> bool:
-        """Return whether a running job has not been judged by its first `iterations` yet."""
-        plugin = self.plugin
-        grant = plugin.engine.grants.get(name)
-        decided = grant is not None and grant.iteration >= iterations
-        return name in plugin.jobs.reports and plugin.failed is None and not decided
 
     async def close(
         self, sender: Sender, /, name: Any, reports: Any = 0, run: Any = None, outcome: Any = "done"
