@@ -253,7 +253,6 @@ class SlaqPlugin(SchedulerPlugin):
             claimed=self.searches.follower.claim,
             outside=self._submits_outside,
             is_of=self.jobs.submits,
-            until=lambda holds: self.messages.waiting.until(holds),
             enter=self.enter,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)

@@ -70,7 +70,6 @@ class TaskTracker:
         self.holding = False  # whether ready tasks are held
         # Models that have left their worker, by key: their search sends them, and no pool.
         self.away: dict[Any, TaskState] = {}
-        self.unsure: set[Any] = set()  # keys of tasks whose submitter is not known yet
         self.models_move = False  # whether there may be any
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.
@@ -109,7 +108,7 @@ class TaskTracker:
             return True
         pool = self.owner.get(ts.key) if self.holding else None
         if pool is None:
-            return self.holding and ts.key in self.unsure
+            return False
         if self.gangs.of_task and self.gangs.is_open(ts):
             held, direct = True, is_direct(ts)
         elif not (direct := is_direct(ts)):
@@ -206,13 +205,6 @@ class TaskTracker:
                     self._want(pool, each)
         if submitter is not None:
             self._lend(submitter)
-
-    def submitted(self, pool: Pool, tasks: Iterable[TaskState], submitter: TaskState) -> None:
-        """Record which task has submitted tasks of a pool, when that is found out later."""
-        for ts in tasks:
-            if self.owner.get(ts.key) is pool:
-                self._submit(pool, ts, submitter)
-        self._lend(submitter)
 
     def _submit(self, pool: Pool, ts: TaskState, submitter: TaskState) -> None:
         pool.inner.add(ts)

@@ -57,7 +57,6 @@ IDENTIFIERS = frozenset({"name", "job", "run", "mark"})
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
-    "inside": "number of a worker",
     "report": "report",
     "expect": "number of iterations",
     "kind": "kind",
@@ -321,10 +320,6 @@ class Messages:
     def prove(self, sender: Sender, /, proof: Any = None, **_: Any) -> None:
         """Learn by what a client proves in requests who it is; see `Identity.learn`."""
         self.plugin.identity.learn(proof, sender)
-
-    def inside(self, sender: Sender, /, number: Any = None, **_: Any) -> None:
-        """Learn in the process of which worker a client is; see `InsideClients`."""
-        self.plugin.task_owners.inside.heard(sender.comm, number)
 
     def report(
         self,
