@@ -555,7 +555,7 @@ class SlaqPlugin(SchedulerPlugin):
                 client, about = sender.client, {"submitter": sender.submitter, "comm": sender.comm}
             self.task_owners.own(client, tasks, keys, received_at(stimulus_id), **about)
             if self.searches.running:
-                self.searches.elsewhere.submitted(client, tasks)
+                self.searches.submitted(client, tasks)
         elif len(tasks) == 1 and key_split(tasks[0]) == LIGHTGBM_TASK:
             self._warn_of_loose_runs(client, scheduler.tasks[tasks[0]])
 

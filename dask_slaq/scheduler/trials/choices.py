@@ -171,13 +171,12 @@ class Choices:
         alive = search.trials.alive
         some: list[Any] = list(alive)
         if search.pool.name in self._stopping:
-            unfinished = (ts.key for ts in search.pool.unfinished)
-            some += [key for key in (*unfinished, *search.elsewhere) if key not in alive]
+            unfinished = [ts.key for ts in search.pool.unfinished]
+            some += [key for key in {*unfinished, *search.begun} if key not in alive]
         tasks, client = self._scheduler.tasks, search.pool.client
-        known = {key for other in self._running.values() for key in other.elsewhere}
         found = []
         for key in some:
-            is_shared = key in known or self._is_wanted_by_others(tasks.get(key), client)
+            is_shared = self._is_wanted_by_others(tasks.get(key), client)
             if is_shared:
                 found.append(key)
             if key in alive:
@@ -191,7 +190,13 @@ class Choices:
         for cs in ts.who_wants or ():
             if cs.client_key != client and cs.client_key in self._scheduler.client_comms:
                 return True
-        return any(pool.client != client for pool in self._tracker.waiting_for(ts))
+        owner = self._tracker.owner.get(ts.key)
+        pools = (
+            self._tracker.waiting_for(ts)
+            if owner is None
+            else (owner, *self._tracker.waiting_for(ts))
+        )
+        return any(pool.client != client for pool in pools)
 
     def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
