@@ -78,8 +78,7 @@ class Follower:
         self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
         self._tell = jobs.tell_client
         self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
-        self._suspects, self._is_freed = choices.suspects, choices.is_freed
-        self._ask, self._later = choices.ask, choices.later
+        self._ask, self._later, self._is_freed = choices.ask, choices.later, choices.is_freed
 
     def _search_of(self, key: Any) -> RunningSearch | None:
         """Return the search of a model, for which another pool may pay that waits for it."""
@@ -112,8 +111,6 @@ class Follower:
         pool, trial = search.pool, self._heard(search, ts, told)
         added = search.trials.report(trial, told.losses, told.computed, told.steps, told.others)
         trial.waited += told.waited
-        if self._suspects.reported(search, trial):
-            self._ask()
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         if what == "left":
             search.left.add(told.key)
@@ -192,7 +189,6 @@ class Follower:
         elif what == "goes" or trial.waits or ts in ws.long_running:
             search.trials.begin_turn(trial)
             self._tracker.resumed(ts)
-            self._suspects.spare()
             search.revoked.pop(ws.address, None)
 
     def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
@@ -279,11 +275,8 @@ class Follower:
         if finish == "processing":
             search.begun[key] = self._scheduler.tasks[key]
             search.cut_off.discard(key)
-            self._suspects.spare()
         elif start == "processing":
             self._off_worker(search, key, finish, worker)
-        if finish in ("memory", "erred", "forgotten"):
-            search.suspects.pop(key, None)
         if finish == "forgotten":
             search.trials.forget(key)
         search.promise()

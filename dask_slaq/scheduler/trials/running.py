@@ -51,8 +51,6 @@ class RunningSearch:
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.computes: dict[Any, float] = {}  # since when those of them compute that do
         self.locked: set[Any] = set()  # those that were held up
-        # Models that trained where a worker died, by key, and their steps then; see `Suspects`.
-        self.suspects: dict[Any, int] = {}
         self.account = Account()
         self.model, self.speed = Footprint(), MoveSpeed()
         self.deadly = 0  # largest memory limit of a worker that died of its memory

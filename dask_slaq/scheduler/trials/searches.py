@@ -331,10 +331,7 @@ class Searches:
         if what == LEAVES:
             self.kept.client_leaves(event["client"])
         elif what == DIES:
-            dies = not event.get("expected")
-            self.rooms.leaves(event["worker"], dies=dies)
-            some = [s for s in self.running.values() if dies and not self.choices.is_freed(s)]
-            self.choices.suspects.worker_dies(event["worker"], some)
+            self.rooms.leaves(event["worker"], dies=not event.get("expected"))
 
     def _end_if_over(self, search: RunningSearch) -> None:
         name = search.pool.name
