@@ -771,7 +771,7 @@ class SlaqPlugin(SchedulerPlugin):
     def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()
         self.searches.choices.look()
-        self.spares.look(worker)
+        self.spares.look()
         if self.jobs.reports:
             self.pools.slots_changed(worker)
             self.changed()
