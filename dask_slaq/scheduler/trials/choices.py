@@ -20,7 +20,7 @@ from dask_slaq.core.trials import Places, Room, decide
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.rooms import Rooms
-from dask_slaq.scheduler.trials.silence import SilentTrials
+from dask_slaq.scheduler.trials.silence import tell_silent
 from dask_slaq.scheduler.trials.states import States
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class Choices:
         self.states = States(
             scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
         )
-        tell = jobs.goals.tell_once
-        self._silence = SilentTrials(scheduler, lambda name, told: tell(name, "silent", told))
+        self._tell_once = jobs.goals.tell_once
         self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
         self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where
         self._decided = 0.0
@@ -106,7 +105,7 @@ class Choices:
         wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
         self.rooms.claim()
         for name, search in self._running.items():
-            self._silence.look(name, search.trials, now, now - self._decided)
+            tell_silent(name, search.trials, now, now - self._decided, self._tell_once)
             self._bound(name, search)
         rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
         turns: dict[str, list[dict[str, Any]]] = {}
