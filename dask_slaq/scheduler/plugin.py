@@ -44,7 +44,9 @@ from dask_slaq.plug_ins import check_policy_name, is_class_path, policy_of, pred
 from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.decisions import decide, observe_demand
 from dask_slaq.scheduler.event_loop import Soon
+from dask_slaq.scheduler.hindrances import look_for_hindrances
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede, surround
 from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.job_states import JobStates
@@ -473,15 +475,16 @@ class SlaqPlugin(SchedulerPlugin):
             self._by_worth.check()
         self.reallocate()
         self.jobs.record()
+        look_for_hindrances(self.jobs)
 
     @guarded
     def reallocate(self) -> None:
         """Pass task counts to the engine, decide, and apply the grants to the pools."""
         with self.soon.work():
-            for name in self.jobs.observe_demand():
+            for name in observe_demand(self.jobs):
                 self.end_job(name)
             self.pools.hold(self.jobs.contended)
-            self.jobs.decide()
+            decide(self.jobs, self.settings.reserve)
         self.shown.drop()
         self.messages.waiting.look()
 
@@ -564,7 +567,7 @@ class SlaqPlugin(SchedulerPlugin):
         if self._loose_runs.add(ts) and not self._warned_of_loose_runs:
             self._warned_of_loose_runs = True
             logger.warning("%s", LOOSE_RUNS)
-            owner = self.jobs.owner_of(client)
+            owner = self.jobs.owners.of(client)
             self.alert({"event": "blocked", "job": "", "owner": owner, "message": LOOSE_RUNS})
 
     def _submits_outside(self, client: str, received: float) -> bool:

@@ -115,11 +115,11 @@ async def test_nobody_acts_for_another_whatever_the_message_says(c, s, plugin, a
         ):
             job.report(0.5)
             await until(lambda: plugin.jobs.reports == {"a": 1})
-            before, owner = seen_of(plugin), plugin.jobs.owner_of(c.id)
+            before, owner = seen_of(plugin), plugin.jobs.owners.of(c.id)
             for operation, message in EVERYTHING.items():
                 await attack(eve, c, a.address, operation, message, claim)
                 assert await eve.submit(inc, 1, pure=False) == 2
-                assert (seen_of(plugin), plugin.jobs.owner_of(c.id)) == (before, owner), operation
+                assert (seen_of(plugin), plugin.jobs.owners.of(c.id)) == (before, owner), operation
     assert plugin.failed is None
 
 
@@ -267,7 +267,7 @@ async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
         slaq.job("a", client=c, owner="ann"),
         slaq.job("other", client=c, owner="ann"),
     ):
-        plugin.jobs.introduce(eve.id, "eve")
+        plugin.jobs.owners.introduce(eve.id, "eve")
         with tasks_of("a"):
             running = c.submit(wait_for, "go", key="running")
             await until(lambda: s.tasks.get("running") and s.tasks["running"].processing_on)

@@ -187,7 +187,7 @@ class Messages:
 
     def introduce(self, sender: Sender, /, owner: str) -> None:
         """Record the owner of a client's tasks outside jobs."""
-        self.plugin.jobs.introduce(sender.client, check_owner(owner))
+        self.plugin.jobs.owners.introduce(sender.client, check_owner(owner))
 
     def follow(self, sender: Sender, /) -> None:
         """Tell a client all alerts from now on."""

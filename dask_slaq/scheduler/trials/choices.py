@@ -191,9 +191,10 @@ class Choices:
 
     def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
-        tasks, allowed = self._scheduler.tasks, {}
+        tasks: Mapping[Any, TaskState] = self._scheduler.tasks
+        allowed = {}
         for key in search.trials.alive:
-            ts: TaskState | None = tasks.get(key)
+            ts = tasks.get(key)
             if ts is None:
                 continue
             if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
