@@ -20,8 +20,8 @@ from distributed.threadpoolexecutor import thread_state
 from distributed.utils_test import captured_logger, inc
 from driving import ONE, TWO, gen_cluster, state_of, until, wait_for, where
 
+from dask_slaq.scheduler.dask_hooks import received_at
 from dask_slaq.scheduler.identity import sender_of_message
-from dask_slaq.scheduler.plugin import received_at
 
 
 class Watch(SchedulerPlugin):
