@@ -11,7 +11,6 @@ from itertools import product
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask.utils import key_split
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.core.settings import (
@@ -27,12 +26,11 @@ from dask_slaq.scheduler.identity import sender_of_message
 
 if TYPE_CHECKING:
     from distributed import Scheduler
-    from distributed.scheduler import TaskState
 
     from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.adaptive import Progress
-    from dask_slaq.scheduler.pools import LooseRuns, Pools, TaskOwners
+    from dask_slaq.scheduler.pools import Pools, TaskOwners
     from dask_slaq.scheduler.requests import Messages
     from dask_slaq.scheduler.scaling import Scaling
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
@@ -41,15 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Name of the tasks in which lightgbm.dask trains, by their keys.
-LIGHTGBM_TASK = "train_part"
 #: Transitions of tasks that wait on, for their inputs or in Dask's queue.
 TO_WAIT = frozenset(product(("released", "waiting"), ("waiting", "queued")))
-#: What is said of several runs of LightGBM at once while no job is open.
-LOOSE_RUNS = (
-    "several runs of LightGBM are computed at once outside of jobs: each waits for its other half, "
-    "so they may hang for ever; run them in blocks of slaq.job, which starts each as a whole"
-)
 
 
 def received_at(stimulus: str) -> float:
@@ -83,8 +74,6 @@ class DaskHooks(SchedulerPlugin):
     enter: Callable[..., Any]
     run_once: Callable[[], None]
     _announce: Callable[[], None]
-    _loose_runs: LooseRuns
-    _warned_of_loose_runs: bool
     _from_outside = False  # whether what is published now is not the scheduler's
 
     @guarded
@@ -109,16 +98,6 @@ class DaskHooks(SchedulerPlugin):
             self.task_owners.own(client, tasks, keys, received_at(stimulus_id), **about)
             if self.searches.running:
                 self.searches.submitted(client, tasks)
-        elif len(tasks) == 1 and key_split(tasks[0]) == LIGHTGBM_TASK:
-            self._warn_of_loose_runs(client, scheduler.tasks[tasks[0]])
-
-    def _warn_of_loose_runs(self, client: str, ts: TaskState) -> None:
-        """Warn once of several runs of LightGBM outside of jobs: nothing starts them together."""
-        if self._loose_runs.add(ts) and not self._warned_of_loose_runs:
-            self._warned_of_loose_runs = True
-            logger.warning("%s", LOOSE_RUNS)
-            owner = self.jobs.owners.of(client)
-            self.alert({"event": "blocked", "job": "", "owner": owner, "message": LOOSE_RUNS})
 
     def _submits_outside(self, client: str, received: float) -> bool:
         """Tell a client that it submits tasks outside of its open block. Returns if it has one.

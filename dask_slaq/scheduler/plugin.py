@@ -41,7 +41,7 @@ from dask_slaq.scheduler.hindrances import look_for_hindrances
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede
 from dask_slaq.scheduler.identity import Identity
 from dask_slaq.scheduler.job_states import JobStates
-from dask_slaq.scheduler.pools import LooseRuns, Pools, TaskOwners
+from dask_slaq.scheduler.pools import Pools, TaskOwners
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -216,8 +216,6 @@ class SlaqPlugin(DaskHooks):
             listen=functools.partial(self._hook_into, AT_FIRST_USE),
         )
         self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
-        self._loose_runs = LooseRuns()
-        self._warned_of_loose_runs = False
         self.job_states = JobStates(scheduler)
         self.task_owners = TaskOwners(
             self.pools,
