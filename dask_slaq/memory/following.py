@@ -1,17 +1,28 @@
-"""Past runs in the engine of a scheduler, as long as it runs."""
+"""Past runs in the engine of a scheduler, as long as it runs, and in a file if there is one."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.memory import Kind, PastRun, PastRuns, PastStages, StagedRun, kind_of_name
+from dask_slaq.core.memory import (
+    MOST_KINDS,
+    Kind,
+    PastRun,
+    PastRuns,
+    PastStages,
+    StagedRun,
+    kind_of_name,
+)
 from dask_slaq.core.safely import safely
+from dask_slaq.core.settings import is_number
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
@@ -25,6 +36,15 @@ logger = logging.getLogger(__name__)
 
 #: Topic of the events that tell which runs are safe on disk.
 MEMORY_TOPIC = "slaq-memory"
+#: Maximum number of past runs read of one kind.
+MOST_LOADED = 64
+#: Number of kinds above which those of which no run is remembered any more no longer count as read.
+MOST_LOADED_KINDS = 2 * MOST_KINDS
+#: Seconds for which opening a job waits for the store.
+PATIENCE = 1.0
+
+#: What is loaded of a kind: runs, newest first, and stages of runs, oldest first.
+_Loaded = tuple[list[PastRun], list[StagedRun]]
 
 
 @dataclass
@@ -53,29 +73,45 @@ class _Runs(PastRuns):
 
 
 class Memory:
-    """Past runs of the jobs on a scheduler, as long as it runs. It never raises.
+    """Past runs of the jobs on a scheduler. It never raises.
 
-    The engine of these jobs, which has `runs` as its memory, is asked for when it is needed.
-    `FiledMemory` keeps all in a file: what is done for that alone does nothing here.
+    They are kept in the file `path` if it is given, and events for `MEMORY_TOPIC` are passed to
+    `tell`. The `engine` of these jobs, which has `runs` as its memory, is asked for when needed.
 
     Attributes
     ----------
     runs : PastRuns
         Memory of the engine.
     store : RunStore or None
+        None without a file.
     following : dict of str to Following
         What is remembered of each running job.
     broken : str or None
         The error that ended the memory.
     """
 
-    def __init__(self, engine: Callable[[], Engine | Recorder]) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        engine: Callable[[], Engine | Recorder],
+        tell: Callable[[dict[str, str]], object],
+    ) -> None:
         self.broken: str | None = None
         self.runs = _Runs(self._keep)
         self._stages: PastStages | None = None
         self.store: RunStore | None = None
         self.following: dict[str, Following] = {}
-        self._engine = engine
+        self._engine, self._tell = engine, tell
+        self._loading: dict[str, asyncio.Future[_Loaded]] = {}  # kinds that are being read
+        self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
+        self._ends = 0  # number of ends that were stored
+        self._loop = asyncio.get_running_loop()
+        if path is not None:
+            from dask_slaq.memory.store import RunStore  # and SQLite
+
+            self.store = RunStore(path, self._acknowledge)
+            ends = self._loop.run_in_executor(None, self.store.ends)
+            ends.add_done_callback(self._recall_ends)
 
     @property
     def stages(self) -> PastStages:
@@ -147,36 +183,91 @@ class Memory:
 
     def _keep_stages(self, staged: StagedRun) -> None:
         self.stages.add(staged)
+        if self.store is not None:
+            self.store.add_stages(staged)
 
     # What is done for a file
 
-    def _keep(self, run: PastRun) -> None:
-        """Store a run that has just been added to the memory of the engine."""
-
-    def _load(self, kind: str) -> asyncio.Future[Any] | None:
-        """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
-        return None
+    @safely
+    def _recall_ends(self, ends: asyncio.Future[list[tuple[bool, float]]]) -> None:
+        """Count the ends of jobs on earlier schedulers."""
+        self._engine().jobs.ends.recall(ends.result())
 
     async def prepare(self, name: str, kind: Kind | None) -> None:
         """Read what is stored of a job that is about to begin, but do not wait for long.
 
         `kind` is what its user stated.
         """
+        if self.broken is None:
+            loading = self._load((kind or kind_of_name(name)).name)
+            if loading is not None and not loading.done():
+                await asyncio.wait([loading], timeout=PATIENCE)
 
+    def _load(self, kind: str) -> asyncio.Future[_Loaded] | None:
+        """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
+        if self.store is None or kind in self._loaded:
+            return None
+        if kind not in self._loading:
+            found = self._loop.run_in_executor(None, _read, self.store, kind)
+            found.add_done_callback(functools.partial(self._recall, kind))
+            self._loading[kind] = found
+        return self._loading[kind]
+
+    @safely
+    def _recall(self, kind: str, found: asyncio.Future[_Loaded]) -> None:
+        del self._loading[kind]
+        if len(self._loaded) >= MOST_LOADED_KINDS:  # those without runs are read again
+            self._loaded = {known for known in self._loaded if self.runs.knows(known)}
+        self._loaded.add(kind)
+        runs, stages = found.result()
+        for run in reversed(runs):
+            self.runs.recall(run)
+        for staged in stages:
+            self.stages.add(staged)
+
+    @safely
     def judged(self) -> None:
         """Store how well the end of a job was foretold, if one was judged."""
+        ends = self._engine().jobs.ends
+        if self.store is not None and ends.judged > self._ends:
+            self._ends = ends.judged
+            self.store.add_end(*ends.held[-1])
 
-    def keep_audit(self, event: dict[str, Any]) -> None:
-        """Store an `event` of the audit."""
+    @safely
+    def _keep(self, run: PastRun) -> None:
+        """Store a run that has just been added to the memory of the engine."""
+        if self.store is not None:
+            self.store.add(uuid.uuid4().hex, run)
 
-    def keep_ended(self, event: dict[str, Any]) -> None:
-        """Store the last alert of a job."""
+    def _acknowledge(self, key: str, job: str) -> None:
+        """Tell that a run is safe on disk. Called in the writer's thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            event = {"event": "stored", "job": job, "key": key}
+            self._loop.call_soon_threadsafe(self._tell, event)
+
+    @safely
+    def keep_event(self, table: str, event: dict[str, Any]) -> None:
+        """Store an event of the ``"audit"``, or the last alert of a job that has ``"ended"``."""
+        if self.store is not None:
+            self.store.add_event(table, event)
 
     def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
         """Call `then` with the last alerts of jobs that ended on earlier schedulers.
 
         They ended `since` a Unix time.
         """
+        if self.store is not None:
+            found = self._loop.run_in_executor(None, self.store.events, "ended")
+            found.add_done_callback(functools.partial(self._found, since, then))
+
+    @safely
+    def _found(
+        self,
+        since: float,
+        then: Callable[[list[dict[str, Any]]], None],
+        found: asyncio.Future[list[dict[str, Any]]],
+    ) -> None:
+        then([x for x in found.result() if is_number(x.get("ended")) and x["ended"] >= since])
 
     # What people look at
 
@@ -197,22 +288,51 @@ class Memory:
         They are ``file`` (None without one), ``runs`` (remembered in this process), ``stored``
         (safe on disk since the scheduler started) and ``failed`` (why nothing is stored any more).
         """
-        return {"file": None, "runs": len(self.runs), "stored": 0, "failed": self.broken}
+        store, runs = self.store, len(self.runs)
+        if store is None:
+            return {"file": None, "runs": runs, "stored": 0, "failed": self.broken}
+        failed = self.broken or store.failed
+        return {"file": str(store.path), "runs": runs, "stored": store.stored, "failed": failed}
+
+    async def _stored(self, table: str) -> list[dict[str, Any]]:
+        if self.store is None:
+            return []
+        return await self._loop.run_in_executor(None, self.store.events, table)
 
     async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
         """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""
-        return [each for each in here if each["ended"] >= since]
+        found = {(each["job"], each["ended"]): each for each in here}
+        kept = await self._stored("ended")
+        found = {(each.get("job"), each.get("ended", 0.0)): each for each in kept} | found
+        return sorted(
+            (each for (_, ended), each in found.items() if ended >= since),
+            key=lambda each: float(each["ended"]),
+        )
 
     async def audit(self, said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the stored events of the audit, and those `said` that are not stored."""
-        return list(said)
+        kept = await self._stored("audit")
+        known = {(event.get("at"), event.get("message")) for event in kept}
+        more = [event for event in said if (event["at"], event["message"]) not in known]
+        return sorted([*kept, *more], key=lambda event: float(event.get("at", 0.0)))
 
     # The end of the scheduler
 
     def stop(self) -> None:
         """Write what is known now, without waiting for it."""
         self.following.clear()
+        if self.store is not None:
+            self.store.close(timeout=0)
 
     async def close(self) -> None:
         """Write what is known now, when the scheduler closes."""
         self.stop()
+        if self.store is not None:
+            try:
+                await self._loop.run_in_executor(None, self.store.close)
+            except RuntimeError:  # the program ends, and no other thread takes work any more
+                self.store.close()
+
+
+def _read(store: RunStore, kind: str) -> _Loaded:
+    return store.load(kind, MOST_LOADED), store.stages(kind)

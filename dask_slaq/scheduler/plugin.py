@@ -29,7 +29,7 @@ from dask_slaq.core.settings import (
     AUDIT_TOPIC,
 )
 from dask_slaq.core.text import printable
-from dask_slaq.memory import MEMORY_TOPIC, open_memory
+from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.plug_ins import check_policy_name, is_class_path, policy_of, predictor_of
 from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
@@ -180,7 +180,7 @@ class SlaqPlugin(DaskHooks):
 
             self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
-        self.memory = open_memory(
+        self.memory = Memory(
             chosen.memory,
             lambda: self.engine,
             lambda event: scheduler.log_event(MEMORY_TOPIC, event),

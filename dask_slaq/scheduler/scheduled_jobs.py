@@ -102,12 +102,7 @@ class ScheduledJobs:
         self._alert = alert
         self.owners = ClientOwners(scheduler, name_of, lambda: self.accounts.settle())
         counted = scheduler, pools.tracker, self._payer_of, self.owners.of, settings.half_life
-        if memory.store is None:
-            self.accounts = Accounts(*counted, lambda: self.budgets.check())
-        else:
-            from dask_slaq.scheduler.filed_accounts import FiledAccounts  # and SQLite
-
-            self.accounts = FiledAccounts(memory.store, *counted, lambda: self.budgets.check())
+        self.accounts = Accounts(memory.store, *counted, lambda: self.budgets.check())
         self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
         self.budgets = BudgetWatch(engine, self.accounts, alert, self._budgets_changed)
         self.budgets.check()
@@ -334,7 +329,7 @@ class ScheduledJobs:
         used = self.engine.jobs[name].runtime.attained
         if (alert := self.goals.end(name, outcome)) is not None:
             self.ended.append({**alert, "core_seconds": used, "ended": time()})
-            self.memory.keep_ended(self.ended[-1])
+            self.memory.keep_event("ended", self.ended[-1])
         grant = self.engine.grants.get(name)
         reduction = 1.0 - grant.normalized if grant else 0.0
         self.accounts.job_ended(name, outcome, reduction)

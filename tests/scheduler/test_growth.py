@@ -40,7 +40,7 @@ BOUNDS = [
     ("dask_slaq.scheduler.client_owners", "MOST_CLIENTS", 1),
     (durations, "MOST_GROUPS", 4),
     (label_limits, "MOST_LOGGED", 4),
-    ("dask_slaq.memory.filed", "MOST_LOADED_KINDS", 4),
+    ("dask_slaq.memory.following", "MOST_LOADED_KINDS", 4),
     ("dask_slaq.core.trials.ended", "MOST_BYTES", 1),
     ("dask_slaq.scheduler.trials.tables", "NAMED", 4),
 ]
