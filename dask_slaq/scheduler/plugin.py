@@ -225,6 +225,7 @@ class SlaqPlugin(DaskHooks):
             claimed=self.searches.follower.claim,
             outside=self._submits_outside,
             is_of=self.jobs.submits,
+            alike=identity.alike,
             enter=self.enter,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)

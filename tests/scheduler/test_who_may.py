@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import sys
 from unittest import mock
 
 import dask
@@ -31,7 +30,6 @@ from hypothesis import strategies as st
 import dask_slaq as slaq
 from dask_slaq.core.errors import NoPlugin, NotAllowed
 from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC
-from dask_slaq.scheduler.pools import TaskOwners
 from dask_slaq.scheduler.requests import handlers
 
 #: What somebody may say in requests and messages about job "a" of another client.
@@ -261,7 +259,6 @@ async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
 @with_plugin([("127.0.0.1", 4)], owners={"ann": {"max-threads": 1}, "eve": {"max-threads": 2}})
 async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
     """Whatever task it names, unless it is on the machine of that; keys can be read by anybody."""
-    ownership = sys.modules[TaskOwners.__module__]
     async with (
         Client(s.address, asynchronous=True, set_as_default=False) as eve,
         slaq.job("a", client=c, owner="ann"),
@@ -272,8 +269,7 @@ async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
             running = c.submit(wait_for, "go", key="running")
             await until(lambda: s.tasks.get("running") and s.tasks["running"].processing_on)
         name_a_task(eve, "running")
-        here = s.client_comms[eve.id].comm
-        with mock.patch.object(ownership, "_host_of", lambda comm: comm is here):
+        with mock.patch.object(plugin.task_owners, "_alike", lambda *comms: False):
             theirs = [eve.submit(wait_for, "theirs", k, pure=False) for k in range(4)]
             await until(lambda: f"other:{eve.id}" in plugin.pools.pools)
             await until(lambda: len(plugin.pools.pools[f"other:{eve.id}"].tasks) == 4)

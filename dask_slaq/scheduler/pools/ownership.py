@@ -13,8 +13,6 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from distributed.comm.addressing import get_address_host
-
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.scheduler.event_loop import Steps
 
@@ -44,7 +42,7 @@ class TaskOwners:
     `claimed` is called with the name of a job and a task of an earlier block of that name, and
     `outside` with a client that submits outside of any block, and the Unix time at which it was
     heard of: it returns whether a block was open. `is_of` returns whether a job is of the client of
-    a connection.
+    a connection, and `alike` whether two connections are of one machine and name.
     """
 
     def __init__(
@@ -57,9 +55,10 @@ class TaskOwners:
         claimed: Callable[[str, TaskState], None],
         outside: Callable[[str, float], bool],
         is_of: Callable[[str, Any], bool],
+        alike: Callable[[Any, Any], bool],
         enter: Callable[..., Any],
     ) -> None:
-        self._is_of = is_of
+        self._is_of, self._alike = is_of, alike
         self._pools, self._running, self._claimed = pools, running, claimed
         self._outside = outside
         self._told: set[str] = set()  # clients that were told that they submit outside of a block
@@ -132,7 +131,7 @@ class TaskOwners:
             return True
         ws = None if parent is None else parent.processing_on
         stream: Any = None if ws is None else self._pools.scheduler.stream_comms.get(ws.address)
-        return stream is not None and _host_of(stream.comm) == _host_of(comm)
+        return stream is not None and self._alike(stream.comm, comm)
 
     def _job_of(
         self, client: str, annotations: dict[Any, Any], comm: Comm | None = None
@@ -242,10 +241,6 @@ class TaskOwners:
         for ts in chain(done, _behind(wanted, set())):
             if ts.annotations and self._job_of(client, ts.annotations) == job:
                 yield ts
-
-
-def _host_of(comm: Comm) -> str:
-    return get_address_host(comm.peer_address)
 
 
 def _behind(wanted: Iterable[TaskState], seen: set[TaskState]) -> Iterator[TaskState]:
