@@ -137,7 +137,6 @@ def search(
     max_waiting: int = 500,
     trial_timeout: str | float | None = None,
     silent: str | float | None = "2min",
-    restart_silent: bool = False,
     states: str | None = None,
     keep: str | float | None = None,
     reattach: bool = False,
@@ -190,9 +189,6 @@ def search(
         Time without a report after which a model that trains counts as silent, if it is also ten
         times as long as its reports took so far. There is an alert ``"silent"``, `explain` says so,
         and its thread is no longer counted on until it reports. None for never.
-    restart_silent : bool
-        Whether the worker process of a silent model is restarted by its nanny, if there is another
-        worker. What else is there has as long as the silence, at least 10 s, to leave or to end.
     states : str, optional
         Path or URL of a folder for the states of the models, by fsspec. They outlive the cluster: a
         search of this name whose tasks have the same keys goes on from them. The files are removed

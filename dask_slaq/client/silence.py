@@ -35,8 +35,8 @@ CAUSES = {
     "whose block they are submitted or computed, wherever they were built: call client.map, "
     "client.compute or dask.compute inside of it. What client.submit has submitted before is not "
     "submitted again while its future is held, unless with pure=False",
-    "known": "search %(job)r: %(n)s tasks %(tasks)r were submitted before, outside of a search or "
-    "long ago: they are not computed again, and nothing is known of their models. To train these "
+    "known": "search %(job)r: %(n)s tasks %(tasks)r were submitted before, outside of this search: "
+    "they are not computed again, and nothing is known of their models. To train these "
     "in the search, pass pure=False to map or submit, or drop the futures of before",
     "equal": "search %(job)r: two models have equal parameters (%(tasks)s). If they come from "
     "Optuna, a sampler with a seed was pickled into every task, and draws the same in each: leave "

@@ -75,7 +75,6 @@ class SearchSettings:
     max_waiting: int = 500
     trial_timeout: float | None = None  # seconds that a model may compute
     silent: float | None = 120.0  # seconds without a report after which a model counts as silent
-    restart_silent: bool = False  # whether the worker of such a model is restarted
     states: str | None = None  # folder of the files of states; None if Dask keeps them
     keep: float | None = None  # seconds for which it goes on without its driver
 
@@ -87,9 +86,8 @@ class SearchSettings:
             raise InvalidSetting(
                 f"steps must be a number of steps >= 1, or None, not {shown(self.steps)}"
             )
-        for name in ("maximize", "restart_silent"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+        if not isinstance(self.maximize, bool):
+            raise InvalidSetting(f"maximize must be True or False, not {shown(self.maximize)}")
         Pruning.of(self.prune)
         for name in ("trial_timeout", "silent", "keep"):
             limit = getattr(self, name)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.later import later
 from dask_slaq.memory.following import MEMORY_TOPIC, Memory
-from dask_slaq.memory.unfinished import Unfinished
 
 if TYPE_CHECKING:
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
     from dask_slaq.memory.reading import KindSummary as KindSummary
     from dask_slaq.memory.reading import StoreError as StoreError
     from dask_slaq.memory.reading import prune as prune
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
     from dask_slaq.memory.store import RunStore as RunStore
     from dask_slaq.memory.usage_rows import usage_as_dicts as usage_as_dicts
 
-__all__ = ["LAPSE", "MEMORY_TOPIC", "Memory", "Unfinished", "open_memory"]
+__all__ = ["MEMORY_TOPIC", "Memory"]
 
 _READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "read_usage")
 # The rows of the file, which a scheduler loads that keeps one.
@@ -34,19 +30,3 @@ __getattr__ = later(
         "usage_rows": ("usage_as_dicts",),
     },
 )
-
-
-def open_memory(
-    path: str | None,
-    engine: Callable[[], Engine | Recorder],
-    tell: Callable[[dict[str, str]], object],
-) -> Memory:
-    """Return the memory of a scheduler, in the file `path` if it is given.
-
-    It asks for the `engine` when it needs it, and passes events for `MEMORY_TOPIC` to `tell`.
-    """
-    if path is None:
-        return Memory(engine)
-    from dask_slaq.memory.filed import FiledMemory
-
-    return FiledMemory(path, engine, tell)

@@ -1,4 +1,4 @@
-"""The file of the store: an SQLite database of runs, unfinished runs, usage and audit.
+"""The file of the store: an SQLite database of runs, usage and audit.
 
 A file that is no such database, is damaged, or was written by a later release is never changed: a
 scheduler sets it aside under another name and begins a new one.
@@ -80,7 +80,6 @@ _SCHEMA = (
     f"CREATE TABLE runs ({_COLUMNS})",
     "CREATE INDEX runs_by_kind ON runs (kind, ended)",
     "CREATE INDEX runs_by_age ON runs (ended)",
-    f"CREATE TABLE unfinished ({_COLUMNS}, owner TEXT NOT NULL)",
     f"PRAGMA application_id = {APPLICATION}",
     f"PRAGMA user_version = {VERSION}",
 )
@@ -168,8 +167,8 @@ def _check(connection: sqlite3.Connection) -> None:
         raise NotOurs("it is not a store of runs")
     if version > VERSION:
         raise NotOurs(f"its version {version} is later than {VERSION}, which this release writes")
-    if not {"runs", "unfinished"} <= tables:
-        raise NotOurs("its tables are missing")
+    if "runs" not in tables:
+        raise NotOurs("its table of runs is missing")
 
 
 def _about(connection: sqlite3.Connection) -> tuple[set[str], int, int]:

@@ -1,36 +1,33 @@
-"""Past runs in the engine of a scheduler, and jobs that go on where they were.
-
-A job whose client or scheduler was lost goes on if its owner opens it again within ten minutes. A
-training that begins from scratch then, as its first loss tells, is a new run.
-"""
+"""Past runs in the engine of a scheduler, as long as it runs, and in a file if there is one."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-import math
 import uuid
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from dataclasses import dataclass
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from tornado.ioloop import PeriodicCallback
-
-from dask_slaq.core.fairly import oldest_of_most
-from dask_slaq.core.memory import Kind, PastRun, PastRuns, PastStages, StagedRun, kind_of_name
-from dask_slaq.core.reports import is_usable
+from dask_slaq.core.memory import (
+    MOST_KINDS,
+    Kind,
+    PastRun,
+    PastRuns,
+    PastStages,
+    StagedRun,
+    kind_of_name,
+)
 from dask_slaq.core.safely import safely
+from dask_slaq.core.settings import is_number
 from dask_slaq.core.trials import PastModel, PastSearches
-from dask_slaq.memory.unfinished import LAPSE, Unfinished
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
-    from dask_slaq.core.memory import ExpectedStages, PastStages, StagedRun
+    from dask_slaq.core.memory import ExpectedStages
     from dask_slaq.core.recording import Recorder
     from dask_slaq.memory.store import RunStore
 
@@ -40,65 +37,23 @@ logger = logging.getLogger(__name__)
 
 #: Topic of the events that tell which runs are safe on disk.
 MEMORY_TOPIC = "slaq-memory"
-#: Seconds between two checkpoints.
-PERIOD = 5.0
-#: Number of the newest losses kept of each job one by one, and growth of the distance between the
-#: iterations of older ones.
-RECENT, GROWTH = 64, 1.15
-#: Maximum number of jobs of which the end is not known.
-MOST_UNFINISHED = 1000
-#: Maximum number of iterations that a job gets back, and of those in one step of the event loop.
-MOST_ITERATIONS, STEP = 100_000, 500
+#: Maximum number of past runs read of one kind.
+MOST_LOADED = 64
+#: Number of kinds above which those of which no run is remembered any more no longer count as read.
+MOST_LOADED_KINDS = 2 * MOST_KINDS
+#: Seconds for which opening a job waits for the store.
+PATIENCE = 1.0
+
+#: What is loaded of a kind: runs, newest first, and stages of runs, oldest first.
+_Loaded = tuple[list[PastRun], list[StagedRun]]
 
 
 @dataclass
 class Following:
-    """Bounded loss history of a running job; a report costs a microsecond."""
+    """What is remembered of a running job."""
 
-    key: str  # of its run in the store
-    owner: str
     kind: Kind  # with which it was opened: later ones are known too late for its first stage
     expected: ExpectedStages | None = None  # None until it is asked for
-    past: Unfinished | None = None  # what it goes on from, until a first report shows that it does
-    resumed: int = 0  # iterations of that run
-    counted: bool = False  # whether the job's `max_iter` counts them
-    written: int = 0  # iterations at the last checkpoint
-    at: float = 0.0  # seconds since 1970, of the last checkpoint
-    count: int = 0
-    _next: int = 1
-    _iteration: list[int] = field(default_factory=list)
-    _loss: list[float] = field(default_factory=list)
-    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-
-    def add(self, loss: float) -> None:
-        """Add the loss of the next iteration."""
-        self.count += 1
-        self._recent.append(loss)
-        if self.count >= self._next:
-            self._next = max(self.count + 1, math.ceil(self.count * GROWTH))
-            self._iteration.append(self.count)
-            self._loss.append(loss)
-
-    def run(self, job: str, kind: Kind, work: float, tasks: float) -> PastRun | None:
-        """Return the run so far, with the newest losses one by one; None with fewer than two.
-
-        `work` is in core-seconds per iteration, 0 if unknown; `tasks` are parallel in an iteration.
-        """
-        if self.count < 2:
-            return None
-        first = self.count - len(self._recent) + 1
-        older = np.searchsorted(self._iteration, first)
-        return PastRun(
-            job,
-            kind,
-            np.concatenate([self._iteration[:older], np.arange(first, self.count + 1)]).astype(int),
-            np.concatenate([self._loss[:older], list(self._recent)]).astype(float),
-            iterations=self.count,
-            outcome="failed",
-            work=work if work > 0 else math.nan,
-            tasks=tasks if work > 0 else math.nan,
-            ended=time(),
-        )
 
 
 class _Runs(PastRuns):
@@ -119,33 +74,48 @@ class _Runs(PastRuns):
 
 
 class Memory:
-    """Past runs of the jobs on a scheduler, as long as it runs. It never raises.
+    """Past runs of the jobs on a scheduler. It never raises.
 
-    The engine of these jobs, which has `runs` as its memory, is asked for when it is needed.
-    `FiledMemory` keeps all in a file: what is done for that alone does nothing here.
+    They are kept in the file `path` if it is given, and events for `MEMORY_TOPIC` are passed to
+    `tell`. The `engine` of these jobs, which has `runs` as its memory, is asked for when needed.
 
     Attributes
     ----------
     runs : PastRuns
         Memory of the engine.
     store : RunStore or None
+        None without a file.
     following : dict of str to Following
         What is remembered of each running job.
     broken : str or None
         The error that ended the memory.
     """
 
-    def __init__(self, engine: Callable[[], Engine | Recorder]) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        engine: Callable[[], Engine | Recorder],
+        tell: Callable[[dict[str, str]], object],
+    ) -> None:
         self.broken: str | None = None
         self.runs = _Runs(self._keep)
         self._stages: PastStages | None = None
         self.searches = PastSearches()
         self.store: RunStore | None = None
         self.following: dict[str, Following] = {}
-        self._engine = engine
-        self._unfinished: OrderedDict[tuple[str, str], Unfinished] = OrderedDict()
-        self._ending: dict[str, str] = {}  # keys of jobs that are being removed
-        self._timer = PeriodicCallback(self.checkpoint, PERIOD * 1000)
+        self._engine, self._tell = engine, tell
+        self._loading: dict[str, asyncio.Future[_Loaded]] = {}  # kinds that are being read
+        self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
+        self._ends = 0  # number of ends that were stored
+        self._loop = asyncio.get_running_loop()
+        if path is not None:
+            from dask_slaq.memory.store import RunStore  # and SQLite
+
+            self.store = RunStore(path, self._acknowledge)
+            ends = self._loop.run_in_executor(None, self.store.ends)
+            ends.add_done_callback(self._recall_ends)
+            searches = self._loop.run_in_executor(None, self.store.events, "searches")
+            searches.add_done_callback(self._recall_searches)
 
     @property
     def stages(self) -> PastStages:
@@ -161,52 +131,12 @@ class Memory:
             self.following.clear()
             logger.error("past runs are no longer remembered: %s", self.broken, exc_info=error)
 
-    # Coming and going
+    # Jobs
 
     @safely
-    def begin(self, name: str, owner: str, kind: Kind | None = None) -> None:
-        """Follow the new job `name` of an `owner`. `kind` is what its user stated."""
-        self.following[name] = Following(uuid.uuid4().hex, owner, kind or kind_of_name(name))
-        if not self._timer.is_running():
-            self._timer.start()
-
-    async def resume(self, name: str, owner: str, kind: Kind | None) -> int:
-        """Give a job that has just begun the losses of its unfinished run, if there is one.
-
-        Returns the number of its iterations. `kind` is what its user stated; an unfinished run of
-        another kind has failed.
-        """
-        if self.broken is None:
-            try:
-                return await self._resume(name, owner, kind)
-            except Exception as error:
-                self.fail(error)
-        return 0
-
-    async def _resume(self, name: str, owner: str, kind: Kind | None) -> int:
-        self._drop_lapsed()
-        job, engine = self.following.get(name), self._engine()
-        one = self._unfinished.pop((name, owner), None)
-        if one is None or job is None:
-            return 0
-        if kind is not None and kind.name != one.run.kind.name:
-            self._lose(one)
-            return 0
-        done = one.run.iterations
-        losses = one.run.losses(max(done - MOST_ITERATIONS, 0) + 1, done).tolist()
-        job.key, job.past, job.resumed = one.key, one, len(losses)
-        if kind is None:
-            engine.set_kind(name, one.run.kind)
-        for start in range(0, len(losses), STEP):
-            if self.following.get(name) is not job:  # its client left meanwhile
-                return 0
-            now = monotonic()
-            for loss in losses[start : start + STEP]:
-                job.add(loss)
-                engine.report(name, loss, now)
-            await asyncio.sleep(0)
-        logger.info("job %s goes on after %d iterations", name, len(losses))
-        return len(losses)
+    def begin(self, name: str, kind: Kind | None = None) -> None:
+        """Follow a new job. `kind` is what its user stated."""
+        self.following[name] = Following(kind or kind_of_name(name))
 
     @safely
     def set_kind(self, name: str, kind: Kind) -> None:
@@ -222,117 +152,49 @@ class Memory:
     @safely
     def _set_kind(self, name: str, job: Following, kind: Kind) -> None:
         if self.following.get(name) is job:
-            if job.past is not None and job.past.run.kind.name != kind.name:
-                self._begin_anew(name, job.past)
             self._engine().set_kind(name, kind)
 
-    def report(self, name: str, loss: float, *, anew: bool = False) -> None:
-        """Record a `loss` of the job `name`, before the engine takes it in. O(1).
-
-        `anew` if its training begins again with it.
-        """
-        job = self.following.get(name)
-        if job is None or not (anew or is_usable(loss)):
-            return
-        try:  # not `safely`, which would take longer than all of this
-            if job.past is not None or anew:
-                past, job.past = job.past, None
-                if past is None or _is_from_scratch(past.run, loss):
-                    job = self._begin_anew(name, past)
-            if is_usable(loss):
-                job.add(float(loss))
-        except Exception as error:
-            self.fail(error)
-
-    def _begin_anew(self, name: str, past: Unfinished | None) -> Following:
-        """Make a job new. The run that it went on from, if any, has failed."""
-        if past is not None:
-            self._lose(past)
-        job, engine, now = self.following[name], self._engine(), monotonic()
-        was, owner, kind = engine.jobs[name], engine.jobs.owner[name], self._kind_of(name)
-        most = None if was.max_iter is None else int(was.max_iter)
-        if most is not None and job.counted:
-            most = max(most - job.resumed, 1)
-        settings, paused = {**was.settings, "max_iter": most}, was.paused
+    @safely
+    def begin_anew(self, name: str) -> None:
+        """Make a job new, since its training begins again."""
+        engine, now = self._engine(), monotonic()
+        was, owner = engine.jobs[name], engine.jobs.owner[name]
+        kind = engine.remembering.kinds.get(name) or kind_of_name(name)
+        settings, paused = was.settings, was.paused
         engine.remove_job(name, now)
         engine.add_job(name, now, owner=owner, kind=kind, **settings)
         if paused:
             engine.pause(name)
-        self.following[name] = job = Following(uuid.uuid4().hex, job.owner, job.kind)
-        return job
-
-    def count_resumed(self, name: str) -> int:
-        """Return the iterations that a job has from before it was opened again, for its end."""
-        if (job := self.following.get(name)) is None:
-            return 0
-        job.counted = True
-        return job.resumed
 
     @safely
     def end(self, name: str, outcome: str | None, stages: Mapping[str, tuple[float, int]]) -> None:
-        """Prepare for the end of a job, which is about to be removed from the engine.
+        """Follow a job no longer, which is about to be removed from the engine.
 
-        The outcome is None if its client was lost: it may come back. `stages` are the core-seconds
-        and numbers of blocks of its stages, none for a job without stages.
+        `stages` are the core-seconds and numbers of blocks of its stages, none for a job without.
         """
         job = self.following.pop(name, None)
-        if not self.following:
-            self._timer.stop()
-        if job is None:
-            return
-        if stages and outcome == "done":
+        if job is not None and stages and outcome == "done":
             self._keep_stages(StagedRun(job.kind, stages, time()))
-        run = self._run_of(name, job)
-        if run is None:
-            self._discard(job.key)
-        elif outcome is not None:
-            self._ending[name] = job.key
-        else:
-            one = Unfinished(job.key, job.owner, run)
-            self._keep_unfinished(one)
-            self._write([one])
 
     @safely
-    def keep_models(self, name: str, models: list[PastModel]) -> None:
-        """Keep the models of a search that is about to end, for the next one of its kind."""
-        if (job := self.following.get(name)) is not None:
-            self.searches.add(job.owner, job.kind.name, models)
+    def keep_models(self, name: str, owner: str, models: list[PastModel]) -> None:
+        """Keep the models of a search of an owner that is about to end, for the next one."""
+        if models and (job := self.following.get(name)) is not None:
+            found = self.searches.add(owner, job.kind.name, models)
+            if self.store is not None:
+                event = {"owner": owner, "kind": job.kind.name, "models": found}
+                self.store.add_event("searches", event)
+
+    @safely
+    def _recall_searches(self, found: asyncio.Future[list[dict[str, Any]]]) -> None:
+        """Take up the models of searches on earlier schedulers."""
+        for search in found.result():
+            models = [PastModel(*model) for model in search["models"]]
+            self.searches.add(search["owner"], search["kind"], models)
 
     def models_like(self, name: str, owner: str, kind: Kind | None) -> list[PastModel]:
         """Return the models of past searches like a job of an owner; `kind` is as for `begin`."""
         return self.searches.of(owner, (kind or kind_of_name(name)).name)
-
-    # Runs of which the end is not known
-
-    def _keep_unfinished(self, one: Unfinished, newest: bool = True) -> None:
-        """Keep a run for `LAPSE` seconds; if `newest`, in place of one of the same job."""
-        at = one.run.job, one.owner
-        if newest or at not in self._unfinished:
-            self._unfinished[at] = one
-        if len(self._unfinished) > MOST_UNFINISHED:
-            self._lose(self._unfinished.pop(oldest_of_most(self._unfinished, itemgetter(1))))
-
-    def _drop_lapsed(self) -> None:
-        """Count unfinished runs that nobody took up in time as failed."""
-        before = time() - LAPSE
-        for at in [at for at, one in self._unfinished.items() if one.run.ended < before]:
-            self._lose(self._unfinished.pop(at))
-
-    def _lose(self, one: Unfinished) -> None:
-        """Remember that an unfinished run has failed."""
-        self._ending[one.run.job] = one.key
-        self.runs.add(replace(one.run, outcome="failed"))
-
-    def _run_of(self, name: str, job: Following) -> PastRun | None:
-        """Return the run so far, None if it has learned nothing."""
-        engine = self._engine()
-        if name not in engine.jobs:
-            return None
-        seen = engine.jobs[name].runtime
-        return job.run(name, self._kind_of(name), seen.work, seen.width)
-
-    def _kind_of(self, name: str) -> Kind:
-        return self._engine().remembering.kinds.get(name) or kind_of_name(name)
 
     def expected_stages(self, name: str) -> ExpectedStages:
         """Return what like runs let expect of the stages of a job, the same for its whole life."""
@@ -342,6 +204,94 @@ class Memory:
         if job.expected is None:
             job.expected = self.stages.expected(job.kind)
         return job.expected
+
+    def _keep_stages(self, staged: StagedRun) -> None:
+        self.stages.add(staged)
+        if self.store is not None:
+            self.store.add_stages(staged)
+
+    # What is done for a file
+
+    @safely
+    def _recall_ends(self, ends: asyncio.Future[list[tuple[bool, float]]]) -> None:
+        """Count the ends of jobs on earlier schedulers."""
+        self._engine().jobs.ends.recall(ends.result())
+
+    async def prepare(self, name: str, kind: Kind | None) -> None:
+        """Read what is stored of a job that is about to begin, but do not wait for long.
+
+        `kind` is what its user stated.
+        """
+        if self.broken is None:
+            loading = self._load((kind or kind_of_name(name)).name)
+            if loading is not None and not loading.done():
+                await asyncio.wait([loading], timeout=PATIENCE)
+
+    def _load(self, kind: str) -> asyncio.Future[_Loaded] | None:
+        """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
+        if self.store is None or kind in self._loaded:
+            return None
+        if kind not in self._loading:
+            found = self._loop.run_in_executor(None, _read, self.store, kind)
+            found.add_done_callback(functools.partial(self._recall, kind))
+            self._loading[kind] = found
+        return self._loading[kind]
+
+    @safely
+    def _recall(self, kind: str, found: asyncio.Future[_Loaded]) -> None:
+        del self._loading[kind]
+        if len(self._loaded) >= MOST_LOADED_KINDS:  # those without runs are read again
+            self._loaded = {known for known in self._loaded if self.runs.knows(known)}
+        self._loaded.add(kind)
+        runs, stages = found.result()
+        for run in reversed(runs):
+            self.runs.recall(run)
+        for staged in stages:
+            self.stages.add(staged)
+
+    @safely
+    def judged(self) -> None:
+        """Store how well the end of a job was foretold, if one was judged."""
+        ends = self._engine().jobs.ends
+        if self.store is not None and ends.judged > self._ends:
+            self._ends = ends.judged
+            self.store.add_end(*ends.held[-1])
+
+    @safely
+    def _keep(self, run: PastRun) -> None:
+        """Store a run that has just been added to the memory of the engine."""
+        if self.store is not None:
+            self.store.add(uuid.uuid4().hex, run)
+
+    def _acknowledge(self, key: str, job: str) -> None:
+        """Tell that a run is safe on disk. Called in the writer's thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            event = {"event": "stored", "job": job, "key": key}
+            self._loop.call_soon_threadsafe(self._tell, event)
+
+    @safely
+    def keep_event(self, table: str, event: dict[str, Any]) -> None:
+        """Store an event of the ``"audit"``, or the last alert of a job that has ``"ended"``."""
+        if self.store is not None:
+            self.store.add_event(table, event)
+
+    def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
+        """Call `then` with the last alerts of jobs that ended on earlier schedulers.
+
+        They ended `since` a Unix time.
+        """
+        if self.store is not None:
+            found = self._loop.run_in_executor(None, self.store.events, "ended")
+            found.add_done_callback(functools.partial(self._found, since, then))
+
+    @safely
+    def _found(
+        self,
+        since: float,
+        then: Callable[[list[dict[str, Any]]], None],
+        found: asyncio.Future[list[dict[str, Any]]],
+    ) -> None:
+        then([x for x in found.result() if is_number(x.get("ended")) and x["ended"] >= since])
 
     # What people look at
 
@@ -356,92 +306,57 @@ class Memory:
         kind = self._engine().remembering.kinds.get(name)
         return None if kind is None else kind.name
 
-    # The end of the scheduler
-
-    @safely
-    def ended(self, name: str) -> None:
-        """Discard what the engine did not remember of a job that it has removed."""
-        if (key := self._ending.pop(name, None)) is not None:
-            self._discard(key)
-
-    def _keep(self, run: PastRun) -> None:
-        """Keep a run that has just been added to the memory of the engine."""
-        self._ending.pop(run.job, None)
-
-    @safely
-    def checkpoint(self) -> None:
-        """Count unfinished runs that nobody took up in time as failed."""
-        self._drop_lapsed()
-
-    def _keep_stages(self, staged: StagedRun) -> None:
-        self.stages.add(staged)
-
-    # What is done for a file
-
-    def _discard(self, key: str) -> None:
-        """Drop what is stored of a run that is not remembered."""
-
-    def _write(self, some: list[Unfinished]) -> None:
-        """Store runs of which the end is not known."""
-
-    def _load(self, kind: str) -> asyncio.Future[Any] | None:
-        """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
-        return None
-
-    async def prepare(self, name: str, kind: Kind | None) -> None:
-        """Read what is stored of a job that is about to begin, but do not wait for long.
-
-        `kind` is what its user stated.
-        """
-
-    def keep_audit(self, event: dict[str, Any]) -> None:
-        """Store an `event` of the audit."""
-
-    def keep_ended(self, event: dict[str, Any]) -> None:
-        """Store the last alert of a job."""
-
-    def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
-        """Call `then` with the last alerts of jobs that ended on earlier schedulers.
-
-        They ended `since` a Unix time.
-        """
-
-    # What people look at
-
     def about(self) -> dict[str, Any]:
         """Return the state of the memory as plain values.
 
         They are ``file`` (None without one), ``runs`` (remembered in this process), ``stored``
         (safe on disk since the scheduler started) and ``failed`` (why nothing is stored any more).
         """
-        return {"file": None, "runs": len(self.runs), "stored": 0, "failed": self.broken}
+        store, runs = self.store, len(self.runs)
+        if store is None:
+            return {"file": None, "runs": runs, "stored": 0, "failed": self.broken}
+        failed = self.broken or store.failed
+        return {"file": str(store.path), "runs": runs, "stored": store.stored, "failed": failed}
+
+    async def _stored(self, table: str) -> list[dict[str, Any]]:
+        if self.store is None:
+            return []
+        return await self._loop.run_in_executor(None, self.store.events, table)
 
     async def all_ended(self, here: Iterable[dict[str, Any]], since: float) -> list[dict[str, Any]]:
         """Return the jobs that ended `since` a Unix time, `here` or on earlier schedulers."""
-        return [each for each in here if each["ended"] >= since]
+        found = {(each["job"], each["ended"]): each for each in here}
+        kept = await self._stored("ended")
+        found = {(each.get("job"), each.get("ended", 0.0)): each for each in kept} | found
+        return sorted(
+            (each for (_, ended), each in found.items() if ended >= since),
+            key=lambda each: float(each["ended"]),
+        )
 
     async def audit(self, said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the stored events of the audit, and those `said` that are not stored."""
-        return list(said)
+        kept = await self._stored("audit")
+        known = {(event.get("at"), event.get("message")) for event in kept}
+        more = [event for event in said if (event["at"], event["message"]) not in known]
+        return sorted([*kept, *more], key=lambda event: float(event.get("at", 0.0)))
 
     # The end of the scheduler
 
-    @safely
     def stop(self) -> None:
         """Write what is known now, without waiting for it."""
-        self._timer.stop()
-        self.checkpoint()
         self.following.clear()
+        if self.store is not None:
+            self.store.close(timeout=0)
 
     async def close(self) -> None:
         """Write what is known now, when the scheduler closes."""
         self.stop()
+        if self.store is not None:
+            try:
+                await self._loop.run_in_executor(None, self.store.close)
+            except RuntimeError:  # the program ends, and no other thread takes work any more
+                self.store.close()
 
 
-def _is_from_scratch(run: PastRun, loss: float) -> bool:
-    """Return whether a training that reports `loss` next began anew, rather than going on.
-
-    Its loss is then more like the first than like the last losses of the run.
-    """
-    first, last = float(run.loss[0]), float(np.median(run.loss[-5:]))
-    return abs(loss - first) < abs(loss - last)
+def _read(store: RunStore, kind: str) -> _Loaded:
+    return store.load(kind, MOST_LOADED), store.stages(kind)

@@ -5,27 +5,24 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.memory import MOST_POINTS, Kind, PastRun, thinned
-from dask_slaq.memory.unfinished import Unfinished
+from dask_slaq.core.memory import Kind, PastRun, thinned
 
 __all__ = [
     "insert",
-    "let_lapse",
     "prune_to",
     "row_of",
     "select_runs",
-    "select_unfinished",
     "shrink",
     "storable",
 ]
 
-#: Columns of both tables, in the order of `row_of`.
+#: Columns of the table, in the order of `row_of`.
 COLUMNS = (
     *("key", "job", "kind", "features", "iteration", "loss", "iterations", "outcome"),
     *("work", "tasks", "law", "ended"),
@@ -38,9 +35,9 @@ MOST = np.iinfo(ITERATION).max
 LEFT = 0.95
 
 
-def row_of(key: str, run: PastRun, most: int = MOST_POINTS) -> tuple[Any, ...]:
-    """Return the values of `COLUMNS`, with at most `most` points of the curve."""
-    at = thinned(np.asarray(run.iteration), most)
+def row_of(key: str, run: PastRun) -> tuple[Any, ...]:
+    """Return the values of `COLUMNS`."""
+    at = thinned(np.asarray(run.iteration))
     return (
         storable(key),
         storable(run.job),
@@ -81,15 +78,6 @@ def _run_of(row: Sequence[Any]) -> PastRun:
     )
 
 
-def _runs_of(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Sequence[Any], PastRun]]:
-    """Yield rows and their runs, without the damaged ones."""
-    for row in rows:
-        try:
-            yield row, _run_of(row[: len(COLUMNS)])
-        except (ValueError, TypeError, AttributeError):
-            continue
-
-
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
@@ -108,34 +96,17 @@ def select_runs(
         f"SELECT {_NAMES} FROM runs {which} ORDER BY ended DESC LIMIT ?",
         (*(() if kind is None else (kind,)), -1 if most is None else most),
     )
-    return [run for _, run in _runs_of(rows)]
+    found = []
+    for row in rows:
+        with suppress(ValueError, TypeError, AttributeError):  # it is damaged
+            found.append(_run_of(row))
+    return found
 
 
-def select_unfinished(connection: sqlite3.Connection, since: float) -> list[Unfinished]:
-    """Return unfinished runs of an open store that were written since a time (Unix seconds)."""
-    rows = connection.execute(
-        f"SELECT {_NAMES}, owner FROM unfinished WHERE ended >= ? ORDER BY ended", (since,)
-    ).fetchall()
-    return [Unfinished(str(row[0]), str(row[-1]), run) for row, run in _runs_of(rows)]
-
-
-def insert(connection: sqlite3.Connection, row: Sequence[Any], *owner: str) -> None:
-    """Insert a run in place of one of its key, an unfinished one if it has an owner."""
-    names = [*COLUMNS, *(["owner"] if owner else [])]
-    table, places = "unfinished" if owner else "runs", ", ".join("?" * len(names))
-    connection.execute(
-        f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({places})", (*row, *owner)
-    )
-
-
-def let_lapse(connection: sqlite3.Connection, before: float) -> None:
-    """Count runs that are unfinished since `before` (Unix seconds) as failed."""
-    rows = connection.execute(
-        f"SELECT {_NAMES} FROM unfinished WHERE ended < ?", (before,)
-    ).fetchall()
-    for row, run in _runs_of(rows):
-        insert(connection, row_of(row[0], replace(run, outcome="failed")))
-    connection.execute("DELETE FROM unfinished WHERE ended < ?", (before,))
+def insert(connection: sqlite3.Connection, row: Sequence[Any]) -> None:
+    """Insert a run in place of one of its key."""
+    places = ", ".join("?" * len(COLUMNS))
+    connection.execute(f"INSERT OR REPLACE INTO runs ({_NAMES}) VALUES ({places})", row)
 
 
 def prune_to(connection: sqlite3.Connection, most_runs: int, most_bytes: int) -> None:

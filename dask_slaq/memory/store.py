@@ -17,22 +17,14 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, TypeVar
 
-from dask_slaq.core.memory import MOST_POINTS, PastRun, StagedRun
+from dask_slaq.core.memory import PastRun, StagedRun
 from dask_slaq.core.reservations import Reservation
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory.end_rows import insert_end, select_ends
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
 from dask_slaq.memory.reservation_rows import replace_reservations, select_reservations
-from dask_slaq.memory.rows import (
-    insert,
-    let_lapse,
-    prune_to,
-    row_of,
-    select_runs,
-    select_unfinished,
-)
+from dask_slaq.memory.rows import insert, prune_to, row_of, select_runs
 from dask_slaq.memory.stage_rows import insert_stages, select_stages
-from dask_slaq.memory.unfinished import LAPSE, Unfinished
 from dask_slaq.memory.usage_rows import (
     add_event,
     add_usage,
@@ -57,15 +49,13 @@ MOST_RUNS, MOST_BYTES = 100_000, 190_000_000
 LOOK_EVERY = 500
 #: Maximum number of requests that wait to be written, and that are written at once.
 MOST_WAITING, MOST_TOGETHER = 10_000, 500
-#: Maximum number of points of the curve of an unfinished run.
-MOST_UNFINISHED_POINTS = 160
 #: Seconds between two attempts while another process holds the file, for which readers wait until
 #: it is open, and for which they wait until what is queued is written.
 PAUSE, OPENING, PATIENCE = 1.0, 30.0, 2.0
 
 
 class RunStore:
-    """Store of past runs, and of the ones that go on, in a file that is created if it is missing.
+    """Store of past runs in a file that is created if it is missing.
 
     `acknowledge` is called in the writer's thread with the key and the job of each ended run that
     is safe on disk. Above `most_runs` or `most_bytes` the oldest runs are deleted.
@@ -101,34 +91,17 @@ class RunStore:
     # Called by the scheduler; none of these waits.
 
     def add(self, key: str, run: PastRun) -> None:
-        """Queue a run that has ended, in place of an unfinished one of this key."""
-
-        def write(connection: sqlite3.Connection) -> bool:
-            connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
-            return self._insert(connection, key, run)
+        """Queue a run that has ended; `key` identifies it."""
 
         def tell() -> None:
             self.stored += 1
             self._acknowledge(key, run.job)
 
-        self._put(write, tell)
+        self._put(lambda connection: self._insert(connection, key, run), tell)
 
     def add_stages(self, run: StagedRun) -> None:
         """Queue the stages of a run that has ended."""
         self._put(lambda connection: insert_stages(connection, run))
-
-    def checkpoint(self, runs: Sequence[Unfinished]) -> None:
-        """Queue runs that go on, each in place of what was written of it before."""
-        if runs:
-            self._put(lambda c: [self._insert(c, one.key, one.run, one.owner) for one in runs])
-
-    def discard(self, key: str) -> None:
-        """Queue the removal of an unfinished run of which nothing is worth keeping."""
-        self._put(lambda c: c.execute("DELETE FROM unfinished WHERE key = ?", (key,)))
-
-    def lapse(self, now: float) -> None:
-        """Queue that unfinished runs written `LAPSE` seconds before `now` count as failed."""
-        self._put(lambda connection: let_lapse(connection, now - LAPSE))
 
     def add_end(self, held: bool, score: float) -> None:
         """Queue whether a job ended in its band, and its score."""
@@ -160,10 +133,6 @@ class RunStore:
     def stages(self, kind: str) -> list[StagedRun]:
         """Read the stages of runs of the kind of a name, oldest first; none if it cannot be."""
         return self._read(lambda connection: select_stages(connection, kind)) or []
-
-    def unfinished(self, since: float) -> list[Unfinished]:
-        """Read the unfinished runs that were written since a time, in seconds since 1970."""
-        return self._read(lambda connection: select_unfinished(connection, since)) or []
 
     def usage(
         self, by: Sequence[str], since: int | None = None
@@ -340,16 +309,16 @@ class RunStore:
         self._compacted = now // DAY
         compact_usage(connection, now)
 
-    def _insert(self, connection: sqlite3.Connection, key: str, run: PastRun, *owner: str) -> bool:
-        """Write a run, an unfinished one if it has an owner. Returns whether it can be stored."""
+    def _insert(self, connection: sqlite3.Connection, key: str, run: PastRun) -> bool:
+        """Write a run. Returns whether it can be stored."""
         try:
-            row = row_of(key, run, MOST_UNFINISHED_POINTS if owner else MOST_POINTS)
+            row = row_of(key, run)
         except Exception:  # one run must not cost the others
             if not self.dropped:
                 logger.exception("a run of job %.100r cannot be stored", run.job)
             self.dropped += 1
             return False
-        insert(connection, row, *owner)
+        insert(connection, row)
         return True
 
     def _fail(self, error: BaseException, trace: bool = False) -> None:

@@ -7,9 +7,10 @@ scheduler that is killed loses the usage of some seconds.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.safely import safely
 from dask_slaq.core.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage
+from dask_slaq.core.usage_sums import decayed
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -72,14 +74,15 @@ class UnownedUsage:
 class Accounts:
     """Usage by owner, kind of job, job and day. Its methods never raise.
 
-    It counts from the scheduler's start; `FiledAccounts` keep it in a file. `payer_of` returns
-    the owner, kind and job that pay for the pool of a name, and `owner_of` the owner of the work of
-    a client outside of jobs. After `half_life` seconds half of what was used no longer counts as
-    used lately. `ticked` is called when usage is known anew.
+    It counts from the scheduler's start, and is kept in a `store` if there is one. `payer_of`
+    returns the owner, kind and job that pay for the pool of a name, and `owner_of` the owner of the
+    work of a client outside of jobs. After `half_life` seconds half of what was used no longer
+    counts as used lately. `ticked` is called when usage is known anew.
     """
 
     def __init__(
         self,
+        store: RunStore | None,
         scheduler: Scheduler,
         tracker: TaskTracker,
         payer_of: Callable[[str], tuple[str, str, str]],
@@ -88,12 +91,12 @@ class Accounts:
         ticked: Callable[[], object],
     ) -> None:
         self._scheduler, self._tracker = scheduler, tracker
-        self.store: RunStore | None = None
+        self.store = store
         self._payer_of, self._owner_of = payer_of, owner_of
         self._ticked = ticked
         self.broken: str | None = None  # the error that ended the accounts
-        self._totals = UsageByOwner()
-        self.loaded = True  # whether the usage of earlier schedulers is part of it
+        self._totals, self._written = UsageByOwner(), UsageByOwner()
+        self.loaded = store is None  # whether the usage of earlier schedulers is part of it
         self.begin = self._faded = time()
         self.half_life = half_life
         self._lately: defaultdict[str, float] = defaultdict(float)
@@ -114,6 +117,9 @@ class Accounts:
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.tick, PERIOD * 1000)
         self._timer.start()
+        if store is not None:
+            found = self._loop.run_in_executor(None, store.usage, ("owner", "day"))
+            found.add_done_callback(self._load)
 
     def fail(self, error: Exception) -> None:
         """End the accounts, and log the error once."""
@@ -255,8 +261,47 @@ class Accounts:
             self._write()
             self._ticked()
 
+    @safely
+    def _load(self, found: asyncio.Future[dict[tuple[Any, ...], Usage] | None]) -> None:
+        """Add what the store has."""
+        for (owner, day), usage in (found.result() or {}).items():
+            self._totals.of(owner).add(usage)
+            self._written.of(owner).add(usage)
+            self.spent.add(day, owner, usage.core_seconds)
+            if self.half_life is not None:
+                used = decayed(day, usage.core_seconds, self._faded, self.half_life)
+                self._used_lately(owner, used)
+        self.loaded = True
+        self._ticked()
+
     def _write(self) -> None:
-        """Write what is new, to a file if there is one."""
+        """Write what is new, if there is a file.
+
+        What falls short of what was charged ahead is kept until it does not: counters never fall.
+        """
+        if self.store is None:
+            return
+        today, rows = int(time() // DAY), []
+        for key, usage in self.ledger.drain():
+            if usage.core_seconds >= 0:
+                rows.append((key, usage))
+            elif key.day == today:
+                self.ledger.rows[key] = usage
+        if not rows:
+            return
+        if self.store.add_usage(rows, lambda: self._acknowledge(rows)):
+            return
+        self.ledger.rows.update(rows)
+
+    def _acknowledge(self, rows: Sequence[Any]) -> None:
+        """Count rows as written. Called in the writer's thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._wrote, rows)
+
+    @safely
+    def _wrote(self, rows: Sequence[Any]) -> None:
+        for key, usage in rows:
+            self._written.of(key.owner).add(usage)
 
     def _running(self) -> Iterator[tuple[TaskState, Pool | None, float]]:
         """Yield the running tasks, and their core-seconds that are not charged yet."""
@@ -288,15 +333,15 @@ class Accounts:
 
         None until they are known.
         """
+        filed = self.store is not None and self.store.failed is None
+        if filed and not self.loaded:
+            return None
         found = UsageByOwner()
-        for owner, usage in self._counted().items():
+        for owner, usage in (self._written if filed else self.totals).items():
             peak = max(usage.core_seconds, self._peaks.get(owner, 0.0))
             self._peaks[owner] = peak
             found[owner] = replace(usage, core_seconds=peak)
         return found
-
-    def _counted(self) -> UsageByOwner:
-        return self.totals
 
     def lately(self, owners: Iterable[str]) -> dict[str, float]:
         """Return the core-seconds that `owners` used, halved for each half-life since."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distributed.comm.addressing import get_address_host
 from distributed.core import Server
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
@@ -178,6 +179,12 @@ class Identity:
     def counts(self) -> bool:
         """Whether connections tell who clients are, whatever these say."""
         return self._who is not None
+
+    def alike(self, one: Comm, other: Comm) -> bool:
+        """Return whether two connections are of one machine and, where that counts, of one name."""
+        if get_address_host(one.peer_address) != get_address_host(other.peer_address):
+            return False
+        return self._who is None or self._who(one) == self._who(other)
 
     def of_client(self, client: str) -> str | None:
         """Return who a connected client is; None if it is believed."""

@@ -36,11 +36,6 @@ class Notices:
         sinks = {name: _sink(name, one.call) for name, one in terms.items()}
         self._ways = {name: _Way(name, sink) for name, sink in sinks.items() if sink is not None}
 
-    @property
-    def dropped(self) -> int:
-        """Number of notices that were dropped because too many waited."""
-        return sum(way.dropped for way in self._ways.values())
-
     def tell(self, alert: dict[str, Any]) -> None:
         """Tell the owner of an alert, if it is to be told of such. Does not wait, never raises."""
         try:
@@ -81,12 +76,10 @@ class _Way:
         self._lock = threading.Lock()
         self._failed = False  # whether the last notice failed, and that was logged
         self.thread: threading.Thread | None = None
-        self.dropped = 0
 
     def put(self, notice: dict[str, Any]) -> None:
         with self._lock:
             if len(self._waiting) >= MOST_WAITING:
-                self.dropped += 1
                 self._log("too many notices wait, and some are dropped")
                 return
             self._waiting.append(notice)

@@ -1,4 +1,4 @@
-"""The scheduler plugin: Dask's hooks drive the engine, and its grants the pools.
+"""The scheduler plugin: Dask's hooks (`DaskHooks`) drive the engine, and its grants the pools.
 
 The safety law is "never worse than plain Dask". Without jobs nothing has any effect. On any error
 all held tasks are given back to Dask, and the error is logged once.
@@ -9,17 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import math
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import product
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.utils import key_split
-from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.config import settings
@@ -30,24 +26,21 @@ from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import (
     ALERT,
     ALERT_TOPIC,
-    ASTRAY_TOPIC,
     AUDIT_TOPIC,
-    LIMIT_LABEL,
-    LOSS_TOPIC,
-    OUTSIDE,
-    SPARE_LABEL,
-    our_topics,
 )
 from dask_slaq.core.text import printable
-from dask_slaq.memory import MEMORY_TOPIC, open_memory
+from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.plug_ins import check_policy_name, is_class_path, policy_of, predictor_of
 from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.dask_hooks import AT_FIRST_USE, SURROUNDED, DaskHooks
+from dask_slaq.scheduler.decisions import decide, observe_demand
 from dask_slaq.scheduler.event_loop import Soon
-from dask_slaq.scheduler.hooks import guarded, guarded_as, precede, surround
-from dask_slaq.scheduler.identity import Identity, sender_of_message
-from dask_slaq.scheduler.pools import LooseRuns, Pools, TaskOwners
+from dask_slaq.scheduler.hindrances import look_for_hindrances
+from dask_slaq.scheduler.hooks import guarded, guarded_as, precede
+from dask_slaq.scheduler.identity import Identity
+from dask_slaq.scheduler.pools import Pools, TaskOwners
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -64,7 +57,6 @@ from dask_slaq.scheduler.views import add_metrics
 
 if TYPE_CHECKING:
     from distributed import Scheduler
-    from distributed.scheduler import TaskState
 
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.by_worth import ByWorth
@@ -80,23 +72,6 @@ logger = logging.getLogger(__name__)
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 #: Periodic checks of Dask's before which `SlaqPlugin._keep` runs.
 CHECKS = ("idle-timeout", "no-workers-timeout")
-#: Name of the tasks in which lightgbm.dask trains, by their keys.
-LIGHTGBM_TASK = "train_part"
-#: Transitions of tasks that wait on, for their inputs or in Dask's queue.
-TO_WAIT = frozenset(product(("released", "waiting"), ("waiting", "queued")))
-#: What is said of several runs of LightGBM at once while no job is open.
-LOOSE_RUNS = (
-    "several runs of LightGBM are computed at once outside of jobs: each waits for its other half, "
-    "so they may hang for ever; run them in blocks of slaq.job, which starts each as a whole"
-)
-
-
-def received_at(stimulus: str) -> float:
-    """Return the Unix time at which the scheduler received a graph; -inf if it does not say."""
-    try:
-        return float(stimulus.rpartition("-")[2])
-    except ValueError:
-        return -math.inf
 
 
 def _policy_of(text: str) -> str | Policy:
@@ -104,7 +79,7 @@ def _policy_of(text: str) -> str | Policy:
     return text if text in POLICIES else policy_of(text, timely=True)
 
 
-class SlaqPlugin(SchedulerPlugin):
+class SlaqPlugin(DaskHooks):
     """Quality-driven scheduling on a Dask scheduler.
 
     Settings that are not given come from the Dask configuration under ``slaq:``, which
@@ -140,7 +115,6 @@ class SlaqPlugin(SchedulerPlugin):
     followers: set[str]  # clients that are told all alerts
     notices: Notices | None
     _by_worth: ByWorth | None
-    _from_outside = False  # whether what is published now is not the scheduler's
 
     def __init__(
         self,
@@ -203,7 +177,7 @@ class SlaqPlugin(SchedulerPlugin):
 
             self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
-        self.memory = open_memory(
+        self.memory = Memory(
             chosen.memory,
             lambda: self.engine,
             lambda event: scheduler.log_event(MEMORY_TOPIC, event),
@@ -239,8 +213,6 @@ class SlaqPlugin(SchedulerPlugin):
             listen=functools.partial(self._hook_into, AT_FIRST_USE),
         )
         self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
-        self._loose_runs = LooseRuns()
-        self._warned_of_loose_runs = False
         self.task_owners = TaskOwners(
             self.pools,
             running=self.jobs.reports,
@@ -249,7 +221,7 @@ class SlaqPlugin(SchedulerPlugin):
             claimed=self.searches.follower.claim,
             outside=self._submits_outside,
             is_of=self.jobs.submits,
-            until=lambda holds: self.messages.waiting.until(holds),
+            alike=identity.alike,
             enter=self.enter,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
@@ -340,18 +312,9 @@ class SlaqPlugin(SchedulerPlugin):
             from dask_slaq.scheduler.by_worth import ByWorth
 
             terms = self.settings.scaling or IN_HOURS
-            rule = None
-            if terms.rule is not None:
-                rule = scaling_rule_of(terms.rule)
-            self._by_worth = ByWorth(
-                terms,
-                self.jobs,
-                self.searches,
-                self.scaling.usable,
-                self.changed,
-                self.speeds.factor,
-                rule,
-            )
+            rule = None if terms.rule is None else scaling_rule_of(terms.rule)
+            about = self.scaling.usable, self.changed, self.speeds.factor, rule
+            self._by_worth = ByWorth(terms, self.jobs, self.searches, *about)
         return self._by_worth
 
     @property
@@ -467,15 +430,16 @@ class SlaqPlugin(SchedulerPlugin):
             self._by_worth.check()
         self.reallocate()
         self.jobs.record()
+        look_for_hindrances(self.jobs)
 
     @guarded
     def reallocate(self) -> None:
         """Pass task counts to the engine, decide, and apply the grants to the pools."""
         with self.soon.work():
-            for name in self.jobs.observe_demand():
+            for name in observe_demand(self.jobs):
                 self.end_job(name)
             self.pools.hold(self.jobs.contended)
-            self.jobs.decide()
+            decide(self.jobs, self.settings.reserve)
         self.shown.drop()
         self.messages.waiting.look()
 
@@ -488,7 +452,9 @@ class SlaqPlugin(SchedulerPlugin):
             outcome = "stopped"  # by somebody, though its tasks have ended
         for part in (
             lambda: self.searches.end_model(name, outcome),
-            lambda: self.memory.keep_models(name, self.searches.places(name)),
+            lambda: self.memory.keep_models(
+                name, self.jobs.owner.get(name, ""), self.searches.places(name)
+            ),
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
             lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
@@ -496,7 +462,7 @@ class SlaqPlugin(SchedulerPlugin):
             lambda: self.jobs.forget(name, outcome),
             lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed
             lambda: self.jobs.drop(name, outcome),
-            lambda: self.memory.ended(name),
+            self.memory.judged,
             self.messages.waiting.look,
             self._end_all,
         ):
@@ -521,282 +487,3 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.hold(self.failed is None and self.jobs.contended)
         if self.failed is None:
             self.soon.ask()
-
-    # What Dask calls
-
-    @guarded
-    def update_graph(
-        self,
-        scheduler: Scheduler,
-        *,
-        client: str,
-        tasks: list[Any],
-        keys: Collection[Any] = (),
-        stimulus_id: str = "",
-        **kwargs: Any,
-    ) -> None:
-        """Put new tasks into the pools of their jobs. See `SchedulerPlugin`."""
-        if LIMIT_LABEL in kwargs.get("annotations", ()):
-            self.pools.limits.log_unknown(kwargs["annotations"])
-        if self.jobs.reports:
-            sender = sender_of_message()
-            about: dict[str, Any] = {}
-            if sender is not None:
-                client, about = sender.client, {"submitter": sender.submitter, "comm": sender.comm}
-            self.task_owners.own(client, tasks, keys, received_at(stimulus_id), **about)
-            if self.searches.running:
-                self.searches.elsewhere.submitted(client, tasks)
-        elif len(tasks) == 1 and key_split(tasks[0]) == LIGHTGBM_TASK:
-            self._warn_of_loose_runs(client, scheduler.tasks[tasks[0]])
-
-    def _warn_of_loose_runs(self, client: str, ts: TaskState) -> None:
-        """Warn once of several runs of LightGBM outside of jobs: nothing starts them together."""
-        if self._loose_runs.add(ts) and not self._warned_of_loose_runs:
-            self._warned_of_loose_runs = True
-            logger.warning("%s", LOOSE_RUNS)
-            owner = self.jobs.owner_of(client)
-            self.alert({"event": "blocked", "job": "", "owner": owner, "message": LOOSE_RUNS})
-
-    def _submits_outside(self, client: str, received: float) -> bool:
-        """Tell a client that it submits tasks outside of its open block. Returns if it has one.
-
-        A graph that was `received` before the block was entered is not of another thread. Nor is
-        one that is sent while tasks of the job run: it may come from one of these.
-        """
-        pools, reports = self.pools.pools, reversed(list(self.jobs.reports))
-        for name in (name for name in reports if pools[name].client == client):
-            search = self.searches.running.get(name)
-            is_open = search is None or search.outcome is None  # otherwise its block was left
-            entered = self.jobs.entered.get(name, math.inf)
-            if is_open and received > entered and not pools[name].unfinished:
-                self.jobs.tell_client(name, OUTSIDE)
-                return True
-        return False
-
-    def transition(
-        self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
-    ) -> None:
-        """Follow a task. See `SchedulerPlugin`. It is called some five times per task.
-
-        What concerns nobody here ends here. Usage is counted after a failure, too.
-        """
-        jobs, tracker = self.jobs, self.pools.tracker
-        pool = tracker.owner.get(key) if self.failed is None else None
-        if start == "processing":
-            if pool is None or key in tracker.seceded_at or key in jobs.accounts.ahead:
-                ran = kwargs.get("startstops") or ()
-                jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        elif (start, finish) == ("memory", "released") and not self.searches.running:
-            return  # a result goes, which nobody here counts
-        searches, most = self.searches, self.pools.limits.most
-        if not self.spares.begun and not (most or searches.running or searches.states.names):
-            ts = self.scheduler.tasks.get(key)
-            if pool is None or ts is None:
-                if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
-                    return
-            elif (start, finish) in TO_WAIT and ts in pool.unfinished and pool.stages is None:
-                return  # it waits, as it did before
-        self._follow(key, start, finish, kwargs)
-
-    @guarded
-    def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
-        """Charge a task, copy it if it is late, move it in its pool."""
-        if finish == "forgotten" and self.searches.states.names:
-            asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
-        if finish == "processing" and not self.spares.begun:
-            notes = self.scheduler.tasks[key].annotations
-            if notes and notes.get(SPARE_LABEL):
-                self.spares.begin()
-        if self.spares.begun and "processing" in (start, finish):
-            self.spares.transition(key, start, finish, kwargs)
-        if self.pools.limits.most:
-            self.pools.limits.transition(key, start, finish)
-        if not self.jobs.reports:
-            return
-        if self.searches.running:
-            self.searches.follower.transition(key, start, finish, kwargs.get("worker"))
-        self.pools.tracker.transition(key, start, finish, kwargs)
-        if self.scheduler.validate:
-            self.pools.check_task(key)
-
-    @guarded_as(otherwise=lambda plugin, scheduler, workers: workers)
-    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
-        """Keep workers with data of a job that computes. See `SchedulerPlugin`."""
-        return list(self.scaling.closable(workers))
-
-    @guarded
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
-        self._look_at(worker)
-
-    @guarded
-    def remove_worker(
-        self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
-    ) -> None:
-        """Reallocate soon after a worker left. See `SchedulerPlugin`."""
-        self.pools.forget_worker(worker)
-        self.spares.forget_worker(worker)
-        self.speeds.forget_worker(worker)
-        self.searches.choices.forget_worker(worker)
-        if self.jobs.reports:
-            self.changed()
-
-    @guarded_as(always=True)
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the jobs of a client that left, after a failure too. See `SchedulerPlugin`."""
-        self.jobs.accounts.settle()  # while it is known who it was
-        for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
-            if not self.searches.goes_on(name):
-                self.end_job(name)
-        self.searches.forget_client(client)
-        self.followers.discard(client)
-
-    @guarded_as(always=True)
-    def log_event(self, topic: str, msg: Any) -> None:
-        """Hear of workers that pause or die, of clients that leave, and of stolen tasks.
-
-        What clients, workers and nannies publish is not heard. See `SchedulerPlugin`.
-        """
-        if self._from_outside:
-            return
-        if topic == "stealing":
-            self._task_stolen(msg)
-        elif topic in self.scheduler.workers:
-            if isinstance(msg, dict) and msg.get("action") == "worker-status-change":
-                # Once Dask has the new status everywhere.
-                asyncio.get_running_loop().call_soon(self._worker_changed, topic)
-        elif topic == "all":
-            self.searches.log_event(msg)
-
-    def _do_not_hear(self, **message: Any) -> Callable[[], None]:
-        """Publish an event of others without hearing it. Returns what runs after."""
-        self._from_outside = True
-        return functools.partial(setattr, self, "_from_outside", False)
-
-    @guarded_as(always=True, otherwise=_do_not_hear)
-    def _client_publishes(self, *, topic: Any = None, **message: Any) -> Any:
-        """Drop what a client or nanny publishes under our topics. Returns what runs after."""
-        return False if our_topics(topic) else self._do_not_hear()
-
-    @guarded_as(always=True, otherwise=_do_not_hear)
-    def _worker_publishes(self, *, topic: Any = None, msg: Any = None, **message: Any) -> Any:
-        """Drop what is published on a stream under our topics, but losses of tasks."""
-        ours, sender = our_topics(topic), sender_of_message()
-        worker = "" if sender is None else sender.worker
-        if worker and topic == ASTRAY_TOPIC and isinstance(msg, dict):
-            self.searches.follower.hear_of_stray(msg, worker)
-        losses = worker and all(name.startswith(f"{LOSS_TOPIC}-") for name in ours)
-        return self._do_not_hear() if losses or not ours else False
-
-    @guarded
-    def _task_stolen(self, event: Any) -> None:
-        """Follow a task that work stealing moves."""
-        if self.spares.running:
-            self.spares.stealing()
-        if self.jobs.reports:
-            self.pools.tracker.stealing(event)
-
-    @guarded
-    def _worker_changed(self, worker: str) -> None:
-        """Reallocate soon after a worker paused or resumed."""
-        if worker in self.scheduler.workers:
-            self._look_at(worker)
-
-    @guarded_as(always=True)
-    def restart(self, scheduler: Scheduler) -> None:
-        """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""
-        self._announce()
-        if self.pools.limits:
-            self.pools.set_limits(self.pools.limits.most)  # there are no tasks any more
-        if self.jobs.reports:
-            self.changed()
-
-    # What Dask has no hooks for
-
-    def _hook_into(self, names: Collection[str]) -> None:
-        """Put the methods with these names around messages."""
-        for name in names:
-            surround(self.scheduler, SURROUNDED[name], getattr(self, name), self.messages.drop)
-
-    def _does_not_secede(self, *, key: Any, worker: str, **message: Any) -> bool | None:
-        """Drop the message of a copy of a task, and a second one of the task.
-
-        Older Dask takes the first for that of the task, and would count the task twice after the
-        second: once its prefix is forgotten, all that adds up occupancies would fail.
-        """
-        ts = self.scheduler.tasks.get(key)
-        ws = None if ts is None else ts.processing_on
-        return False if ws is not None and (ws.address != worker or ts in ws.long_running) else None
-
-    @guarded_as(otherwise=_does_not_secede)
-    def _task_secedes(self, *, key: Any, worker: str, **message: Any) -> Any:
-        """Run before Dask reads that a task seceded; returns what runs after."""
-        if self._does_not_secede(key=key, worker=worker) is None:
-            self.spares.seceded(key)
-            return functools.partial(self._task_seceded, key)
-        ws = self.scheduler.tasks[key].processing_on
-        if ws is not None and ws.address == worker and key not in self.pools.tracker.seceded_at:
-            self._task_seceded(key)  # until now it counted as seceded while it waits in a report
-        return False
-
-    @guarded
-    def _task_seceded(self, key: Any) -> None:
-        """Free the slot of a task that seceded."""
-        if self.jobs.reports:
-            self.pools.tracker.seceded(key)
-            self.searches.follower.seceded(key)
-
-    @guarded
-    def _task_finished(
-        self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
-    ) -> None:
-        """Move a task whose copy has ended, before Dask reads that it has."""
-        self.spares.finished(key, worker, run_id)
-
-    def _look_at(self, worker: str) -> None:
-        self.pools.limits.look_again()
-        self.searches.choices.look()
-        self.spares.look(worker)
-        if self.jobs.reports:
-            self.pools.slots_changed(worker)
-            self.changed()
-
-    @guarded_as(always=True)
-    def _keep(self) -> None:
-        """Keep what Dask's periodic checks, which follow, must not take for abandoned."""
-        if self.jobs.reports or self.pools.limits:
-            self._keep_waiting()
-            self._keep_open()
-
-    @guarded
-    def _keep_waiting(self) -> None:
-        """Let held tasks not time out as if no worker could run them."""
-        if self.pools.limits and not self.registered:
-            self.run_once()  # gives back what waits for a label, although no job runs
-        if self.scheduler.no_workers_timeout is not None:
-            self.pools.keep_waiting()
-
-    @guarded_as(always=True)
-    def _keep_open(self) -> None:
-        """Let a cluster with an open job not count as idle.
-
-        The job may compute in its driver. One that has neither computed nor reported for
-        ``keep-workers`` no longer counts: its block may have been forgotten. This also holds after
-        a failure.
-        """
-        if not (self.jobs.reports and self.registered):
-            return
-        self.scheduler.idle_since, idle_since = None, self.scheduler.idle_since
-        if not self.progress.busy():
-            self.scheduler.idle_since = idle_since
-
-
-#: Methods that are put around Dask's handlers of messages, and of which.
-SURROUNDED = {
-    "_client_publishes": "log_event",
-    "_worker_publishes": "log-event",
-    "_task_secedes": "long-running",
-    "_task_finished": "task-finished",
-}
-#: Those that are put around messages when what needs them is first used: spare copies of tasks.
-AT_FIRST_USE = frozenset({"_task_finished"})

@@ -66,10 +66,6 @@ def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Set
     return replace(given, **ours), machine
 
 
-def _audit(scheduler: Scheduler, what: str, **more: Any) -> None:
-    audit.audit(scheduler, what, **more)
-
-
 def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
     """Record who registers and unregisters plugins of class `kind`, and refuse it if locked."""
     handlers = scheduler.handlers
@@ -95,7 +91,7 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
         if refused is not None or now is not before:
             policy = "" if now is None or refused else f" with policy {now.settings.policy}"
             what = f"register SlaqPlugin{policy}"
-            _audit(scheduler, what, where=comm.peer_address, refused=refused)
+            audit.audit(scheduler, what, where=comm.peer_address, refused=refused)
         return found
 
     async def unregistering(comm: Comm, name: str) -> Any:
@@ -107,10 +103,10 @@ def watch(scheduler: Scheduler, kind: type[RunningPlugin]) -> None:
         what, where = "unregister SlaqPlugin", comm.peer_address
         if plugin.machine.lock:
             error = NotAllowed("clients may not unregister SlaqPlugin (slaq.lock)")
-            _audit(scheduler, what, where=where, refused=error)
+            audit.audit(scheduler, what, where=where, refused=error)
             return error_message(error, status="uncaught-error")
         found = await unregister(name=name)
-        _audit(scheduler, what, where=where)
+        audit.audit(scheduler, what, where=where)
         plugin.run_once()  # it notices that, and gives every task back
         return found
 

@@ -9,27 +9,23 @@ import math
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from distributed.comm.addressing import get_address_host
-
-from dask_slaq.core.budgets import Budgets
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
 from dask_slaq.core.job_settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.memory import kind_of_name
 from dask_slaq.core.owner_terms import OwnerTerms
-from dask_slaq.core.settings import BLOCKED, STOP, shown
-from dask_slaq.core.usage import DAY
+from dask_slaq.core.settings import STOP, shown
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.admission import Admission
+from dask_slaq.scheduler.budget_watch import BudgetWatch
+from dask_slaq.scheduler.client_owners import ClientOwners
 from dask_slaq.scheduler.goals import Goals
-from dask_slaq.scheduler.job_values import SILENT, Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.pools import Pool, find_blocked
+from dask_slaq.scheduler.job_values import Pace, etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.reserved import KeptReservations
 
 if TYPE_CHECKING:
@@ -37,31 +33,19 @@ if TYPE_CHECKING:
     from distributed.comm.core import Comm
 
     from dask_slaq.config import Settings
-    from dask_slaq.core.budgets import Budgets, Spending
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.accounts import UsageByOwner
-    from dask_slaq.scheduler.pools import Blocked, Pools
+    from dask_slaq.scheduler.pools import Pool, Pools
 
 __all__ = ["ScheduledJobs"]
 
-#: Jobs that ended and are remembered, and clients of which those that left are still known.
-MOST_ENDED, MOST_CLIENTS = 10_000, 1000
+#: Jobs that ended and are remembered.
+MOST_ENDED = 10_000
 #: Seconds for which jobs that ended on an earlier scheduler are shown.
 KEPT = 3600.0
 #: Settings of a job that `Goals` follow.
 GOAL = ("target", "target_kind", "by", "stop")
-
-
-@lru_cache(1000)  # called for each task outside of jobs
-def _unknown_at(address: str) -> str:
-    return f"unknown@{get_address_host(address)}"
-
-
-def _above(spending: Spending) -> str:
-    """Return what happens above a budget."""
-    on_spare = "its jobs run on what nobody else wants"
-    return f"new jobs wait, and {on_spare}" if spending.waits else on_spare
 
 
 class ScheduledJobs:
@@ -90,7 +74,7 @@ class ScheduledJobs:
         self._runs: dict[str, str] = {}
         self._comms: dict[str, Comm | None] = {}
         self.owner: dict[str, str] = {}
-        self._owner_of_client: dict[str, str] = {}
+        self.budgets: BudgetWatch
         self.stopping: set[str] = set()  # they were asked to stop
         self.entered: dict[str, float] = {}  # when the block was entered, Unix seconds
         self.paused: set[str] = set()
@@ -115,18 +99,13 @@ class ScheduledJobs:
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
         pools.tracker.charge = self.charge
-        self._name_of, self._alert = name_of, alert
-        counted = scheduler, pools.tracker, self._payer_of, self.owner_of, settings.half_life
-        if memory.store is None:
-            self.accounts = Accounts(*counted, self.check_budgets)
-        else:
-            from dask_slaq.scheduler.filed_accounts import FiledAccounts  # and SQLite
-
-            self.accounts = FiledAccounts(memory.store, *counted, self.check_budgets)
+        self._alert = alert
+        self.owners = ClientOwners(scheduler, name_of, lambda: self.accounts.settle())
+        counted = scheduler, pools.tracker, self._payer_of, self.owners.of, settings.half_life
+        self.accounts = Accounts(memory.store, *counted, lambda: self.budgets.check())
         self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
-        self._budgets = Budgets(self.accounts.spent)
-        self._read = self.accounts.loaded  # whether usage was read from the file at the last check
-        self.check_budgets()
+        self.budgets = BudgetWatch(engine, self.accounts, alert, self._budgets_changed)
+        self.budgets.check()
         memory.lately(time() - KEPT, self._put_back)
 
     def _put_back(self, ended: list[dict[str, Any]]) -> None:
@@ -168,7 +147,7 @@ class ScheduledJobs:
         self.engine.add_job(name, monotonic(), owner=owner, kind=kind, search=search, **given)
         self.goals.begin(name, **given_settings(settings, GOAL))
         self.owner[name] = owner
-        self._know(client, owner)
+        self.owners.know(client, owner)
         self.epochs.begin(name, time())
         self.resources[name] = settings["resources"]
         if settings["worth_per_hour"] is not None:
@@ -193,7 +172,7 @@ class ScheduledJobs:
     def hand_over(self, name: str, client: str, comm: Comm | None, run: str | None) -> None:
         """Make a running job that of another client, in its block `run`."""
         pool = self.pools.pools[name]
-        self._know(client, self.owner[name])
+        self.owners.know(client, self.owner[name])
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         pool.client, pool.run = client, self._runs[name]
         self.entered.pop(name, None)
@@ -214,7 +193,7 @@ class ScheduledJobs:
             assert owners is not None, "jobs wait for nobody"
             some = self.reports, self.owner, self._within, self.queued, self.stopping
             searches = self.engine.jobs.search
-            self._admission = Admission(owners, *some, searches, self.waits_for_budget)
+            self._admission = Admission(owners, *some, searches, self.budgets.is_awaited)
         return self._admission
 
     def terms_of(self, owner: str) -> OwnerTerms:
@@ -227,51 +206,9 @@ class ScheduledJobs:
         """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
         return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
 
-    # Budgets
-
-    def check_budgets(self) -> None:
-        """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
-        owners = self.engine.owners if self.accounts.broken is None else None
-        before, self._read = (self._over(), self._read), self.accounts.loaded
-        for spending in self._budgets.update(owners, int(time() // DAY)):
-            self._alert(
-                {
-                    "event": "budget",
-                    "job": "",
-                    "owner": spending.account,
-                    "message": spending.in_words() + (": " + _above(spending)) * spending.is_over,
-                }
-            )
-        if (self._over(), self._read) != before:
-            self.admit()
-            self._changed()
-
-    def _over(self) -> set[tuple[str, str]]:
-        """Return the accounts of budgets that are used up, and what happens then."""
-        return {(each.account, each.terms.over) for each in self.spendings() if each.is_over}
-
-    def spendings(self) -> list[Spending]:
-        """Return what was used of all budgets, the most used one first."""
-        return self._budgets.all()
-
-    def spending_of(self, owner: str) -> Spending | None:
-        """Return what was used of the budget that limits an owner or team most; None without any.
-
-        It is as of the last check.
-        """
-        return self._budgets.of(owner)
-
-    def waits_for_budget(self, owner: str) -> bool:
-        """Return whether new jobs of an owner wait, because nothing of its budget is left.
-
-        Until usage is read from the file, all wait that have a budget.
-        """
-        if self.accounts.broken is not None:
-            return False
-        if not self.accounts.loaded:
-            return self.engine.owners is not None and self.terms_of(owner).has_budget
-        spending = self.spending_of(owner)
-        return spending is not None and spending.waits
+    def _budgets_changed(self) -> None:
+        self.admit()
+        self._changed()
 
     def _group_of(self, owner: str) -> Group | None:
         """Return the group of an owner until the next decision; None without owners."""
@@ -282,17 +219,12 @@ class ScheduledJobs:
             terms, group = self.terms_of(name), self.pools.groups.get(name)
             found = group or Group(
                 terms.max_threads,
-                spare=self.is_spare(owner),
+                spare=self.budgets.is_over(owner),
                 resources=terms.max_resources or {},
                 name=name,
                 team=found,
             )
         return found
-
-    def is_spare(self, owner: str) -> bool:
-        """Return whether an owner runs on what nobody else wants."""
-        spending = self.spending_of(owner)
-        return spending is not None and spending.is_over
 
     def _hold_back(self, name: str) -> None:
         """Hold the tasks of a job that is paused or waits for its owner, or no longer."""
@@ -388,7 +320,7 @@ class ScheduledJobs:
         finally:
             self.accounts.pool_closes(name)
             if name in self.engine.jobs:
-                self.engine.remove_job(name, monotonic(), outcome, ended=time())
+                self.engine.remove_job(name, monotonic(), outcome or "failed", ended=time())
             self.owner.pop(name, None)
         self.admit()
 
@@ -397,7 +329,7 @@ class ScheduledJobs:
         used = self.engine.jobs[name].runtime.attained
         if (alert := self.goals.end(name, outcome)) is not None:
             self.ended.append({**alert, "core_seconds": used, "ended": time()})
-            self.memory.keep_ended(self.ended[-1])
+            self.memory.keep_event("ended", self.ended[-1])
         grant = self.engine.grants.get(name)
         reduction = 1.0 - grant.normalized if grant else 0.0
         self.accounts.job_ended(name, outcome, reduction)
@@ -420,8 +352,8 @@ class ScheduledJobs:
             stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a number, not {shown(loss)}")
-        self.memory.report(job, loss, anew=anew)  # it may begin the job anew
         if anew:
+            self.memory.begin_anew(job)
             self.goals.begin_again(job)
         now = monotonic()
         known = isinstance(step, int) and self.engine.jobs[job].iteration < step <= 10**12
@@ -473,8 +405,7 @@ class ScheduledJobs:
         Raises `InvalidSetting` if that is not a number of iterations.
         """
         JOB_SETTINGS["max_iter"].check(iterations)
-        before = self.reports[job] + self.memory.count_resumed(job)
-        more = None if iterations is None else before + iterations
+        more = None if iterations is None else self.reports[job] + iterations
         self.engine.set_max_iter(job, more)
 
     def worth_of(self, name: str) -> float:
@@ -491,34 +422,11 @@ class ScheduledJobs:
     def _latest_of(self, owner: str) -> float | None:
         return None if self.engine.owners is None else self.engine.owners.latest_of(owner)
 
-    def introduce(self, client: str, owner: str) -> None:
-        """Record the owner of a client that has opened no job."""
-        if client not in self._owner_of_client:
-            self._know(client, owner)
-
-    def _know(self, client: str, owner: str) -> None:
-        if self._owner_of_client.get(client) != owner:
-            self.accounts.settle()  # what it has used until now
-        if len(self._owner_of_client) >= MOST_CLIENTS:
-            for gone in self._owner_of_client.keys() - self.scheduler.clients.keys():
-                del self._owner_of_client[gone]
-        self._owner_of_client[client] = owner
-
-    def owner_of(self, client: str) -> str:
-        """Return the owner of a client's jobs; by its machine if the client has said none.
-
-        Otherwise all notebooks together would be one owner, under one limit.
-        """
-        if owner := self._name_of(client) or self._owner_of_client.get(client):
-            return owner
-        comm = getattr(self.scheduler.client_comms.get(client), "comm", None)
-        return "unknown" if comm is None else _unknown_at(comm.peer_address)
-
     def _payer_of(self, name: str) -> tuple[str, str, str]:
         """Return the owner, kind and job that pay for a pool: none for unowned tasks."""
         if name in self.reports or self.engine.jobs[name].reports:
             return self.owner.get(name, ""), self.memory.kind_name(name) or name, name
-        return self.owner_of(name.removeprefix("other:")), "", ""
+        return self.owners.of(name.removeprefix("other:")), "", ""
 
     def pool_of_unowned(self, client: str) -> Pool:
         """Return the pool of a client's unowned tasks, which get a fair share while jobs run."""
@@ -526,9 +434,8 @@ class ScheduledJobs:
         if (already := self.pools.pools.get(name)) is not None:
             return already
         weight = self._settings.other_weight
-        owner = self._name_of(client) or self._owner_of_client.get(client, "")
-        if self.engine.owners is not None:
-            owner = self.owner_of(client)
+        of = self.owners.named if self.engine.owners is None else self.owners.of
+        owner = of(client)
         self.engine.add_job(
             name,
             monotonic(),
@@ -563,72 +470,11 @@ class ScheduledJobs:
         )
         return self.pools.contended or strict
 
-    # Decisions
-
-    def observe_demand(self) -> list[str]:
-        """Pass the numbers of ready and running tasks, and the work left, to the engine.
-
-        Work is counted by tasks until a job reports a loss; then by its iterations. In a job with
-        stages this holds for each stage, and past runs tell the stages to come. Returns the
-        pools of unowned tasks that have no unfinished task left.
-        """
-        over = []
-        for name, pool in self.pools.pools.items():
-            if not pool.reports and not pool.unfinished:
-                over.append(name)
-            else:
-                self.engine.observe_demand(name, pool.demand - self.pools.limits.blocked(pool))
-                if pool.stages is None:
-                    left = math.nan if self.reports.get(name) else pool.submitted
-                    self.engine.observe_left(name, left, more=pool.is_open)
-                else:
-                    here, after = pool.stages.seconds_left(self.memory.expected_stages(name))
-                    self.engine.observe_left(name, here + after)
-                    self.engine.observe_after(name, after)
-        return over
-
-    def decide(self) -> None:
-        """Decide, and apply the grants to the pools."""
-        engine, pools, running = self.engine, self.pools, self.scheduler.running
-        workers = {ws.address: ws.nthreads for ws in running if ws.address not in pools.draining}
-        if not (pools.pools and workers):
-            return
-        self._reserve(sum(workers.values()))
-        if self.accounts.half_life is not None:
-            engine.observe_use(self.accounts.lately(self.owner.values()))
-        engine.set_reserved(self.reservations.now())
-        if engine.owners is not None:
-            engine.set_spare(set(filter(self.is_spare, self.owner.values())))
-        eligible = {
-            name: [
-                ws.address
-                for ws in running
-                if all(ws.resources.get(r, 0) >= n for r, n in needs.items())
-            ]
-            for name, needs in self.resources.items()
-            if needs
-        }
-        affinity = {name: pool.bytes_at for name, pool in pools.pools.items()}
-        grants = engine.reallocate(workers, monotonic(), eligible=eligible, affinity=affinity)
-        pools.apply(
-            grants.terms(), grants.owners, engine.jobs.owner, by_service=engine.traits.by_service
-        )
-        if not self.epochs:
-            self.record()
-
-    def _reserve(self, capacity: int) -> None:
-        """Divide the reserved threads among the pools of unowned tasks, as their floors."""
-        if reserve := self._settings.reserve:
-            others = [name for name, job in self.engine.jobs.items() if not job.reports]
-            for name in others:
-                self.engine.set_floor(name, reserve * capacity / len(others))
+    # History
 
     def record(self) -> None:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
         self.goals.check()
-        self._look_for_silence()
-        self._look_for_blocked()
-        self.accounts.count_waits(filter(self.is_waiting, self.reports))
         names, now = list(self.reports), time()
         running = self.accounts.running()
         pools = self.pools.pools
@@ -636,70 +482,6 @@ class ScheduledJobs:
         self.epochs.add(now, names, self._values(names, running), stages)
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
-
-    def _look_for_silence(self) -> None:
-        """Alert of jobs that have reported nothing for long, although nothing kept them from it."""
-        now = monotonic()
-        for name, pace in self.pace.items():
-            if now - pace.since <= SILENT / 2:
-                continue
-            if self.pools.pools[name].paused or self.is_waiting(name) or not self._acts(name):
-                pace.since = now
-            elif (message := self.silence(name)) is not None:
-                self.goals.tell_once(name, "silent", message)
-
-    def _look_for_blocked(self) -> None:
-        """Alert of jobs whose limits never let them start; of those that are to stop, end that."""
-        for name in list(self.reports):
-            pool = self.pools.pools[name]
-            if name in self.queued and (owner := self.admission.waits_for_itself(name)):
-                self.goals.tell_once(name, "blocked", f"is blocked: {self._around(name, owner)}")
-            if not (pool.ready and self.pools.tracker.holding) or pool.paused:
-                continue
-            blocked = self.blocked(pool)
-            if blocked is None:
-                continue
-            if name in self.stopping:
-                if not (blocked.together and self.reports[name]):  # else it ends at its next report
-                    self.pools.control.cancel(blocked.tasks)
-            elif self.goals.tell_once(name, "blocked", f"is blocked: {blocked.why}"):
-                self.tell_client(name, BLOCKED, why=blocked.why)
-
-    def _around(self, name: str, owner: str) -> str:
-        most = self.terms_of(owner).max_jobs
-        return f"the blocks around it have all {most:g} jobs of {owner}, and may wait for its end"
-
-    def blocked(self, pool: Pool) -> Blocked | None:
-        """Return what can never start of a pool under the limits as they are; None if all can."""
-        if pool.group is None and not (pool.gang or self.pools.tracker.gangs):
-            return None
-        return find_blocked(self.pools, pool)
-
-    def _acts(self, name: str) -> bool:
-        """Return whether a job runs tasks, or its driver computes, and so could report."""
-        unfinished = self.pools.pools[name].unfinished
-        # The driver of a search reports nothing: all of its models are done.
-        is_search = self.engine.jobs.search.get(name) == name
-        drives = not unfinished and not is_search
-        return drives or any(ts.state == "processing" for ts in unfinished)
-
-    def silence(self, name: str) -> str | None:
-        """Return for how long a job has been silent, in words; None if it is not silent."""
-        pace, now = self.pace.get(name), monotonic()
-        if pace is None or not pace.is_silent(now):
-            return None
-        return f"silent for {now - pace.last:.3g} s, usually {pace.seconds:.2g} s"
-
-    def is_waiting(self, name: str) -> bool:
-        """Return whether a job has tasks to run, and none of them has a thread."""
-        pool = self.pools.pools[name]
-        if pool.has_thread or pool.paused:
-            return False
-        return bool(
-            pool.ready
-            or pool.waiting
-            or any(ts.state in ("queued", "no-worker") for ts in pool.unfinished)
-        )
 
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -32,7 +32,7 @@ __all__ = ["Spares"]
 LATE = 3.0
 #: Seconds that a task is overdue before it is late: about what a copy takes to begin.
 SOON = 0.1
-#: A task is late from the beginning on a worker that is known to be this many times slower.
+#: A task is overdue from the beginning on a worker that is known to be this many times slower.
 SLOW = 2.0
 #: Compute times kept of similar tasks, and how many must be known.
 KEPT, LEAST = 32, 4
@@ -41,11 +41,10 @@ REST = 20.0
 
 
 class _Times(deque[float]):
-    """Compute times of similar tasks, and those that run while too few are known, by key."""
+    """Compute times of similar tasks, in seconds on a median worker."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=KEPT)
-        self.asked: dict[Any, _Running] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -53,27 +52,20 @@ class _Running:
     """Task on a worker that may get a copy."""
 
     worker: str
-    times: _Times  # of similar tasks, in seconds on a median worker
+    times: _Times
     factor: float  # of the worker's times
     sent: float  # in monotonic seconds
     ahead: int  # tasks that must end on its thread before it starts
-    start: float | None  # estimated; None while it waits on the worker
-    copied: bool = False
     copy: str = ""  # worker of the copy
     run: int = -1  # number of its run
 
     def due(self) -> float:
-        """Return when the task is late, in monotonic seconds; infinite if unknown.
-
-        A task that waits on a worker is expected to start as if similar ones were ahead of it.
-        """
+        """Return when the task is late, in monotonic seconds; infinite if unknown."""
         if len(self.times) < LEAST:
             return math.inf
         usual = sorted(self.times)[math.ceil(0.75 * len(self.times)) - 1]
-        start = self.start
-        if start is None:
-            start = self.sent + self.ahead * usual * self.factor
-        if self.factor * usual > usual + 2 * SOON and self.factor > SLOW:
+        start = self.sent + self.ahead * usual * self.factor
+        if self.factor > SLOW and (self.factor - 1.0) * usual > 2 * SOON:
             return start + SOON  # a copy would end before it
         return start + max(LATE * usual, usual + SOON)
 
@@ -94,16 +86,13 @@ class Spares:
         speeds: WorkerSpeeds,
         listen: Callable[[], None],
     ) -> None:
-        self._speeds = speeds
-        self.scheduler, self.made = scheduler, 0
+        self.scheduler, self._speeds, self.made = scheduler, speeds, 0
         self._control, self._moved, self._listen = control, moved, listen
         self.begun = False  # whether any task may have a copy; until then none is followed
         self.running: dict[Any, _Running] = {}
         self._on: Counter[str] = Counter()  # copies by worker
         self._slow: Counter[str] = Counter()  # tasks that have a copy, by their own worker
-        self._unstarted: dict[str, dict[Any, _Running]] = {}  # by worker and key
         self._late: dict[Any, None] = {}  # keys of tasks for which no thread was idle
-        self._freed: set[str] = set()  # workers that may have an idle thread since
         self._soon = Soon(partial(enter, self._serve), REST)
         self._times = ByGroup[_Times]()
         self._alarm = Alarm(partial(enter, self._rang))
@@ -118,7 +107,7 @@ class Spares:
         """Drop all copies."""
         for key, running in self.running.items():
             self._drop(key, running)
-        for some in (self.running, self._on, self._slow, self._unstarted, self._late):
+        for some in (self.running, self._on, self._slow, self._late):
             some.clear()
         self._alarm.cancel()
         self._soon.cancel()
@@ -129,33 +118,26 @@ class Spares:
             running = self._forget(key)
             if running is not None and finish == "memory":
                 self._observe(running, kwargs.get("startstops") or ())
-            if self.running:
-                self._thread_freed(str(kwargs.get("worker")))
+            self.look()
         if finish == "processing":
             ts = self.scheduler.tasks[key]
             ws = ts.processing_on
             if ws is not None and not ts.actor and (ts.annotations or {}).get(SPARE_LABEL):
-                group = group_of(ts, input_bytes(ts))
-                times = self._times.of(group, _Times)
-                now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
-                starts = None if ahead > 0 else now
+                times = self._times.of(group_of(ts, input_bytes(ts)), _Times)
+                ahead = max(math.ceil(load(ws) / ws.nthreads) - 1, 0)
                 factor = self._speeds.factor(ws.address, ts.prefix.name)
-                running = _Running(ws.address, times, factor, now, ahead, starts)
+                running = _Running(ws.address, times, factor, monotonic(), ahead)
                 self.running[key] = running
-                if len(times) < LEAST:
-                    times.asked[key] = running
-                if starts is None:
-                    self._unstarted.setdefault(ws.address, {})[key] = running
-                self._look_at(key, running.due())
+                self._look_at(key, running)
 
     def _observe(self, ended: _Running, startstops: Any) -> None:
-        times = ended.times
+        times, known = ended.times, len(ended.times)
         computed = (s["stop"] - s["start"] for s in startstops if s["action"] == "compute")
         times.extend(seconds / ended.factor for seconds in computed)
-        if times.asked and len(times) >= LEAST:  # from now on it is known when they are late
-            asked, times.asked = times.asked, {}
-            for key, running in asked.items():
-                self._look_at(key, running.due())
+        if known < LEAST <= len(times):  # from now on it is known when they are late
+            for key, running in self.running.items():
+                if running.times is times:
+                    self._look_at(key, running)
 
     def _forget(self, key: Any) -> _Running | None:
         """Follow a task no longer, and drop its copy. Returns what was known of it."""
@@ -163,107 +145,71 @@ class Spares:
         if running is not None:
             self._alarm.forget(key)
             self._late.pop(key, None)
-            running.times.asked.pop(key, None)
-            self._starts(key, running)
             self._drop(key, running)
         return running
 
-    def _starts(self, key: Any, running: _Running) -> None:
-        """Wait no longer for the start of a task on its worker."""
-        if (there := self._unstarted.get(running.worker)) is not None:
-            there.pop(key, None)
-            if not there:
-                del self._unstarted[running.worker]
-
-    def _thread_freed(self, worker: str) -> None:
-        self.look(worker)
-        for key, running in self._unstarted.get(worker, {}).items():
-            running.start = monotonic()
-            self._starts(key, running)
-            self._look_at(key, running.due())
-            return
-
-    def look(self, worker: str) -> None:
-        """Let a worker that may have an idle thread have a late task, unless it has others soon."""
+    def look(self) -> None:
+        """Look soon for late tasks, as a thread may be idle."""
         if self._late:
-            self._freed.add(worker)
             self._soon.ask()
 
     def _serve(self) -> None:
-        """Copy late tasks to the threads that are idle since nobody was for them."""
-        workers = self.scheduler.workers
+        """Copy late tasks to the threads that are idle since none was for them."""
         with self._soon.work():
-            freed, self._freed = self._freed, set()
-            idle = [ws for a in freed if (ws := workers.get(a)) and self._has_thread(ws)]
+            idle = [ws for ws in self.scheduler.running if self._has_thread(ws)]
             for key in list(self._late) if idle else ():
-                self._try(key, idle)
+                self._try(key)
                 idle = [ws for ws in idle if self._has_thread(ws)]
                 if not idle:
                     break
 
     def _has_thread(self, ws: WorkerState) -> bool:
         """Return whether a worker has an idle thread, and no late task of its own."""
-        if ws not in self.scheduler.running or self._slow[ws.address]:
-            return False
-        return ws.nthreads > load(ws) + self._on[ws.address]
+        return not self._slow[ws.address] and ws.nthreads > load(ws) + self._on[ws.address]
 
-    def _look_at(self, key: Any, when: float) -> None:
-        if when < math.inf:
-            self._alarm.set(when, key)
+    def _look_at(self, key: Any, running: _Running) -> None:
+        if (due := running.due()) < math.inf:
+            self._alarm.set(due, key)
 
     def _rang(self, keys: list[Any]) -> None:
         for key in keys:
-            self._try(key, None)
+            self._try(key)
 
-    def _try(self, key: Any, idle: Collection[WorkerState] | None) -> None:
-        """Copy a task if it is late, to one of these workers, or to any.
-
-        If none of them has a thread for it, it waits for one that gets free.
-        """
+    def _try(self, key: Any) -> None:
+        """Copy a task if it is late. Without an idle thread it waits for one."""
         running, now = self.running.get(key), monotonic()
         self._late.pop(key, None)
-        if running is None or running.copied:
+        if running is None or running.copy:
             return
         ts = self.scheduler.tasks[key]
         there = ts.processing_on
         if there is not None and there.address != running.worker:  # stolen
-            self._starts(key, running)
-            running.worker, running.start = there.address, now
+            running.worker, running.sent, running.ahead = there.address, now, 0
             running.factor = self._speeds.factor(there.address, ts.prefix.name)
         if running.due() > now:  # similar tasks have taken longer since
-            self._look_at(key, running.due())
-        elif not self._copy(ts, running, idle):
+            self._look_at(key, running)
+        elif not self._copy(ts, running):
             self._late[key] = None
 
-    def _copy(
-        self, ts: TaskState, running: _Running, among: Collection[WorkerState] | None
-    ) -> bool:
+    def _copy(self, ts: TaskState, running: _Running) -> bool:
         """Send a copy of a late task to an idle thread. Returns whether there was one."""
-        idle = list(self._idle(ts, running.worker, among))
+        idle = list(self._idle(ts, running.worker))
         if not idle or ts in _stolen(self.scheduler):
             return False
-        name = ts.prefix.name
-        factor = {ws: self._speeds.factor(ws.address, name) for ws in idle}
-        ws = min(idle, key=lambda ws: (factor[ws], -_bytes_there(ts, ws), ws.address))
-        if factor[ws] >= running.factor > SLOW:
-            return False  # it would not end sooner
-        running.copied, running.copy = True, ws.address
+        ws = min(idle, key=lambda ws: (-_bytes_there(ts, ws), ws.address))
+        running.copy = ws.address
         self._on[ws.address] += 1
         self._slow[running.worker] += 1
         self.made += 1
         running.run = self._control.send_copy(ts, ws)
         return True
 
-    def _idle(
-        self, ts: TaskState, there: str, among: Collection[WorkerState] | None
-    ) -> Iterator[WorkerState]:
+    def _idle(self, ts: TaskState, there: str) -> Iterator[WorkerState]:
         """Yield workers with a thread for a task, except those with late tasks of their own."""
         allowed = self._control.allowed(ts)
         needs = (ts.resource_restrictions or {}).items()
-        some = self.scheduler.running if allowed is None else allowed
-        for ws in some if among is None else among:
-            fits = ws.address != there and (among is None or ws in some)
-            if fits and self._has_thread(ws) and supplies(ws, needs):
+        for ws in self.scheduler.running if allowed is None else allowed:
+            if ws.address != there and self._has_thread(ws) and supplies(ws, needs):
                 yield ws
 
     def _drop(self, key: Any, running: _Running) -> None:
@@ -280,15 +226,15 @@ class Spares:
             counter[worker] -= 1
             if not counter[worker]:
                 del counter[worker]
-            self.look(worker)
+        self.look()
 
     def forget_worker(self, worker: str) -> None:
         """Forget the copies on a worker that left. Their tasks may get another one."""
         for key, running in self.running.items():
             if running.copy == worker:
                 self._lose(running)
-                running.copied, running.copy = False, ""
-                self._look_at(key, monotonic())
+                running.copy = ""
+                self._alarm.set(monotonic(), key)
 
     # Messages of workers
 
@@ -309,15 +255,13 @@ class Spares:
         and may have dropped them: the stolen task would fail.
         """
         for ts in _stolen(self.scheduler):
-            if (running := self.running.get(ts.key)) is not None and running.copied:
+            if (running := self.running.get(ts.key)) is not None and running.copy:
                 self.seceded(ts.key)
 
     def seceded(self, key: Any) -> None:
         """Make no copy of a task that gave up its thread: it may wait for as long as it likes."""
         self._forget(key)
-        ts = self.scheduler.tasks.get(key)
-        if ts is not None and ts.processing_on is not None:
-            self.look(ts.processing_on.address)
+        self.look()
 
 
 def _stolen(scheduler: Scheduler) -> Mapping[TaskState, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from dask_slaq.core.ends import HITS
 from dask_slaq.core.memory import Kind, PastRun
-from dask_slaq.memory import RunStore, StoreError, Unfinished, prune, read_kinds, read_runs
+from dask_slaq.memory import RunStore, StoreError, prune, read_kinds, read_runs
 
 
 def a_run(job="job", kind="svm", n=20, **other):
@@ -88,32 +88,6 @@ def test_the_file_is_bounded_in_bytes(tmp_path):
     again = RunStore(path, most_bytes=1_500_000)
     again.close()
     assert 500_000 < path.stat().st_size <= 1_500_000
-
-
-def test_an_unfinished_run_is_kept_until_it_ends(store):
-    store.checkpoint([Unfinished("a", "ann", a_run("one", n=100, ended=1000.0))])
-    store.checkpoint([Unfinished("a", "ann", a_run("one", n=110, ended=1010.0))])
-    store.checkpoint([Unfinished("b", "bob", a_run("two", ended=1010.0))])
-    assert store.flush()
-    first, second = store.unfinished(since=1005.0)
-    assert (first.key, first.owner, first.run.iterations) == ("a", "ann", 110)
-    assert len(first.run.iteration) == 110  # denser than an ended run, to go on from
-    assert (second.key, second.owner) == ("b", "bob")
-    assert store.unfinished(since=1011.0) == [] and store.load("svm", 9) == []
-    store.add("a", a_run("one", n=120))
-    store.discard("b")
-    assert store.flush()
-    assert store.unfinished(since=0.0) == [] and store.load("svm", 9)[0].iterations == 120
-
-
-def test_an_unfinished_run_that_nobody_takes_up_has_failed(store):
-    store.checkpoint([Unfinished("a", "ann", a_run("one", n=100, ended=1000.0))])
-    store.lapse(1500.0)
-    assert store.flush() and store.unfinished(0.0) and not store.load("svm", 9)
-    store.lapse(1601.0)
-    assert store.flush() and not store.unfinished(0.0)
-    (run,) = store.load("svm", 9)
-    assert run.outcome == "failed" and len(run.iteration) <= 64
 
 
 def write_text(path):

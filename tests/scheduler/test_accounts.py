@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import math
 import time
 
@@ -30,6 +31,7 @@ import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
+from dask_slaq.scheduler.hindrances import is_waiting
 from dask_slaq.scheduler.views import core_seconds_by_day
 
 
@@ -140,7 +142,7 @@ async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
         for name in ("a", "b"):
             with tasks_of(name):
                 futures.append(c.submit(wait_for, "go", key=name))
-        waiting = plugin.jobs.is_waiting
+        waiting = functools.partial(is_waiting, plugin.jobs)
         await until(lambda: sorted(map(waiting, ("a", "b"))) == [False, True])
         (late,) = filter(waiting, ("a", "b"))
         for _ in range(3):
@@ -237,7 +239,7 @@ async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin
 async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True) as other:
         for client, owner in ((c, "ann"), (other, "bob")):
-            plugin.jobs.introduce(client.id, owner)
+            plugin.jobs.owners.introduce(client.id, owner)
             for _ in range(3):
                 step = dask.delayed(time.sleep)(0.02)
                 for _ in range(3):

@@ -1,19 +1,14 @@
-"""The board moves in a browser without an error: at its address, below a prefix, and by a proxy."""
+"""The board moves in a browser without an error: at its address, and below a prefix."""
 
 import contextlib
 import shutil
-import subprocess
-import sys
 import time
-from urllib.error import URLError
 from urllib.parse import quote
-from urllib.request import urlopen
 
 import pytest
 from distributed import LocalCluster, wait
 from distributed.utils_test import inc
 from driving import PATIENCE
-from scheduler_process import free_port
 
 import dask_slaq as slaq
 from dask_slaq.demo.local import Result, Run, Training
@@ -57,38 +52,6 @@ def running_cluster(prefix):
     ):
         client.register_plugin(slaq.SlaqPlugin(epoch="100ms"))
         yield client, cluster.scheduler.http_server.port
-
-
-@contextlib.contextmanager
-def jupyter_server(base, directory):
-    """A Jupyter server with jupyter-server-proxy in another process, as JupyterHub starts one."""
-    pytest.importorskip("jupyter_server_proxy", reason="jupyter-server-proxy is not installed")
-    port = free_port()
-    options = {
-        "ServerApp.port": port,
-        "ServerApp.base_url": base,
-        "ServerApp.open_browser": False,
-        "ServerApp.allow_root": True,
-        "ServerApp.root_dir": directory,
-        "IdentityProvider.token": "",
-    }
-    arguments = [f"--{name}={value}" for name, value in options.items()]
-    command = [sys.executable, "-m", "jupyter_server", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                urlopen(f"http://127.0.0.1:{port}{base}/api").close()
-                break
-            except URLError:
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def watch(client, address):
@@ -157,12 +120,6 @@ def test_the_page_of_a_search_moves_and_nothing_fails():
         browser.close()
     assert errors == []
     assert [row.split()[3] for row in rows] == ["0.15", "0.25", "0.35"]
-
-
-def test_the_board_works_behind_jupyter_server_proxy(tmp_path):
-    base = "/user/ann"
-    with running_cluster("") as (client, port), jupyter_server(base, tmp_path) as proxy:
-        watch(client, f"http://127.0.0.1:{proxy}{base}/proxy/{port}")
 
 
 HOSTILE = """<img src=x onerror=alert(1)>"'><script>alert(2)</script>$$x$$ <%= alert(3) %>"""

@@ -40,7 +40,7 @@ def budget(seconds, over="spare", **more):
 
 def seconds_used(plugin, owner):
     plugin.jobs.accounts.tick()
-    return plugin.jobs.spending_of(owner).used * 3600
+    return plugin.jobs.budgets.of(owner).used * 3600
 
 
 @pytest.mark.parametrize("who", ["a job", "a search", "outside of jobs"])
@@ -51,7 +51,7 @@ def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(who):
     async def scenario(client, cluster, plugin):
         totals = plugin.jobs.accounts.totals
         async with Client(cluster.scheduler.address, asynchronous=True) as other:
-            plugin.jobs.introduce(other.id, "ann")
+            plugin.jobs.owners.introduce(other.id, "ann")
             if who == "outside of jobs":
                 futures = other.map(work, [0.5] * 300, pure=False)
             elif who == "a search":
@@ -122,7 +122,7 @@ async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, 
 async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     await c.gather(c.map(time.sleep, [0.09] * 10, pure=False))  # outside of any job
-    plugin.jobs.introduce(c.id, "eve")
+    plugin.jobs.owners.introduce(c.id, "eve")
     plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann@desk", 0.85)
     plugin.jobs.accounts.tick()
     await until(lambda: any(alert["event"] == "budget" for alert in alerts))
@@ -149,11 +149,11 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
         await until(lambda: plugin.jobs.accounts.loaded)
         async with slaq.job("a", client=c, owner="ann@desk"):
             assert ("a" in plugin.jobs.queued) or not waits
-        plugin.jobs.introduce(c.id, "ann@lab")
+        plugin.jobs.owners.introduce(c.id, "ann@lab")
         await c.gather(c.map(time.sleep, [0.05] * 6, pure=False))  # outside of jobs
         seconds.append(compute_seconds(s))
         assert seconds_used(plugin, "ann") == pytest.approx(sum(seconds), rel=0.01)
-        assert plugin.jobs.spending_of("bob").used == 0.0
+        assert plugin.jobs.budgets.of("bob").used == 0.0
         async with slaq.job("b", client=c, owner="ann"):
             assert plugin.jobs.queued == ({"b"} if sum(seconds) >= 0.5 else set())
 
@@ -175,7 +175,7 @@ def test_usage_of_days_before_the_period_does_not_count(tmp_path):
         await until(lambda: plugin.jobs.accounts.loaded)
         for days, seconds in ((30, 3.0), (31, 7.0), (365, 15.0), (1, 1.0)):
             await slaq.set_owner("ann", period=f"{days}d", client=c)
-            assert plugin.jobs.spending_of("ann").used * 3600 == pytest.approx(seconds)
+            assert plugin.jobs.budgets.of("ann").used * 3600 == pytest.approx(seconds)
 
     life()
 
@@ -221,7 +221,7 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
     """By other machines, clients, names of jobs, jobs within those of others, and no job at all."""
     async with Client(s.address, asynchronous=True) as second:
         for client, owner in ((c, "ann@desk"), (second, "ann@lab")):
-            plugin.jobs.introduce(client.id, owner)
+            plugin.jobs.owners.introduce(client.id, owner)
         await c.gather(c.map(time.sleep, [0.05] * 2, pure=False))  # no job at all
         await second.gather(second.map(time.sleep, [0.05] * 3, pure=False))
         assert seconds_used(plugin, "ann") == pytest.approx(compute_seconds(s), rel=0.01)

@@ -179,12 +179,12 @@ async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s,
     with dask.config.set({"slaq.owner": "ann", "distributed.client.preload": ["dask_slaq"]}):
         other = await Client(s.address, asynchronous=True, set_as_default=False)
     async with other:
-        assert plugin.jobs.owner_of(other.id) == "ann"
+        assert plugin.jobs.owners.of(other.id) == "ann"
         await c.unregister_scheduler_plugin("slaq")
         plugin = await start_plugin(c, s)  # as on a scheduler that was started again
-        assert plugin.jobs.owner_of(other.id).startswith("unknown@")
+        assert plugin.jobs.owners.of(other.id).startswith("unknown@")
         other.scheduler_comm.comm.abort()
-        await until(lambda: plugin.jobs.owner_of(other.id) == "ann")
+        await until(lambda: plugin.jobs.owners.of(other.id) == "ann")
 
 
 @with_plugin(TWO, ahead=0)

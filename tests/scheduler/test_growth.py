@@ -37,11 +37,10 @@ BOUNDS = [
     (usage, "MOST_OF_A_DAY", 4),
     (usage, "MOST_ROWS", 4),
     (scheduled_jobs, "MOST_ENDED", 4),
-    (scheduled_jobs, "MOST_CLIENTS", 1),
+    ("dask_slaq.scheduler.client_owners", "MOST_CLIENTS", 1),
     (durations, "MOST_GROUPS", 4),
     (label_limits, "MOST_LOGGED", 4),
-    ("dask_slaq.memory.filed", "MOST_LOADED_KINDS", 4),
-    ("dask_slaq.memory.following", "MOST_UNFINISHED", 4),
+    ("dask_slaq.memory.following", "MOST_LOADED_KINDS", 4),
     ("dask_slaq.core.trials.ended", "MOST_BYTES", 1),
     ("dask_slaq.scheduler.trials.tables", "NAMED", 4),
 ]

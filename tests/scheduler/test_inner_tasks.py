@@ -141,7 +141,7 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
         return p
 
     async with slaq.search("grid", owner="ann", steps=3, client=c) as search:
-        plugin.jobs._know(c.id, "bob")  # who has the same client here, and opens a job after her
+        plugin.jobs.owners.know(c.id, "bob")  # of the same client, after her
         futures = search.map(train, [1, 2, 3])
         assert await asyncio.wait_for(c.gather(futures), 60) == [1, 2, 3]
         trials = await search.trials()

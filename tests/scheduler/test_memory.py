@@ -4,7 +4,7 @@ import asyncio
 import logging
 import subprocess
 import sys
-from time import monotonic, sleep, time
+from time import sleep, time
 
 import pytest
 from distributed import Client, Scheduler
@@ -15,7 +15,6 @@ import dask_slaq as slaq
 from dask_slaq.cli.status_tables import ended_table
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
-from dask_slaq.core.history_views import table
 from dask_slaq.core.memory import Kind
 from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
 
@@ -66,7 +65,6 @@ async def test_losses_that_are_refused_are_not_remembered(c, s, plugin, a):
         await reported(c, "net", 6)
         job.report(0.5)
         await reported(c, "net", 7)
-        assert plugin.memory.following["net"].count == 4
     (run,) = plugin.memory.runs
     assert run.loss.tolist() == [3.0, 2.0, 1.0, 0.5] and plugin.memory.broken is None
 
@@ -178,92 +176,15 @@ async def test_runs_are_kept_over_the_end_of_the_scheduler(tmp_path):
         assert len(plugin.memory.runs) == 3  # each once
 
 
-@pytest.mark.parametrize("how", ["closed", "client lost"])
-@gen_test()
-async def test_a_job_goes_on_where_it_was(tmp_path, how):
-    path, losses = tmp_path / "runs.db", curve(60)
-    first = Restarting(path)
-    client, plugin = await first.__aenter__()
-    async with slaq.job("net", client=client, owner="ann", max_iter=100) as job:
-        [job.report(loss) for loss in losses[:40]]
-        await reported(client, "net", 40)
-        plugin.reallocate()
-        before = plugin.engine._predictor.forecast(["net"])
-        if how == "client lost":
-            await client.close()
-            await until(lambda: not plugin.jobs.reports)
-        await first.__aexit__()
-    async with Restarting(path) as (client, plugin):
-        async with slaq.job("net", client=client, owner="bob") as job:  # another owner's
-            assert (await slaq.status(client))["jobs"]["net"]["iteration"] == 0
-        async with slaq.job("net", client=client, owner="ann", max_iter=100) as job:
-            assert (await slaq.status(client))["jobs"]["net"]["iteration"] == 40
-            plugin.reallocate()
-            after = plugin.engine._predictor.forecast(["net"])
-            assert after.remaining[0] == pytest.approx(before.remaining[0], rel=0.1)
-            [job.report(loss) for loss in losses[40:]]
-            await reported(client, "net", 60)
-        await until(lambda: plugin.memory.store.stored == 1)
-        (run,) = plugin.memory.runs
-        assert (run.iterations, run.outcome) == (60, "done")
-        assert run.loss[:24].tolist() == losses[:24]
-    (run,) = read_runs(path)
-    assert run.iterations == 60
-
-
-@gen_test()
-async def test_a_training_that_begins_from_scratch_begins_anew(tmp_path):
-    path = tmp_path / "runs.db"
-    first = Restarting(path)
-    client, _ = await first.__aenter__()
-    async with slaq.job("net", client=client) as job:
-        [job.report(loss) for loss in curve(40)]
-        await reported(client, "net", 40)
-        await first.__aexit__()
-    async with (
-        Restarting(path) as (client, plugin),
-        slaq.job("net", client=client, weight=2.0, max_iter=50, latest=3.0) as job,
-    ):
-        [job.report(loss) for loss in curve(10)]
-        await until(lambda: plugin.jobs.reports["net"] == 10)
-        found = (await slaq.status(client))["jobs"]["net"]
-        assert (found["iteration"], found["weight"], found["max_iter"]) == (10, 2.0, 50)
-        assert plugin.engine.jobs["net"].latest == 3.0
-    found = sorted((run.iterations, run.outcome) for run in read_runs(path))
-    assert found == [(10, "done"), (40, "failed")]
-
-
 @with_plugin(ONE)
-async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, plugin, a):
-    other = await Client(s.address, asynchronous=True)
-    async with slaq.job("net", client=other) as job:
-        [job.report(loss) for loss in curve(40)]
-        await reported(c, "net", 40)
-        plugin.run_once()
-        before = (await slaq.status(c))["jobs"]["net"]["normalized_loss"]
-        await other.close()
-        await until(lambda: not plugin.jobs.reports)
-    plugin.soon._rested = monotonic() + 0.5  # the next decision must rest, as on a busy cluster
-    async with slaq.job("net", client=c) as job:
-        found = (await slaq.status(c))["jobs"]["net"]
-        assert found["iteration"] == 40
-        assert found["normalized_loss"] == pytest.approx(before, abs=0.05) and before < 0.5
-        plugin.run_once()
-        shown = table(plugin.jobs.epochs, 600)[2]["normalized_loss"][-1]
-        assert shown[-1] < 0.5
-
-
-@with_plugin(ONE)
-async def test_a_lost_client_that_does_not_come_back_has_failed(c, s, plugin, a, monkeypatch):
-    monkeypatch.setattr("dask_slaq.memory.following.LAPSE", 0.0)
+async def test_the_run_of_a_lost_client_has_failed(c, s, plugin, a):
     other = await Client(s.address, asynchronous=True)
     async with slaq.job("net", client=other) as job:
         [job.report(loss) for loss in curve(40)]
         await reported(c, "net", 40)
         await other.close()
         await until(lambda: not plugin.jobs.reports)
-    found = await train(c, "net", curve(10))
-    assert found["iteration"] == 10
+    assert (await train(c, "net", curve(10)))["iteration"] == 10
     assert {(run.iterations, run.outcome) for run in plugin.memory.runs} == {
         (40, "failed"), (10, "done"),
     }  # fmt: skip
@@ -290,7 +211,7 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         def broken(*args, **kwargs):
             raise RuntimeError("broken")
 
-        monkeypatch.setattr("dask_slaq.memory.following.Following.add", broken)
+        monkeypatch.setattr("dask_slaq.memory.RunStore.add", broken)
         for n in range(3):
             found = await train(client, f"net-{n}", curve(10))
             assert found["iteration"] == 10

@@ -163,19 +163,6 @@ async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, pl
         alerts.clear()
 
 
-@with_plugin(FOUR, owners=ONE_JOB)
-async def test_blocks_that_are_within_each_other_make_no_circle(c, s, plugin, a, b):
-    async with elsewhere(c, "first"), elsewhere(c, "second") as second:
-        given = {"client": c.id, "owner": "ann", "within": "third"}
-        plugin.jobs.forget("second")
-        plugin.jobs.open("second", **given)
-        plugin.jobs.open("third", **{**given, "within": "second"})
-        assert plugin.jobs._within == {"third": "second"}
-        for name in ("third", "second"):
-            plugin.end_job(name)
-        await second.end()
-
-
 @with_plugin(FOUR, owners={"ann": {"max-jobs": 2}})
 async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, a, b):
     async with slaq.job("outer", owner="ann", client=c):

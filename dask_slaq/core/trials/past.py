@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,32 +109,26 @@ class Past:
 class PastSearches:
     """Models of past searches by owner and kind, with their places in the last one that had them.
 
-    What is added is passed to `keep`.
+    Those of the last `MOST_SEARCHES` owners and kinds are kept.
     """
 
     def __init__(self) -> None:
         self._models: OrderedDict[tuple[str, str], list[PastModel]] = OrderedDict()
-        self.keep: Callable[[str, str, list[PastModel]], object] = lambda *search: None
 
     def of(self, owner: str, kind: str) -> list[PastModel]:
         """Return the models of the searches of an owner and a kind."""
         return self._models.get((owner, kind), [])
 
-    def add(self, owner: str, kind: str, models: list[PastModel]) -> None:
-        """Keep the models of a search that has ended."""
-        if models:
-            self.recall(owner, kind, models)
-            self.keep(owner, kind, self.of(owner, kind))
-
-    def recall(self, owner: str, kind: str, models: Iterable[PastModel]) -> None:
-        """Take up the models of a search, in place of those with the same parameters."""
+    def add(self, owner: str, kind: str, models: Iterable[PastModel]) -> list[PastModel]:
+        """Keep models, in place of those with the same parameters. Returns all of their kind."""
         found = dict[str, PastModel]()
         for model in (*models, *self.of(owner, kind)):
             found.setdefault(_key(model.params), model)
-        self._models[owner, kind] = list(found.values())[:MOST_MODELS]
+        self._models[owner, kind] = kept = list(found.values())[:MOST_MODELS]
         self._models.move_to_end((owner, kind))
         if len(self._models) > MOST_SEARCHES:
             self._models.popitem(last=False)
+        return kept
 
 
 def _key(params: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from dask_slaq.scheduler.pools.blocking import Blocked, find_blocked, name_of
 from dask_slaq.scheduler.pools.durations import ByGroup, group_of, input_bytes
-from dask_slaq.scheduler.pools.gangs import LooseRuns
 from dask_slaq.scheduler.pools.label_limits import Limits
 from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Pool
@@ -16,7 +15,6 @@ __all__ = [
     "Blocked",
     "ByGroup",
     "Limits",
-    "LooseRuns",
     "Pool",
     "Pools",
     "TaskControl",

@@ -6,7 +6,7 @@ import math
 from time import monotonic
 from typing import Any
 
-from dask_slaq.scheduler.pools.tracker import UNFINISHED
+from dask_slaq.scheduler.pools.records import UNFINISHED
 
 __all__ = ["check", "check_task", "left_over"]
 

@@ -98,29 +98,6 @@ class Gangs:
                 del self._by_name[gang.name]
 
 
-class LooseRuns:
-    """Runs of lightgbm.dask while no job is open, whose tasks plain Dask starts one by one."""
-
-    def __init__(self) -> None:
-        self._runs: dict[Hashable, list[TaskState]] = {}
-
-    def add(self, ts: TaskState) -> bool:
-        """Add a new task. Returns whether it belongs to a run beside another one.
-
-        Two such runs wait for each other for ever if each has half of the threads.
-        """
-        found = _declaration(ts)
-        if found is None:
-            return False
-        over = ("memory", "erred", "forgotten")
-        for name, tasks in list(self._runs.items()):
-            self._runs[name] = [each for each in tasks if each.state not in over]
-            if not self._runs[name]:
-                del self._runs[name]
-        self._runs.setdefault(found[0], []).append(ts)
-        return len(self._runs) > 1
-
-
 def _declaration(ts: TaskState) -> tuple[Hashable, int | None, int | None] | None:
     """Return the name, size and threads that a task states by its annotations or arguments."""
     notes, task = ts.annotations or {}, ts.run_spec

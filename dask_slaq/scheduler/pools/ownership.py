@@ -5,10 +5,9 @@ What a task submits outside of any block belongs to the job of that task.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from operator import itemgetter
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from distributed.comm.core import Comm
     from distributed.scheduler import TaskState
 
-    from dask_slaq.scheduler.pools.inside import InsideClients
     from dask_slaq.scheduler.pools.pool import Pool
     from dask_slaq.scheduler.pools.pools import Pools
 
@@ -44,7 +42,7 @@ class TaskOwners:
     `claimed` is called with the name of a job and a task of an earlier block of that name, and
     `outside` with a client that submits outside of any block, and the Unix time at which it was
     heard of: it returns whether a block was open. `is_of` returns whether a job is of the client of
-    a connection, and `until` waits a moment for a condition.
+    a connection, and `alike` whether two connections are of one machine and name.
     """
 
     def __init__(
@@ -57,12 +55,10 @@ class TaskOwners:
         claimed: Callable[[str, TaskState], None],
         outside: Callable[[str, float], bool],
         is_of: Callable[[str, Any], bool],
-        until: Callable[[Callable[[], object]], Awaitable[object]],
+        alike: Callable[[Any, Any], bool],
         enter: Callable[..., Any],
     ) -> None:
-        self._is_of, self._until, self._enter = is_of, until, enter
-        self._inside: InsideClients | None = None  # until a client names a task of another
-        self._asking: set[asyncio.Task[None]] = set()
+        self._is_of, self._alike = is_of, alike
         self._pools, self._running, self._claimed = pools, running, claimed
         self._outside = outside
         self._told: set[str] = set()  # clients that were told that they submit outside of a block
@@ -86,7 +82,7 @@ class TaskOwners:
         `wanted` are the keys of which the client wants results, and `received` is the Unix time at
         which the graph came. If a task has submitted it, `submitter` is the key of that task, whose
         pool theirs are in, unless they are in the block of another job. That key is believed of the
-        client of that job, and if the connection `comm` is of a client in the task's worker.
+        client of that job, and of a connection `comm` from the machine of the task's worker.
         """
         around, parent = self._pool_around(submitter)
         mine: dict[str, list[Any]] = {}
@@ -99,15 +95,8 @@ class TaskOwners:
                     job = self._job_of(client, notes, comm)
                     sure.add(job)
             mine.setdefault(job or around or f"other:{client}", []).append(ts)
-        ws = None if parent is None or around not in mine else parent.processing_on
-        if around is None or parent is None or ws is None or comm is None:
-            pass
-        elif around != f"other:{client}" and not self._is_of(around, comm):
-            inside = self.inside.is_in(comm, ws.address)
-            if inside is None:
-                self._ask(client, comm, around, parent.key, ws.address, mine.pop(around))
-            elif not inside:
-                mine.setdefault(f"other:{client}", []).extend(mine.pop(around))
+        if around in mine and comm is not None and not self._may_name(client, around, parent, comm):
+            mine.setdefault(f"other:{client}", []).extend(mine.pop(around))
         if mine.keys() == {f"other:{client}"} and client not in self._told:
             # Results that were known before are of another block, or of none on purpose.
             known = self._pools.scheduler.tasks
@@ -133,53 +122,16 @@ class TaskOwners:
             return None, None
         return self._pools.tracker.job_of(ts.key), ts
 
-    @property
-    def inside(self) -> InsideClients:
-        """Clients in the processes of workers; made when it is first asked for one."""
-        if self._inside is None:
-            from dask_slaq.scheduler.pools.inside import InsideClients
+    def _may_name(self, client: str, around: str, parent: TaskState | None, comm: Comm) -> bool:
+        """Return whether a client is believed that a task in the pool `around` has submitted tasks.
 
-            self._inside = InsideClients(self._pools.scheduler, self._until)
-        return self._inside
-
-    def _ask(
-        self,
-        client: str,
-        comm: Comm,
-        around: str,
-        key: Any,
-        worker: str,
-        tasks: Iterable[TaskState],
-    ) -> None:
-        """Hold tasks until it is known whether a task in the pool `around` has submitted them."""
-        keys = {ts.key for ts in tasks}
-        tracker, known = self._pools.tracker, self._pools.scheduler.tasks
-        tracker.unsure |= keys
-
-        def found_out(inside: bool) -> None:
-            pool = self._pools.pools.get(around) if inside else None
-            tracker.unsure -= keys
-            found = [known[each] for each in keys if each in known]
-            submitter = known.get(key) if pool is not None else None
-            if submitter is not None and submitter.processing_on is None:
-                submitter = None  # it has ended meanwhile
-            if found and self._running and self._pools.follows_tasks:
-                self._take(pool := pool or self._pool_of_unowned(client), found)
-                if submitter is not None:
-                    tracker.submitted(pool, found, submitter)
-            else:
-                self._pools.control.release(found, "unsure")
-
-        async def find_out() -> None:
-            inside = False
-            try:
-                inside = await self.inside.ask(comm, worker)
-            finally:
-                self._enter(found_out, inside)
-
-        task = asyncio.create_task(find_out())
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        Any client may name any task, but one in its process is on the machine of its worker.
+        """
+        if around == f"other:{client}" or self._is_of(around, comm):
+            return True
+        ws = None if parent is None else parent.processing_on
+        stream: Any = None if ws is None else self._pools.scheduler.stream_comms.get(ws.address)
+        return stream is not None and self._alike(stream.comm, comm)
 
     def _job_of(
         self, client: str, annotations: dict[Any, Any], comm: Comm | None = None
@@ -264,7 +216,7 @@ class TaskOwners:
             yield
 
     def _take(self, pool: Pool, tasks: list[TaskState]) -> None:
-        """Put tasks into a pool that were submitted before it opened, or before it was known."""
+        """Put tasks into a pool that were submitted before it opened."""
         pools = self._pools
         pools.tracker.own(pool, tasks)
         if pools.tracker.holding:

@@ -225,8 +225,7 @@ class Pools:
             if not (self.limits or self.tracker.models_move):
                 self.seam.remove()
             self.control.restore_all()
-            known = self.scheduler.tasks
-            self._release(ready | {known[key] for key in self.tracker.unsure if key in known})
+            self._release(ready)
 
     def let_models_move(self, moving: bool) -> None:
         """Hold models that have left their worker, or no longer."""

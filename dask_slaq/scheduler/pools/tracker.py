@@ -1,107 +1,34 @@
-"""Tracking of tasks: which pool owns a task, and how it moves through the states of Dask."""
+"""Tracking of tasks, as they move through the states of Dask, and are sent to workers."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import ANY, BACK_WITHIN, NARROWER, OWED, SHORT, SLACK, SOON, Sent, undo
 from dask_slaq.scheduler.pools.entries import entry_of
 from dask_slaq.scheduler.pools.pool import Binding, Pool
+from dask_slaq.scheduler.pools.records import TaskRecords
 from dask_slaq.scheduler.pools.seam import Sending, bound_to, is_dasks, is_direct
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
+    from distributed.scheduler import TaskState, WorkerState
 
-    from dask_slaq.core.dispatch import Choice, Entry, Like, Order, TaskKind
-    from dask_slaq.scheduler.pools.filling import Filling
-    from dask_slaq.scheduler.pools.gangs import Gang, Gangs
-    from dask_slaq.scheduler.pools.label_limits import Limits
-    from dask_slaq.scheduler.pools.seam import Seam
-    from dask_slaq.scheduler.pools.slots import SentTasks
-    from dask_slaq.scheduler.pools.task_control import TaskControl
-
-#: States of tasks that are not finished.
-UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
-
-#: Ends of tasks that are kept per epoch, from which the speeds of workers are learned.
-NEWEST_ENDS = 256
+    from dask_slaq.core.dispatch import Choice, Entry, Like, TaskKind
+    from dask_slaq.scheduler.pools.gangs import Gang
 
 
-class TaskTracker:
-    """Follows the transitions of all tasks and keeps the pools of their jobs up to date.
-
-    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task: who counts them
-    sets it. `bound` is called with the `Binding` of every task that goes to a worker.
-    """
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        seam: Seam,
-        control: TaskControl,
-        sent: SentTasks,
-        filling: Filling,
-        bound: Callable[[Binding], None],
-        order: Order,
-        limits: Limits,
-        gangs: Gangs,
-    ) -> None:
-        self.scheduler, self.control, self.sent, self.filling = scheduler, control, sent, filling
-        self._seam, self._bound = seam, bound
-        self.charge: Callable[[str, float, int], None]
-        self._order, self._index = order, order.waiting
-        self.limits, self.gangs = limits, gangs
-        self._count = itertools.count()
-        # Key of the task that was last asked about, whether it is held, and whether it is direct.
-        self._asked: tuple[Any, bool, bool] = None, False, False
-        self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
-        self._flowing: dict[TaskState, Sent] = {}  # what Dask is about to send, and was not held
-        self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
-        self.owner: dict[Any, Pool] = {}  # of each task, by key
-        # Unfinished tasks that a task has submitted, and the task that has submitted each.
-        self._inner: dict[TaskState, set[TaskState]] = {}
-        self._submitter: dict[TaskState, TaskState] = {}
-        self.holding = False  # whether ready tasks are held
-        # Models that have left their worker, by key: their search sends them, and no pool.
-        self.away: dict[Any, TaskState] = {}
-        self.unsure: set[Any] = set()  # keys of tasks whose submitter is not known yet
-        self.models_move = False  # whether there may be any
-        # Virtual time of fair queueing: the highest service of a pool at which a task that has
-        # ended was sent, in core-seconds over weight.
-        self.served = 0.0
-        self.ended, self.took = 0, 0.0  # tasks of pools, and their core-seconds
-        # What is like a task that has ended, its name, worker and seconds.
-        self._ends: deque[tuple[Like, str, str, float]] = deque(maxlen=NEWEST_ENDS)
-        # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
-        self.seceded_at: dict[Any, tuple[float, float]] = {}
-        # Tasks that report what they compute, by key: the Unix time up to which they were charged;
-        # None while they wait in a report.
-        self.charged_until: dict[Any, float | None] = {}
-
-    def job_of(self, key: Any) -> str | None:
-        """Return the name of the job that owns a task, or None."""
-        pool = self.owner.get(key)
-        return None if pool is None else pool.name
-
-    def listed(self, ts: TaskState) -> Iterable[Pool]:
-        """Return all pools that a ready task is listed in, if it is in several."""
-        wanted = self._wanted.get(ts)
-        return (self.owner[ts.key], *wanted) if wanted else ()
+class TaskTracker(TaskRecords):
+    """Follows the transitions of all tasks and keeps the pools of their jobs up to date."""
 
     def take_ends(self) -> Iterable[tuple[Like, str, str, float]]:
         """Return the newest ends of tasks since the last call, for the speeds of workers."""
         ends, self._ends = self._ends, deque(maxlen=self._ends.maxlen)
         return ends
-
-    def waiting_for(self, ts: TaskState) -> Collection[Pool]:
-        """Return the pools that wait for a task of another one."""
-        return self._wanted.get(ts, ())
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in a pool until it is sent."""
@@ -109,7 +36,7 @@ class TaskTracker:
             return True
         pool = self.owner.get(ts.key) if self.holding else None
         if pool is None:
-            return self.holding and ts.key in self.unsure
+            return False
         if self.gangs.of_task and self.gangs.is_open(ts):
             held, direct = True, is_direct(ts)
         elif not (direct := is_direct(ts)):
@@ -177,164 +104,6 @@ class TaskTracker:
         self.control.give_back(ts)
         if (pool := self.owner.get(ts.key)) is not None:
             self._not_ready(pool, ts)
-
-    # Ownership
-
-    def own(
-        self, pool: Pool, tasks: Iterable[TaskState], submitter: TaskState | None = None
-    ) -> None:
-        """Put `tasks` into `pool`. Tasks that another pool owns stay there, but are wanted.
-
-        Unowned tasks that a job names move to it: they are of an earlier block of its name. The
-        `submitter` is the task that has submitted them, if one has.
-        """
-        for ts in tasks:
-            owner = self.owner.get(ts.key)
-            if owner is not None and pool.reports and not owner.reports:
-                self._move(ts, pool)
-            elif owner is None and ts.run_spec is not None:
-                self.owner[ts.key] = pool
-                pool.add(ts, unfinished=ts.state in UNFINISHED)
-                if submitter is not None:
-                    self._submit(pool, ts, submitter)
-                if ts.processing_on is not None and ts not in ts.processing_on.long_running:
-                    self._record(pool, ts)
-                elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
-                    self.gangs.add(pool, ts, next(iter(ts.worker_restrictions)), monotonic())
-            for each in (ts, *ts.dependencies):
-                if self.owner.get(each.key, pool) is not pool:
-                    self._want(pool, each)
-        if submitter is not None:
-            self._lend(submitter)
-
-    def submitted(self, pool: Pool, tasks: Iterable[TaskState], submitter: TaskState) -> None:
-        """Record which task has submitted tasks of a pool, when that is found out later."""
-        for ts in tasks:
-            if self.owner.get(ts.key) is pool:
-                self._submit(pool, ts, submitter)
-        self._lend(submitter)
-
-    def _submit(self, pool: Pool, ts: TaskState, submitter: TaskState) -> None:
-        pool.inner.add(ts)
-        if ts.state in UNFINISHED:
-            self._submitter[ts] = submitter
-            self._inner.setdefault(submitter, set()).add(ts)
-
-    def _lend(self, ts: TaskState) -> None:
-        """Let the unfinished tasks that a task has submitted have what it holds, or no longer.
-
-        It may wait for them. Else the limit of their owner would keep them from running for ever.
-        """
-        pool = self.owner.get(ts.key)
-        if pool is None:
-            return
-        lends, sent = ts in self._inner, pool.running.get(ts)
-        if sent is not None:
-            pool.lend(sent, lends)
-        if sent is None and ts.processing_on is not None and not lends and ts.resource_restrictions:
-            pool.holds[ts] = tuple(ts.resource_restrictions.items())
-        else:
-            pool.holds.pop(ts, None)
-        if lends and self.holding:
-            self.filling.look_at.update(self.scheduler.workers)
-            self.filling.soon()
-
-    def _waits_no_longer(self, ts: TaskState) -> None:
-        """Record that nobody waits for a task any more that another one has submitted."""
-        submitter = self._submitter.pop(ts, None)
-        if submitter is not None and (some := self._inner.get(submitter)) is not None:
-            some.discard(ts)
-            if not some:
-                del self._inner[submitter]
-                self._lend(submitter)
-
-    def _move(self, ts: TaskState, pool: Pool) -> None:
-        """Move a task with what it was charged in advance from its pool to another one."""
-        if self.gangs.of(ts) is not None:
-            return  # its members stay together
-        before = self.owner[ts.key]
-        entry, unfinished = before.ready.get(ts), ts in before.unfinished
-        before.pop(ts)
-        sent = self._leave(ts)
-        self._part(ts, pool)
-        pool.add(ts, unfinished=unfinished)
-        if entry is not None:
-            pool.push(entry)
-        if sent is not None:
-            before.charge(-sent.ahead)
-            pool.charge(sent.ahead)
-            self._enter(pool, ts, sent)
-
-    def _part(self, ts: TaskState, pool: Pool) -> None:
-        """Make another pool the owner of a task."""
-        before = self.owner[ts.key]
-        before.finish(ts, cancelled=True)
-        before.drop(ts)
-        self._wanted.get(ts, set()).discard(pool)
-        self.owner[ts.key] = pool
-
-    def _want(self, pool: Pool, ts: TaskState) -> None:
-        """Record that a pool waits for a task of another pool, and for what that task waits for."""
-        found = [ts]
-        while found:
-            ts = found.pop()
-            owner = self.owner.get(ts.key)
-            if owner is None or owner is pool or ts.state not in UNFINISHED:
-                continue
-            wanted_by = self._wanted.setdefault(ts, set())
-            if pool not in wanted_by:
-                wanted_by.add(pool)
-                found.extend(ts.waiting_on or ts.dependencies)
-                if ts in owner.ready and not self.gangs.is_open(ts):
-                    pool.push(owner.ready[ts])
-                    self.filling.soon()
-
-    def disown(self, pool: Pool, heir: Pool | None) -> None:
-        """Give all tasks of a closed pool to another one, or to none."""
-        for ts, wanted_by in list(self._wanted.items()):
-            wanted_by.discard(pool)
-            if not wanted_by:
-                del self._wanted[ts]
-        for ts, entry in list(pool.ready.items()):
-            mine = self.owner.get(ts.key) is pool
-            pool.pop(ts)
-            if mine and heir is not None:
-                heir.push(entry, filed=not self.gangs.is_open(ts))
-            for other in self._wanted.get(ts, ()) if mine and heir is None else ():
-                other.pop(ts)
-        for ts, sent in list(pool.running.items()):
-            self._leave(ts)
-            if heir is not None:
-                self._enter(heir, ts, sent)
-        for ts in pool.tasks:
-            if heir is not None:
-                self.owner[ts.key] = heir
-            else:
-                self.control.restore(ts)
-                self.control.blame(ts)
-                self._forget(ts)
-        if heir is not None:
-            heir.tasks |= pool.tasks
-            heir.unfinished |= pool.unfinished
-            heir.inner |= pool.inner
-            heir.holds.update(pool.holds)
-        for tasks in (pool.tasks, pool.unfinished, pool.inner, pool.holds):
-            tasks.clear()  # whatever refers to the pool still
-
-    def _forget(self, ts: TaskState) -> None:
-        for known in (self.owner, self.seceded_at, self.charged_until):
-            known.pop(ts.key, None)
-        for some in (self._flowing, self._inner):
-            some.pop(ts, None)
-        if self._submitter or self._wanted or self.gangs.of_task:
-            self._is_done(ts)
-
-    def _is_done(self, ts: TaskState) -> None:
-        """Record that nobody waits for a task any more."""
-        self._waits_no_longer(ts)
-        self._wanted.pop(ts, None)
-        if self.gangs.of_task:
-            self.gangs.remove(ts)
 
     # Transitions
 
@@ -520,46 +289,6 @@ class TaskTracker:
         """Look at the worker to which Dask has sent a task."""
         if ts.processing_on is not None:
             self.filling.look_at.add(ts.processing_on.address)
-
-    def _record(self, pool: Pool, ts: TaskState) -> None:
-        """Record a task that Dask has sent to a worker."""
-        like, order = pool.durations.like(ts), (math.inf, next(self._count))
-        needs = tuple(ts.resource_restrictions.items()) if ts.resource_restrictions else ()
-        about = pool, like, False, "", order, pool.service
-        self._enter(pool, ts, Sent(*about, *like.outlook(), needs))
-
-    def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
-        ws = ts.processing_on
-        assert ws is not None
-        sent.pool, pool.running[ts] = pool, sent
-        pool.use(sent.threads)
-        if not sent.ours:
-            pool.sent_by_dask[ws.address] += 1
-            pool.index_of.sent_by_dask[pool] = None
-        self.sent.put(ts, ws, sent)
-
-    def _leave(self, ts: TaskState) -> Sent | None:
-        """Remove a task that is no longer on its worker, or holds no thread there."""
-        sent = self.sent.remove(ts)
-        if sent is not None:
-            pool = sent.pool
-            if sent.lends:
-                pool.lend(sent, False)
-            del pool.running[ts]
-            pool.use(-sent.threads)
-            if not sent.ours:
-                pool.sent_by_dask[sent.worker] -= 1
-                if not pool.sent_by_dask[sent.worker]:
-                    del pool.sent_by_dask[sent.worker]
-                    if not pool.sent_by_dask:
-                        pool.index_of.sent_by_dask.pop(pool, None)
-        return sent
-
-    def _charge_ahead(self, sent: Sent) -> None:
-        """Charge a task in advance, if its compute time is known."""
-        if sent.expected < math.inf and not sent.ahead:
-            sent.ahead = sent.expected * sent.threads
-            sent.pool.charge(sent.ahead)
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str) -> None:
         (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0

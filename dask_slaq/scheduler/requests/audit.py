@@ -57,7 +57,7 @@ def audit(
     scheduler.log_event(AUDIT_TOPIC, event)
     if (plugin := current_plugin(scheduler)) is not None:
         plugin.audited.append(event)
-        plugin.memory.keep_audit(event)
+        plugin.memory.keep_event("audit", event)
         plugin.alert(event)
 
 

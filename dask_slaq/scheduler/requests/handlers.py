@@ -57,7 +57,6 @@ IDENTIFIERS = frozenset({"name", "job", "run", "mark"})
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
-    "inside": "number of a worker",
     "report": "report",
     "expect": "number of iterations",
     "kind": "kind",
@@ -188,7 +187,7 @@ class Messages:
 
     def introduce(self, sender: Sender, /, owner: str) -> None:
         """Record the owner of a client's tasks outside jobs."""
-        self.plugin.jobs.introduce(sender.client, check_owner(owner))
+        self.plugin.jobs.owners.introduce(sender.client, check_owner(owner))
 
     def follow(self, sender: Sender, /) -> None:
         """Tell a client all alerts from now on."""
@@ -225,7 +224,7 @@ class Messages:
         around = None
         if search is None:
             around = self.plugin.searches.around(checked["within"], checked["owner"])
-        rivals, answer = name if search is not None else "", {}
+        rivals, answer = name if search is not None else "", dict[str, Any]()
         if around is not None:
             settings = around.trials.settings
             rivals = around.pool.name if settings.goal == "best" else ""
@@ -243,17 +242,13 @@ class Messages:
                 searches.begin(name, checked["run"], search, owner=owner, kept=kept, past=past)
             if around is not None:
                 self.plugin.searches.begin_job(name, around, params)
-            memory.begin(name, checked["owner"], checked["kind"])
+            memory.begin(name, checked["kind"])
             self.plugin.began(name)
         except Exception as error:
             if not isinstance(error, SlaqError):  # otherwise there was one of its name before
                 self.plugin.fall_back(error)
                 self.plugin.end_job(name)
             raise
-        if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
-            self.plugin.changed()
-            # Until it is judged by what it had done, it would look as if nothing was done.
-            await self.waiting.until(lambda: not self._is_undecided(name, resumed))
         return answer if kept is None else {"keys": list(kept.keys)}
 
     def _check_connected(self, sender: Sender) -> None:
@@ -261,13 +256,6 @@ class Messages:
         stream = self.plugin.scheduler.client_comms.get(sender.client)
         if getattr(stream, "comm", None) is not sender.comm or not sender.is_open:
             raise NotAllowed(f"the client {shown(sender.client)} has left")
-
-    def _is_undecided(self, name: str, iterations: int) -> bool:
-        """Return whether a running job has not been judged by its first `iterations` yet."""
-        plugin = self.plugin
-        grant = plugin.engine.grants.get(name)
-        decided = grant is not None and grant.iteration >= iterations
-        return name in plugin.jobs.reports and plugin.failed is None and not decided
 
     async def close(
         self, sender: Sender, /, name: Any, reports: Any = 0, run: Any = None, outcome: Any = "done"
@@ -323,10 +311,6 @@ class Messages:
     def prove(self, sender: Sender, /, proof: Any = None, **_: Any) -> None:
         """Learn by what a client proves in requests who it is; see `Identity.learn`."""
         self.plugin.identity.learn(proof, sender)
-
-    def inside(self, sender: Sender, /, number: Any = None, **_: Any) -> None:
-        """Learn in the process of which worker a client is; see `InsideClients`."""
-        self.plugin.task_owners.inside.heard(sender.comm, number)
 
     def report(
         self,

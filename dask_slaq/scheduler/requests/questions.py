@@ -43,7 +43,7 @@ async def usage(plugin: RunningPlugin, /, by: Any = "owner", seconds: Any = None
         raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
     jobs = plugin.jobs
     found = await views.usage_of(jobs.accounts, check_by(by), seconds)
-    return {**found, "budgets": [each.as_dict() for each in jobs.spendings()]}
+    return {**found, "budgets": [each.as_dict() for each in jobs.budgets.all()]}
 
 
 def explain(plugin: RunningPlugin, /, job: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def set_owner(jobs: ScheduledJobs, owner: object, settings: Mapping[str, Any]) -
     owners = jobs.engine.owners or Owners({})
     values = {name: getattr(checked, name) for name in given}
     jobs.engine.set_owner(owner, owners.given(owner)._replace(**values))
-    jobs.check_budgets()
+    jobs.budgets.check()
     jobs.admit()
 
 

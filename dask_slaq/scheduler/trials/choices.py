@@ -20,9 +20,8 @@ from dask_slaq.core.trials import Places, Room, decide
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.rooms import Rooms
-from dask_slaq.scheduler.trials.silence import SilentTrials
+from dask_slaq.scheduler.trials.silence import tell_silent
 from dask_slaq.scheduler.trials.states import States
-from dask_slaq.scheduler.trials.suspects import Suspects
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
@@ -60,13 +59,10 @@ class Choices:
         self._give_up = give_up
         self.desks = Desks(scheduler)
         self.rooms = Rooms(scheduler, pools, tracker, running)
-        hold = partial(jobs.pools.let_models_move, True)
-        self.suspects = Suspects(scheduler, tracker, running, hold)
         self.states = States(
             scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
         )
-        tell = jobs.goals.tell_once
-        self._silence = SilentTrials(scheduler, lambda name, told: tell(name, "silent", told))
+        self._tell_once = jobs.goals.tell_once
         self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
         self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where
         self._decided = 0.0
@@ -110,14 +106,13 @@ class Choices:
         wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
         self.rooms.claim()
         for name, search in self._running.items():
-            self._silence.look(name, search.trials, now, now - self._decided)
+            tell_silent(name, search.trials, now, now - self._decided, self._tell_once)
             self._bound(name, search)
         rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self._running.items():
             for worker, turn in self._turns_of(search, rooms_of[name]):
                 turns.setdefault(worker, []).append(turn)
-        self.suspects.spare()
         self._decided = now
         return turns
 
@@ -139,7 +134,6 @@ class Choices:
             self.release(search)
         elif places is not None:
             self._to_send += [(search, move.key, move.worker) for move in found]
-            self._to_send += self.suspects.next(search, places.allowed)
             self.later(self._send_models)
         search.give_turns(choice)
         for worker, chosen in choice.items():
@@ -172,13 +166,12 @@ class Choices:
         alive = search.trials.alive
         some: list[Any] = list(alive)
         if search.pool.name in self._stopping:
-            unfinished = (ts.key for ts in search.pool.unfinished)
-            some += [key for key in (*unfinished, *search.elsewhere) if key not in alive]
+            unfinished = [ts.key for ts in search.pool.unfinished]
+            some += [key for key in {*unfinished, *search.begun} if key not in alive]
         tasks, client = self._scheduler.tasks, search.pool.client
-        known = {key for other in self._running.values() for key in other.elsewhere}
         found = []
         for key in some:
-            is_shared = key in known or self._is_wanted_by_others(tasks.get(key), client)
+            is_shared = self._is_wanted_by_others(tasks.get(key), client)
             if is_shared:
                 found.append(key)
             if key in alive:
@@ -192,22 +185,22 @@ class Choices:
         for cs in ts.who_wants or ():
             if cs.client_key != client and cs.client_key in self._scheduler.client_comms:
                 return True
+        owner = self._tracker.owner.get(ts.key)
+        if owner is not None and owner.client != client:
+            return True
         return any(pool.client != client for pool in self._tracker.waiting_for(ts))
 
     def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
-        tasks, allowed = self._scheduler.tasks, {}
-        tried = {*self.suspects.tried(), *self.draining} if search.suspects else set()
-        for key in {**search.trials.alive, **search.suspects}:
-            ts: TaskState | None = tasks.get(key)
+        tasks: Mapping[Any, TaskState] = self._scheduler.tasks
+        allowed = {}
+        for key in search.trials.alive:
+            ts = tasks.get(key)
             if ts is None:
                 continue
-            suspect = key in search.suspects
-            restricted = ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions
-            if restricted or suspect:
+            if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
-                some = {ws for ws in some if not (suspect and ws.address in tried)}
                 needs = TaskKind(None, tuple((ts.resource_restrictions or {}).items()))
                 group = search.pool.group
                 if group is not None and not group.supplies(needs.resources or ()):
@@ -218,23 +211,16 @@ class Choices:
     def _send_models(self) -> None:
         """Send models that have left their worker to the workers where they go on."""
         some, self._to_send = self._to_send, []
-        tried = self.suspects.tried()
         for search, key, worker in some:
-            suspect = key in search.suspects
             ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
             trial = search.trials.alive.get(key)
-            if ts is None or ws is None or ts.state != "no-worker":
-                continue
-            if (trial is None and not suspect) or (suspect and worker in tried):
+            if ts is None or ws is None or ts.state != "no-worker" or trial is None:
                 continue
             group, needs = search.pool.group, ts.resource_restrictions or {}
             if group is not None and not (group.has_room() and group.supplies(needs.items())):
                 continue  # until the one whose thread it takes has reported
             if self._tracker.send_back(ts, ws):
-                if suspect:
-                    tried.add(worker)
-                if trial is not None:
-                    trial.waits, trial.worker = False, worker
+                trial.waits, trial.worker = False, worker
                 search.pool.waiting = search.trials.waiting
         if self._scheduler.queued and self._is_active():
             self._tracker.control.fill()

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials.choices import Choices
-    from dask_slaq.scheduler.trials.elsewhere import Elsewhere
     from dask_slaq.scheduler.trials.running import RunningSearch
 
 __all__ = ["Follower", "TrialMessage"]
@@ -72,20 +71,26 @@ class Follower:
         running: Mapping[str, RunningSearch],
         interrupted: Mapping[tuple[str, str], tuple[Trials, list[str]]],
         choices: Choices,
-        elsewhere: Elsewhere,
         end_if_over: Callable[[RunningSearch], None],
     ) -> None:
         self._scheduler, self._engine, self._report = jobs.scheduler, jobs.engine, jobs.report
         self._tracker, self._let_move = jobs.pools.tracker, jobs.pools.let_models_move
         self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
-        self._elsewhere, self._tell = elsewhere, jobs.tell_client
+        self._tell = jobs.tell_client
         self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
-        self._suspects, self._is_freed = choices.suspects, choices.is_freed
-        self._ask, self._later = choices.ask, choices.later
+        self._ask, self._later, self._is_freed = choices.ask, choices.later, choices.is_freed
 
     def _search_of(self, key: Any) -> RunningSearch | None:
+        """Return the search of a model, for which another pool may pay that waits for it."""
         pool = self._tracker.owner.get(key)
-        return None if pool is None else self._running.get(pool.name)
+        search = None if pool is None else self._running.get(pool.name)
+        if search is None and pool is not None:
+            notes = self._scheduler.tasks[key].annotations or {}
+            about = notes.get("slaq_search"), notes.get("slaq_job")
+            for each in self._running.values() if about[0] is not None else ():
+                if about[0] in each.runs and about[1] == each.pool.name:
+                    return each
+        return search
 
     def _warn(self, pool: Pool, why: str, **about: Any) -> None:
         self._tell(pool.name, SILENT, job=pool.name, why=why, **about)
@@ -101,19 +106,18 @@ class Follower:
         if told.life:
             self._rooms.lives[worker] = told.life
         if (search := self._search_of(told.key)) is None:
-            self._report_outside(ts, worker, told)
+            self._report_of_interrupted(ts, worker, told)
             return
         pool, trial = search.pool, self._heard(search, ts, told)
         added = search.trials.report(trial, told.losses, told.computed, told.steps, told.others)
         trial.waited += told.waited
-        if self._suspects.reported(search, trial):
-            self._ask()
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         if what == "left":
             search.left.add(told.key)
         elif what != "keeps":
             search.left.discard(told.key)
-        self._tracker.charge_part(pool, ts, told.computed, None if rests else told.at)
+        payer, until = self._tracker.owner[ts.key], None if rests else told.at
+        self._tracker.charge_part(payer, ts, told.computed, until)
         done = self._engine.jobs[pool.name].iteration
         for more in filter(None, added):
             done += more
@@ -128,17 +132,14 @@ class Follower:
         if what != "reports" or not trial.in_turn or not self._desks.knows(worker):
             self._ask()
 
-    def _report_outside(self, ts: TaskState, worker: str, told: TrialMessage) -> None:
-        """Follow what is computed for others, or in a block that may be entered again."""
+    def _report_of_interrupted(self, ts: TaskState, worker: str, told: TrialMessage) -> None:
+        """Follow a model of a block that may be entered again."""
         run = (ts.annotations or {}).get("slaq_search")
-        some = [(search.trials, search.runs) for search in self._running.values()]
-        for trials, runs in (*some, *self._interrupted.values()):
+        for trials, runs in self._interrupted.values():
             if run in runs:
                 trial = trials.at(ts.key, worker, told.number, anew=told.anew)
                 trial.heard, trial.params = monotonic(), told.params or trial.params
                 trials.report(trial, told.losses, told.computed, told.steps, told.others)
-        if self._running:
-            self._ask()
 
     def _heard(self, search: RunningSearch, ts: TaskState, told: TrialMessage) -> Trial:
         """Return the trial that has sent a message, and learn what that tells of its model."""
@@ -188,7 +189,6 @@ class Follower:
         elif what == "goes" or trial.waits or ts in ws.long_running:
             search.trials.begin_turn(trial)
             self._tracker.resumed(ts)
-            self._suspects.spare()
             search.revoked.pop(ws.address, None)
 
     def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
@@ -223,12 +223,10 @@ class Follower:
         models = {_name_of(trial.key) for trial in search.trials}
         is_empty = not (search.pool.tasks or search.pool.ended or models)
         known: Mapping[Any, TaskState] = self._scheduler.tasks
-        some = [key for key, run in search.unknown.items() if is_empty or not run]
-        some += [key for key, run in search.elsewhere.items() if not run]
-        kinds = [_name_of(key) for key in some if not _is_input(known.get(key))]
+        kinds = [_name_of(key) for key in search.unknown if not _is_input(known.get(key))]
         if some := [kind for kind in kinds if not models or kind in models]:
             self._warn(search.pool, "known", tasks=some[0], n=len(some))
-        elif is_empty and not search.elsewhere:
+        elif is_empty:
             self._warn(search.pool, "empty")
 
     def seceded(self, key: Any) -> None:
@@ -256,15 +254,9 @@ class Follower:
         Call it before the pool forgets the task.
         """
         search = self._search_of(key)
-        if finish in ("memory", "erred", "forgotten"):
-            for other in self._running.values():
-                if key in other.elsewhere:
-                    self._later(self._elsewhere.model_ended, other, key)
         if search is None:
             for other in self._running.values() if finish == "forgotten" else ():
                 self._drop_inherited(other, key)
-            if finish == "processing":
-                self._elsewhere.begins(key)
         elif self._scheduler.tasks[key] not in search.pool.inner:
             self._follow_model(search, key, start, finish, worker)
         self._ask()  # any task may leave a thread to trials, or take one
@@ -283,11 +275,8 @@ class Follower:
         if finish == "processing":
             search.begun[key] = self._scheduler.tasks[key]
             search.cut_off.discard(key)
-            self._suspects.spare()
         elif start == "processing":
             self._off_worker(search, key, finish, worker)
-        if finish in ("memory", "erred", "forgotten"):
-            search.suspects.pop(key, None)
         search.promise()
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             self._later(self._end_if_over, search)

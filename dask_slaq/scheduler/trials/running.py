@@ -54,8 +54,6 @@ class RunningSearch:
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.computes: dict[Any, float] = {}  # since when those of them compute that do
         self.locked: set[Any] = set()  # those that were held up
-        # Models that trained where a worker died, by key, and their steps then; see `Suspects`.
-        self.suspects: dict[Any, int] = {}
         self.account = Account()
         self.model, self.speed = Footprint(), MoveSpeed()
         self.deadly = 0  # largest memory limit of a worker that died of its memory
@@ -64,11 +62,8 @@ class RunningSearch:
         self.bound: int | None = None
         self.seen: tuple[int | None, int, int] = (None, 0, 0)  # by which it was computed
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
-        # Models submitted in its block that are computed for others, and the block in which they
-        # were submitted first, empty if that was of no search; and those of which nothing is known,
-        # as they ended before.
-        self.elsewhere: dict[Any, str] = {}
-        self.unknown: dict[Any, str] = {}
+        # Keys submitted in its block that others had submitted before: nothing is known of them.
+        self.unknown: dict[Any, None] = {}
         self.turns: dict[str, Turns] = {}  # of the last choice, by worker
         self.left: set[Any] = set()  # trials that gave up their thread themselves, and take no turn
         # Trials that were to go on by the choice before, and when that should have been told.
@@ -79,12 +74,17 @@ class RunningSearch:
         self.lacks = ""  # name of a loss
         self.has: dict[str, None] = {}  # what reports have instead
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
-        self.before = ""  # last block of its name
+        self.before = ""  # last block of its name, and the rows of its models that have ended
+        self.rows_before: dict[Any, list[dict[str, Any]]] | None = None
 
     @property
     def goes_on(self) -> bool:
         """Whether any of its models is not done."""
-        return bool(self.pool.unfinished or self.jobs or self.elsewhere)
+        return bool(self.pool.unfinished or self.jobs or self.begun or self.trials.alive)
+
+    def knows(self, key: Any) -> bool:
+        """Return whether any trial of a task is known."""
+        return key in self.trials.alive or self.trials.has_ended(key)
 
     @property
     def training(self) -> int:

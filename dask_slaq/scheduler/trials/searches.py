@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from dask_slaq.core.search_settings import no_search
 from dask_slaq.core.settings import is_whole
 from dask_slaq.core.trials import EndedSearches, PastModel, SearchSettings, Trials
 from dask_slaq.scheduler.trials.choices import Choices
-from dask_slaq.scheduler.trials.elsewhere import Elsewhere
 from dask_slaq.scheduler.trials.follower import Follower
 from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
 from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch
@@ -57,9 +56,8 @@ class Searches:
         self.choices = choices = Choices(jobs, running, enter, is_active, self.release_all)
         self.desks, self.rooms = choices.desks, choices.rooms
         self.states, self._later, end = choices.states, choices.later, self._end_if_over
-        self.elsewhere = Elsewhere(jobs, running, self.ended, choices.ask, end)
-        self.follower = Follower(jobs, running, self._interrupted, choices, self.elsewhere, end)
-        self.tables = Tables(jobs.scheduler, running, self.ended, self.elsewhere, self.states)
+        self.follower = Follower(jobs, running, self._interrupted, choices, end)
+        self.tables = Tables(jobs.scheduler, running, self.ended, self.states)
 
     def begin(
         self,
@@ -107,6 +105,45 @@ class Searches:
         """Return the places of the models of a search; none of another job."""
         search = self.running.get(name)
         return [] if search is None else search.trials.places()
+
+    def submitted(self, client: str, keys: Collection[Any]) -> None:
+        """Follow a graph of a client. What others have submitted before is left to them.
+
+        A cell of a notebook that is run again submits the same tasks. While their futures are held
+        nothing is computed, but the last search of this name knows the models.
+        """
+        self.choices.ask()  # a model that others want is not given up
+        if (search := self._block_of(client)) is None:
+            return
+        for key in keys:
+            ts = self._scheduler.tasks[key]
+            is_over = ts.state in OUTCOMES
+            if ts.run_spec is None or ts.state == "released" or search.knows(key):
+                continue
+            if not is_over and self._pools.tracker.owner.get(key) is search.pool:
+                continue
+            if (ts.annotations or {}).get("slaq_search") not in search.runs:
+                rows = self._rows_before(search).get(key, ()) if is_over else ()
+                for row in rows:
+                    search.trials.restore(row)
+                if not rows:
+                    search.unknown[key] = None
+
+    def _block_of(self, client: str) -> RunningSearch | None:
+        """Return the search of a client in whose block its last graph was submitted, if any was."""
+        latest = next(reversed(self._scheduler.computations), None)
+        about = {} if latest is None else latest.annotations
+        block = about.get("slaq_search"), about.get("slaq_job"), client  # a job in it has its own
+        some = (search for search in self.running.values() if search.outcome is None)
+        return next((s for s in some if (s.run, s.pool.name, s.pool.client) == block), None)
+
+    def _rows_before(self, search: RunningSearch) -> dict[Any, list[dict[str, Any]]]:
+        if search.rows_before is None:
+            search.rows_before = {}
+            for row in self.ended.get(search.before):
+                if row["state"] in ("done", "pruned", "stopped", "failed"):
+                    search.rows_before.setdefault(row["key"], []).append(row)
+        return search.rows_before
 
     def around(self, name: str | None, owner: str) -> RunningSearch | None:
         """Return the search of an `owner` in whose block, that of `name`, a job is opened."""
@@ -293,10 +330,7 @@ class Searches:
         if what == LEAVES:
             self.kept.client_leaves(event["client"])
         elif what == DIES:
-            dies = not event.get("expected")
-            self.rooms.leaves(event["worker"], dies=dies)
-            some = [s for s in self.running.values() if dies and not self.choices.is_freed(s)]
-            self.choices.suspects.worker_dies(event["worker"], some)
+            self.rooms.leaves(event["worker"], dies=not event.get("expected"))
 
     def _end_if_over(self, search: RunningSearch) -> None:
         name = search.pool.name

@@ -17,7 +17,6 @@ from dask_slaq.core.trials import EndedSearches, SearchSettings, Trial, row_of
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
-    from dask_slaq.scheduler.trials.elsewhere import Elsewhere
     from dask_slaq.scheduler.trials.running import RunningSearch
     from dask_slaq.scheduler.trials.states import States
 
@@ -35,11 +34,10 @@ class Tables:
         scheduler: Scheduler,
         running: Mapping[str, RunningSearch],
         ended: EndedSearches,
-        elsewhere: Elsewhere,
         states: States,
     ) -> None:
         self._scheduler, self._running, self._ended = scheduler, running, ended
-        self._elsewhere, self._states = elsewhere, states
+        self._states = states
         # Last block and settings of each search, by name, the last ones.
         self._named: OrderedDict[str, tuple[str, SearchSettings]] = OrderedDict()
 
@@ -58,12 +56,8 @@ class Tables:
             if search.run == run:
                 known = search.trials.as_dicts(curves=curves)
                 seen = {trial["key"] for trial in known}
-                there = self._elsewhere.rows_of(search, search.elsewhere)
-                known += [row for rows in there.values() for row in rows]
-                seen |= there.keys()
                 tasks = search.pool.unfinished - search.pool.inner
                 rest = [ts.key for ts in tasks if ts.key not in seen]
-                rest += [key for key in search.elsewhere if key not in seen]
                 known = known if curves else _without_curves(known)
                 about = {"state": "ready", "error": search.lacking}
                 return known + [{**row_of(Trial(key, "", "")), **about} for key in rest]

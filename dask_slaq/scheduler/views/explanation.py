@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.job_columns import time_to_target
 from dask_slaq.core.text import printable
 from dask_slaq.core.usage import DAY
+from dask_slaq.scheduler.hindrances import blocked_in
 from dask_slaq.scheduler.pools import name_of
 from dask_slaq.scheduler.views.reasons import (
     budget_of,
@@ -71,7 +72,7 @@ def _next_slot(pools: Pools) -> float | None:
 
 def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> list[str]:
     """Return what would give the job more threads."""
-    if pool.name in jobs.queued and jobs.waits_for_budget(found["owner"]):
+    if pool.name in jobs.queued and jobs.budgets.is_awaited(found["owner"]):
         return [_MORE]
     if pool.name in jobs.queued:
         full = jobs.admission.full_of(pool.name) or found["owner"]
@@ -79,14 +80,14 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
         return [f"a higher max-jobs of {whose}, or the end of another job there"]
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
-    if pool.ready and (blocked := jobs.blocked(pool)) is not None:
+    if pool.ready and (blocked := blocked_in(jobs, pool)) is not None:
         return [f"a higher {blocked.setting} (`slaq.stop` ends the job)"]
     if (group := full_group(pool)) is not None:
         return [f"a higher max-threads of {name_of(group, pool)}, or fewer jobs there"]
     if (needed := full_resource(pool)) is not None:
         group, name = needed
         return [f"a higher max-resources of {name_of(group, pool)} for {name}, or fewer jobs there"]
-    hints = [_MORE] if pool.ready and jobs.is_spare(found["owner"]) else []
+    hints = [_MORE] if pool.ready and jobs.budgets.is_over(found["owner"]) else []
     if len(pool.running) >= pool.most and jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
     elif len(pool.running) >= pool.most:
@@ -102,7 +103,7 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
 
 def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
     """Return in one phrase why an owner yields to others: its budget, or its recent use."""
-    if jobs.is_spare(owner):
+    if jobs.budgets.is_over(owner):
         return f"its jobs run on what nobody else wants: {budget_of(jobs, owner)}"
     if (half_life := jobs.accounts.half_life) is None:
         return None

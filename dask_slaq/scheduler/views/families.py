@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "families"]
 
 #: Labels whose values clients make up, and maximum number of these in a family.
-MADE_UP, MOST = ("job", "owner", "label"), 100
+MADE_UP, MOST = ("job", "owner"), 100
 #: Metrics by job: key in the status, help text.
 BY_JOB = {column.name: column.about.capitalize() for column in JOB_COLUMNS if column.metric}
 #: Metrics by owner: field of `Usage`, help text.
@@ -33,18 +33,11 @@ BY_OWNER = {
 }
 #: States of jobs, see `state_of_job`. Each has a sample, also where no job is in it.
 STATES = ("running", "waiting", "idle", "paused", "stopping")
-#: Metrics by label with a limit: key, help text.
-BY_LABEL = {
-    "most": "Tasks that may run at once",
-    "running": "Tasks that run",
-    "waiting": "Tasks that wait",
-}
 #: Names of all metrics, without the prefix ``dask_slaq_``, as they are scraped.
 FAMILIES = (
     *("jobs", "holding", "failed", "owner_deserved_threads", "owner_got_threads"),
-    *("jobs_in_state", "worker_factor", "notices_dropped_total"),
+    "jobs_in_state",
     *(f"job_{key}" for key in BY_JOB),
-    *(f"label_{key}" for key in BY_LABEL),
     *(f"owner_{key}_total" for key in (*BY_OWNER, "finished_jobs")),
 )
 
@@ -93,18 +86,6 @@ def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[A
         known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
         name, text = f"owner_{key}_threads", f"Threads {key}"
         yield series(GaugeMetricFamily, name, text, ("owner",), known)
-    limits = plugin.pools.limits.as_dict()
-    for key, text in BY_LABEL.items():
-        values = {(label,): limit[key] for label, limit in limits.items()}
-        name, text = f"label_{key}", f"{text}, by label with a limit"
-        yield series(GaugeMetricFamily, name, text, ("label",), values)
-    name, text = "notices_dropped", "Notices dropped because too many waited"
-    notices = plugin.notices
-    dropped: dict[Any, float] = {(): 0 if notices is None else notices.dropped}
-    yield series(CounterMetricFamily, name, text, (), dropped)
-    factors = {(a,): plugin.speeds.factor(a) for a in plugin.scheduler.workers}
-    text = "How much longer tasks take on a worker than on a median one; 1 unless sure"
-    yield series(GaugeMetricFamily, "worker_factor", text, ("worker",), factors)
 
 
 def _gauge(build_name: Callable[[str], str], name: str, text: str, value: float) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from dask_slaq.scheduler.hindrances import blocked_in, silence_of
 from dask_slaq.scheduler.pools import name_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def reason(
     `trials` describes those of a search, and `failed` tells whether the plugin has failed.
     """
     found = _reason(jobs, name, places, trials, failed)
-    silent = jobs.silence(name)
+    silent = silence_of(jobs, name)
     return found if silent is None else f"{found}; {silent}"
 
 
@@ -47,8 +48,8 @@ def _reason(
         return "stops at its next report"
     if name in jobs.queued and name not in jobs.paused:
         owner = jobs.owner[name]
-        if jobs.waits_for_budget(owner):
-            spending = jobs.spending_of(owner) if jobs.accounts.loaded else None
+        if jobs.budgets.is_awaited(owner):
+            spending = jobs.budgets.of(owner) if jobs.accounts.loaded else None
             return f"waits: {'usage is being read' if spending is None else spending.in_words()}"
         whose = jobs.admission.full_of(name) or owner
         count, most = jobs.admission.jobs_at_once(whose)
@@ -108,7 +109,7 @@ def _full_label(limits: Limits, pool: Pool) -> str | None:
 def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
     pools, running = jobs.pools, jobs.scheduler.running
-    if (blocked := jobs.blocked(pool)) is not None:
+    if (blocked := blocked_in(jobs, pool)) is not None:
         return f"{_doing(pool)}: {blocked.why}"
     for gang in pools.tracker.gangs.waiting(pool):
         threads = sum(pools.filling.threads_of(gang).values())
@@ -130,7 +131,7 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         return f"{_doing(pool)}, at its {cap}"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
-    if ahead and jobs.is_spare(jobs.owner[pool.name]):
+    if ahead and jobs.budgets.is_over(jobs.owner[pool.name]):
         return f"{_doing(pool)} on what nobody else wants: {budget_of(jobs, jobs.owner[pool.name])}"
     if ahead:
         others = "job is" if ahead == 1 else "jobs are"
@@ -180,7 +181,7 @@ def full_resource(pool: Pool) -> tuple[Group, str] | None:
 
 def budget_of(jobs: ScheduledJobs, owner: str) -> str:
     """Return in one clause what an owner has used of its budget."""
-    spending = jobs.spending_of(owner)
+    spending = jobs.budgets.of(owner)
     return "" if spending is None else spending.in_words()
 
 

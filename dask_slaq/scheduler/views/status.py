@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.owner_terms import OwnerTerms, standings
 from dask_slaq.core.usage import Usage
+from dask_slaq.scheduler.hindrances import is_waiting
 from dask_slaq.scheduler.job_values import etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.views.ends import ends_of
 
@@ -69,7 +70,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
         return "waiting"
     if pool.has_thread:
         return "running"
-    if jobs.is_waiting(name):
+    if is_waiting(jobs, name):
         return "waiting"
     return "running" if any(ts.state == "processing" for ts in pool.unfinished) else "idle"
 
@@ -101,7 +102,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     )
     for owner in (*known, *listed):
         own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
-        grant, spending = grants.get(owner), jobs.spending_of(owner)
+        grant, spending = grants.get(owner), jobs.budgets.of(owner)
         standing: dict[str, Any] = dict.fromkeys(
             ("deserved", "got", "lent", "borrowed", "idle", "factor", "lately")
         )
@@ -114,7 +115,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
         found[owner] = {
             **_terms(own),
             "core_hours_left": None if spending is None else spending.left,
-            "spare": jobs.is_spare(owner),
+            "spare": jobs.budgets.is_over(owner),
             "jobs": running[owner],
             **standing,
             **in_short(usage.get(owner, Usage())),
@@ -134,12 +135,12 @@ def teams_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             members.setdefault(team, []).append(owner)
     found = {}
     for team, names in sorted(members.items()):
-        spending = jobs.spending_of(team)
+        spending = jobs.budgets.of(team)
         grant = jobs.engine.grants.owners.get(team) if jobs.pools.pools else None
         found[team] = {
             **_terms(jobs.terms_of(team)),
             "core_hours_left": None if spending is None else spending.left,
-            "spare": jobs.is_spare(team),
+            "spare": jobs.budgets.is_over(team),
             "factor": None,
             "lately": None,
         }

@@ -54,13 +54,11 @@ def test_parameters_that_are_not_given_here_do_not_count_for_the_order():
 
 
 def test_a_new_search_replaces_what_it_had_of_the_last_one():
-    searches, kept = PastSearches(), []
-    searches.keep = lambda *search: kept.append(search)
+    searches = PastSearches()
     searches.add("me", "grid", [PastModel({"lr": i}, 0.0) for i in range(MOST_MODELS)])
-    searches.add("me", "grid", [PastModel({"lr": 3}, 0.7)])
-    models = searches.of("me", "grid")
+    models = searches.add("me", "grid", [PastModel({"lr": 3}, 0.7)])
     assert models[0] == ({"lr": 3}, 0.7) and len(models) == MOST_MODELS
-    assert searches.of("you", "grid") == [] and kept[-1] == ("me", "grid", models)
+    assert searches.of("me", "grid") == models and searches.of("you", "grid") == []
     for number in range(MOST_SEARCHES):
         searches.add("me", f"other{number}", models[:1])
     assert searches.of("me", "grid") == []

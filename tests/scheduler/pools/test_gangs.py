@@ -8,10 +8,8 @@ import dask
 import pytest
 from distributed import Event, wait
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.utils_test import captured_logger
 from driving import (
     TWO,
-    alerts_of,
     gen_cluster,
     jobs,
     on_virtual_clock,
@@ -219,34 +217,6 @@ def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are
             await client.gather(gang)
 
     on_virtual_clock(scenario, [1, 1, 1], resources=[{"GPU": 1}] * 3)
-
-
-def _train_part(event, **kwargs):  # named as that of lightgbm.dask
-    Event(event).wait()
-    return kwargs["num_machines"]
-
-
-@with_plugin(TWO)
-async def test_runs_of_lightgbm_at_once_outside_of_jobs_are_warned_of(c, s, plugin, a, b):
-    alerts = await alerts_of(c, s)
-
-    def run(name, event):
-        given = {"machines": name, "num_machines": 2, "pure": False}
-        workers = [a.address, b.address]
-        return [c.submit(_train_part, event, workers=[w], **given) for w in workers]
-
-    with captured_logger("dask_slaq") as log:
-        for name in ("one", "another"):  # one after the other
-            await Event("go").set()
-            assert await c.gather(run(name, "go")) == [2, 2]
-        assert not alerts and "LightGBM" not in log.getvalue()
-        await Event("go").clear()
-        futures = run("one", "go") + run("another", "go")
-        await until(lambda: alerts, 10)
-        assert log.getvalue().count("several runs of LightGBM") == 1
-        assert [(each["event"], each["job"]) for each in alerts] == [("blocked", "")]
-        await Event("go").set()
-        await c.gather(futures)
 
 
 def meet(mine, other):

@@ -59,44 +59,6 @@ async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
     assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
 
 
-#: Workers that the models of `kill` have killed.
-killed: list[str] = []
-
-
-def kill(number: int, with_states: bool) -> int:
-    for k in slaq.steps(30) if with_states else range(30):
-        time.sleep(0.02)
-        if number == 5 and k == 2:
-            worker = get_worker()
-            killed.append(worker.address)
-            worker.loop.add_callback(worker.close, executor_wait=False, nanny=False)
-            time.sleep(0.3)
-        slaq.report(number + 1 / (k + 1))
-    return number
-
-
-@pytest.mark.parametrize("with_states", [True, False])
-@with_plugin([])
-async def test_suspects_go_on_one_at_a_time(c, s, plugin, with_states):
-    """One of twelve models kills four workers of four threads; all others are ready."""
-    killed.clear()
-
-    async def live() -> None:
-        while True:
-            async with Worker(s.address, nthreads=4, dashboard_address=":0") as worker:
-                await until(lambda: worker.status == Status.closed)
-
-    async with slaq.search("grid", client=c, steps=30):
-        lives = [asyncio.ensure_future(live()) for _ in range(2)]
-        futures = c.map(kill, range(12), with_states=with_states, pure=False)
-        found = await results(futures)
-    for each in lives:
-        each.cancel()
-    await asyncio.gather(*lives, return_exceptions=True)
-    assert found == [KilledWorker if number == 5 else number for number in range(12)]
-    assert len(killed) == s.allowed_failures + 1
-
-
 @with_plugin(TWO, config=no_failures())
 async def test_a_model_is_suspicious_only_while_it_trains(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):

@@ -327,7 +327,6 @@ async def test_a_model_that_begins_again_has_one_new_curve(c, s, plugin, a, name
         await until(lambda: plugin.engine.jobs["alone"].iteration == 8)
         assert plugin.engine.jobs["alone"].loss == 1 / 8
         assert job.iteration == 8
-        assert plugin.memory.following["alone"].count == 8
 
 
 def train_for(seconds: float) -> int:

@@ -1,11 +1,11 @@
-"""A model that is silent for long is told, and its worker may be restarted."""
+"""A model that is silent for long is told."""
 
 import threading
 import time
 
 import pytest
-from distributed import Event, Lock, Nanny
-from driving import TWO, until, with_plugin
+from distributed import Event, Lock
+from driving import until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -49,61 +49,7 @@ def count(plugin, what: str) -> int:
     return sum(search.silent for search in plugin.searches.running.values())
 
 
-def hanging(flag: str):
-    """A model to train, of which the one with the offset 0 hangs once."""
-
-    def train(offset: float) -> list[int]:
-        import pathlib
-        import time
-
-        import dask_slaq as slaq
-
-        step, made = slaq.resume() or (0, [])
-        while step < 24:
-            time.sleep(0.03)
-            step += 1
-            made = [*made, step]
-            if offset == 0 and step == 12 and not pathlib.Path(flag).exists():
-                pathlib.Path(flag).touch()
-                time.sleep(600)
-            slaq.report(offset + 1 / step, state=(step, made))
-        return made
-
-    return train
-
-
-@pytest.mark.slow
-@with_plugin(TWO, Worker=Nanny)
-async def test_the_worker_of_a_silent_model_is_restarted(c, s, plugin, a, b, tmp_path):
-    flag = tmp_path / "hung"
-    async with slaq.search("grid", client=c, steps=24, silent=1.0, restart_silent=True):
-        futures = c.map(hanging(str(flag)), range(6), pure=False)
-        first = await c.run(_pid)
-        assert await c.gather(futures) == [list(range(1, 25))] * 6
-    assert flag.exists()
-    await until(lambda: len(s.workers) == 2, 30)
-    assert len(set((await c.run(_pid)).values()) - set(first.values())) == 1
-    assert all(ts.suspicious <= 1 for ts in s.tasks.values())
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()
-
-
-@with_plugin(TWO)
-async def test_a_worker_without_a_nanny_is_not_restarted(c, s, plugin, a, b):
-    async with slaq.search("grid", client=c, steps=STEPS, silent=0.3, restart_silent=True):
-        futures = c.map(train, range(6), pure=False)
-        await until(lambda: count(plugin, "silent"), 20)
-        (event,) = [e for _, e in s.get_events(ALERT_TOPIC) if e["event"] == "silent"]
-        assert "no nanny" in event["message"]
-        await Event("go on", client=c).set()
-        assert await c.gather(futures) == list(range(6))
-
-
-@pytest.mark.parametrize("given", [{"silent": 0}, {"silent": "soon"}, {"restart_silent": 1}])
+@pytest.mark.parametrize("given", [{"silent": 0}, {"silent": "soon"}])
 def test_settings_are_checked(given):
     with pytest.raises(InvalidSetting):
         slaq.search("grid", **given)

@@ -199,27 +199,6 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
         await future
 
 
-def compute_in_a_task(k: int) -> int:
-    slaq.report(k + 1.0)
-    with worker_client() as client:
-        futures = client.map(slowinc, range(6), delay=0.05, pure=False)
-        client.gather(futures)
-        slaq.report(k + 0.5)
-    return k
-
-
-@with_plugin(TWO)
-async def test_what_a_trial_submits_by_a_worker_client_is_charged_to_its_search(c, s, plugin, a, b):
-    async with slaq.search("grid", client=c, owner="ann"), slaq.job("other", client=c):
-        with tasks_of("grid"):
-            futures = c.map(compute_in_a_task, range(2), pure=False)
-        await c.gather(futures)
-        await until(lambda: not plugin.pools.pools["grid"].unfinished)
-        assert plugin.engine.jobs["grid"].runtime.attained >= 2 * 6 * 0.05
-        assert plugin.engine.jobs["other"].runtime.attained == 0
-        assert not any("worker" in name for name in plugin.pools.pools)  # a pool of their clients
-
-
 def job_in_a_task(k: int) -> int:
     with worker_client() as client, slaq.job(f"in-{k}", client=client) as job:
         for step in range(5):
