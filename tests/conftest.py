@@ -27,13 +27,14 @@ import dask_slaq  # noqa: F401  (brings its configuration defaults)
 
 sys.dont_write_bytecode = False
 dask.config.set({"distributed.scheduler.validate": True})
-# How busy a machine is, is not a property of the code. The nightly run draws more examples, by
-# `--hypothesis-profile=thorough`.
+# How busy a machine is, is not a property of the code. The nightly run draws more examples, and new
+# ones each time, by `--hypothesis-profile=thorough`.
 for profile, examples in (("behaviour", 12), ("thorough", 200)):
     hypothesis.settings.register_profile(
         profile,
         deadline=None,
         max_examples=examples,
+        derandomize=profile == "behaviour",
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
 hypothesis.settings.load_profile("behaviour")

@@ -136,7 +136,8 @@ async def test_a_job_takes_no_thread_in_whose_place_a_model_would_begin(c, s, pl
 async def test_a_worker_without_a_limit_takes_all(c, s, plugin, a):
     await measured(s, a)
     async with slaq.search("grid", client=c, steps=STEPS) as search:
-        futures = c.map(train, range(12), nbytes=300e6, grows=False, pure=False)
+        given = {"nbytes": 300e6, "grows": False, "seconds": 0.03, "pure": False}
+        futures = c.map(train, range(12), **given)
         assert await c.gather(futures) == list(range(12))
     assert sum(trial["waited"] > 0 for trial in await search.trials()) >= 6
 
