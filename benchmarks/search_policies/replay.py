@@ -165,7 +165,7 @@ class Replay:
         chosen = SearchSettings(**{"steps": grid.steps, **settings})
         self.trials = self._trials = Trials(chosen, past=past)
         self._predictor = _Predictor(forecasts, self._step)
-        self._trials._predictor = self._predictor  # type: ignore[assignment]
+        self._trials.scores.predictor = self._predictor  # type: ignore[assignment]
         self._workers = {f"w{i:02d}": _Worker(f"w{i:02d}", threads) for i in range(workers)}
         self._queue, self._events = deque(order), []
         self._to_come: list[tuple[float, int, str, Any]] = []

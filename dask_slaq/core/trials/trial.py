@@ -8,11 +8,13 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from dask_slaq.core.reports import LOST
 from dask_slaq.core.search_settings import EXPLORE
 from dask_slaq.core.trials.curve import Curve
 
-__all__ = ["TURN", "Trial", "curve_of", "row_of"]
+__all__ = ["TURN", "Trial", "row_of", "trial_of"]
 
 #: Fewest reports of a turn after the first, and the part of the reports so far that a later one
 #: has: what has made many is known well, and each turn costs a decision and cold caches.
@@ -121,11 +123,15 @@ class Trial:
 _IN_ROW = ("key", "worker", "lowest_step", "computed", "waited", "began", "ended", "error")
 
 
-def row_of(trial: Trial, sign: float = 1.0) -> dict[str, Any]:
-    """Return what is told of a trial, with its losses times `sign`."""
+def row_of(trial: Trial, sign: float = 1.0, *, curves: bool = False) -> dict[str, Any]:
+    """Return what is told of a trial, with its losses times `sign`.
+
+    With `curves`, there are their ``steps`` and ``losses``, as bytes of int64 and floats, and both
+    of ``others`` by name.
+    """
     known = math.nan if trial.outcome else sign  # what has ended has no forecast any more
     low, high = sorted((known * trial.low, known * trial.high))
-    return {name: getattr(trial, name) for name in _IN_ROW} | {
+    row = {name: getattr(trial, name) for name in _IN_ROW} | {
         "trial": trial.number,
         "iteration": trial.step,
         "loss": sign * trial.loss,
@@ -135,9 +141,35 @@ def row_of(trial: Trial, sign: float = 1.0) -> dict[str, Any]:
         "params": dict(trial.params),
         "metrics": {name: curve.losses[-1] for name, curve in trial.others.items()},
     }
+    if curves:
+        row["steps"] = trial.curve.steps.tobytes()
+        row["losses"] = (np.array(trial.curve.losses, float) * sign).tobytes()
+        row["others"] = {
+            name: (curve.steps.tobytes(), curve.losses.tobytes())
+            for name, curve in trial.others.items()
+        }
+    return row
 
 
-def curve_of(steps: bytes, losses: bytes, sign: float = 1.0) -> Curve:
+def trial_of(row: Mapping[str, Any], name: str, sign: float = 1.0) -> Trial:
+    """Return a trial that has ended, from its row with curves."""
+    trial = Trial(row["key"], row["worker"], name, row["trial"])
+    trial.reports = trial.step = row["iteration"]
+    trial.curve = _curve_of(row["steps"], row["losses"], sign)
+    trial.others = {name: _curve_of(*parts) for name, parts in row["others"].items()}
+    trial.usable, trial.loss = len(trial.curve), sign * row["loss"]
+    trial.lowest, trial.lowest_step = sign * row["lowest"], row["lowest_step"]
+    trial.last = trial.curve.steps[-1] if trial.usable else 0
+    trial.missed = trial.step - trial.last
+    for each in ("params", "computed", "waited", "began", "ended", "error"):
+        setattr(trial, each, row[each])
+    trial.outcome = row["state"]
+    if trial.usable:
+        trial.first = trial.curve.losses[0]
+    return trial
+
+
+def _curve_of(steps: bytes, losses: bytes, sign: float = 1.0) -> Curve:
     """Return a curve from its bytes, with losses times `sign`."""
     curve = Curve()
     for step, loss in zip(array("q", steps), array("d", losses), strict=True):

@@ -1,4 +1,4 @@
-"""Trials of one search: their reports, and the loss with which each is predicted to end."""
+"""Trials of one search: their reports, how they end, and which lead or are given up."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
-import numpy as np
-
-from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
 from dask_slaq.core.reports import is_usable, next_iteration, next_stride
-from dask_slaq.core.search_goals import Goal, Model, goal_of
 from dask_slaq.core.search_settings import EXPLORE, SearchSettings
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
-from dask_slaq.core.trials.early import Early
-from dask_slaq.core.trials.past import Past, PastModel, places_of
-from dask_slaq.core.trials.pruning import BETTER, Lowest, find_noise, if_it_falls_on
-from dask_slaq.core.trials.trial import TURN, Trial, curve_of, row_of
+from dask_slaq.core.trials.past import PastModel, places_of
+from dask_slaq.core.trials.pruning import BETTER, Lowest
+from dask_slaq.core.trials.scores import Scores, final_of
+from dask_slaq.core.trials.trial import TURN, Trial, row_of, trial_of
 
 __all__ = ["Trials"]
 
@@ -60,8 +56,7 @@ class Trials:
         past: Iterable[PastModel] = (),
     ) -> None:
         self._settings, self._clock = settings, clock
-        self._goal: Goal | None = goal_of(settings.goal)
-        self._hopeless: set[str] = set()  # names of trials, by the goal
+        self.scores = Scores(settings.goal, past)
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self._ended: dict[Hashable, dict[Hashable, Trial]] = {}  # by task and number
         # Trials that had ended and whose task runs again, by task and number.
@@ -71,11 +66,9 @@ class Trials:
         self._longest = 0
         self._slowest = 0.0  # seconds that a trial has computed until its first report
         self._dropped = False  # whether these three count trials that were dropped since
-        self._predictor = LossPredictor()
         self._reported: dict[str, Trial] = {}
         self._count = 0
         self._turns: dict[str, int] = {}
-        self._early, self._past = Early(), Past(past)
         self._lowest = Lowest()
 
     def __len__(self) -> int:
@@ -94,7 +87,7 @@ class Trials:
     @settings.setter
     def settings(self, settings: SearchSettings) -> None:
         if settings.goal != self._settings.goal:
-            self._goal, self._hopeless = goal_of(settings.goal), set()
+            self.scores.set_goal(settings.goal)
         self._settings = settings
 
     @property
@@ -183,13 +176,8 @@ class Trials:
         known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
             trial.predicted = trial.low = trial.high = trial.score = known
-        self._follow(trial.name)
+        self.scores.add(trial.name, bounded=self._best >= 0)
         return trial
-
-    def _follow(self, name: str) -> None:
-        self._predictor.add(name)
-        if self._best < 0:  # zero bounds none of the models
-            self._predictor.unbound([name])
 
     def _begin_again(self, trial: Trial) -> Trial:
         """Return a trial without what it has reported, which no longer counts."""
@@ -197,8 +185,8 @@ class Trials:
         for name in _OF_MODEL:
             setattr(new, name, getattr(trial, name))
         self._lowest.forget(trial)
-        self._predictor.remove(trial.name)
-        self._follow(trial.name)
+        self.scores.predictor.remove(trial.name)
+        self.scores.add(trial.name, bounded=self._best >= 0)
         self._reported.pop(trial.name, None)
         self._dropped = True
         self.alive[trial.key] = new
@@ -265,11 +253,10 @@ class Trials:
         if not trial.lowest <= loss:
             trial.lowest, trial.lowest_step = loss, trial.step
         trial.curve.add(trial.step, loss, self._most_points)
-        self._predictor.report(trial.name, loss)
+        self.scores.report(trial, loss)
         if loss < 0 <= self._best:  # zero bounds none of the models
-            self._predictor.unbound([each.name for each in self.alive.values()])
+            self.scores.predictor.unbound([each.name for each in self.alive.values()])
             self._judge_anew()
-        self._early.add(trial.usable, loss)
         self._best = min(self._best, loss)
         if self.settings.prunes:
             self._lowest.add(trial.step, loss)
@@ -378,7 +365,7 @@ class Trials:
         trial = self.alive.pop(key, None)
         if trial is None:
             return
-        self._predictor.remove(trial.name)
+        self.scores.predictor.remove(trial.name)
         self._reported.pop(trial.name, None)
         if outcome:
             trial.lost = None
@@ -409,19 +396,8 @@ class Trials:
         """Add a trial that ended in another search, from its row with its curves."""
         sign = -1.0 if self.settings.maximize else 1.0
         self._count += 1
-        trial = Trial(row["key"], row["worker"], str(self._count), row["trial"])
-        trial.reports = trial.step = row["iteration"]
-        trial.curve = curve_of(row["steps"], row["losses"], sign)
-        trial.others = {name: curve_of(*parts) for name, parts in row["others"].items()}
-        trial.usable, trial.loss = len(trial.curve), sign * row["loss"]
-        trial.lowest, trial.lowest_step = sign * row["lowest"], row["lowest_step"]
-        trial.last = trial.curve.steps[-1] if trial.usable else 0
-        trial.missed = trial.step - trial.last
-        for name in ("params", "computed", "waited", "began", "ended", "error"):
-            setattr(trial, name, row[name])
-        trial.outcome = row["state"]
+        trial = trial_of(row, str(self._count), sign)
         if trial.usable:
-            trial.first = trial.curve.losses[0]
             self._best = min(self._best, *trial.curve.losses)
         self._add_ended(trial)
 
@@ -457,105 +433,12 @@ class Trials:
             return  # a fit takes two milliseconds, however few have reported
         for trial in trials:
             del self._reported[trial.name]
-        self._predictor.fit()
-        names = [trial.name for trial in trials]
-        forecast = self._predictor.forecast(names)
-        lower, upper = self._predictor.band(names)
-        # Forecasts count usable reports.
-        stride = np.array([trial.stride for trial in trials])
-        left = np.array([self.steps_left(trial) for trial in trials], float) / stride
-        most = np.array([self._most_left(trial) for trial in trials], float) / stride
-        ahead = forecast.level - at_horizon(left, forecast.reduction)
-        low, high, least = (
-            at_horizon(at, losses) for at, losses in ((left, lower), (left, upper), (most, lower))
-        )
-        scaled, _ = in_logs(forecast, forecast.level)
-        soon = at_horizon(np.full(len(trials), float(EXPLORE)), scaled.reduction)
-        soon /= np.maximum(predicted_range(scaled), 1e-300)
-        columns = [ahead, low, high, least, soon, forecast.start]
-        rows = np.stack(columns, axis=1).tolist()
-        for trial, row in zip(trials, rows, strict=True):
-            predicted, low, high, least, fall, trial.first = row
-            if trial.diverges:
-                trial.predicted = trial.low = trial.high = trial.score = math.inf
-                continue
-            if math.isfinite(trial.known) or self._is_young(trial):
-                continue
-            trial.predicted, trial.low, trial.high = predicted, low, high
-            if self.settings.goal != "all":
-                trial.score = predicted
-            else:
-                trial.score = -fall * trial.reports / max(trial.computed, 1e-9)
-            trial.least = min(least, if_it_falls_on(trial, self._most_left(trial)))
-            if self.settings.prunes:
-                find_noise(trial, self.settings.pruning.noise)
-        if self._goal is not None:
-            self._judge(self._goal)
-        else:
-            self._score_young()
-            if self._past and self.settings.goal == "best":
-                self._score_by_past()
-
-    def _score_by_past(self) -> None:
-        """Score the trials whose parameters were in the last search of this kind."""
-        # Those that train, with their places and scores without it; finals of all.
-        some, known, finals = [], [], []
-        # Places, with first losses here, and with final ones as predicted.
-        first, last = list[tuple[float, float]](), list[tuple[float, float]]()
-        for trial in self:
-            final = self._final(trial)
-            own = final if math.isfinite(final) else trial.score
-            if not trial.usable or trial.diverges or not math.isfinite(own):
-                continue
-            finals.append(own)
-            place = self._past.place(trial.params)
-            if place is None:
-                continue
-            if not trial.outcome and not math.isfinite(trial.known):
-                some.append(trial)
-                known.append((place, own))
-            first.append((place, trial.curve.losses[0]))
-            if math.isfinite(final):
-                last.append((place, final))
-        if known:
-            scores = self._past.scores(known, finals, self._past.trust(first, last))
-            for trial, score in zip(some, scores, strict=True):
-                trial.score = score
+        self.scores.forecast(trials, list(self), self.settings, self._steps_to_come)
 
     def places(self) -> list[PastModel]:
         """Return the places of the models of this search, for the next one of its kind."""
         some = [trial for trial in self.ended if trial.outcome in ("done", "pruned", "failed")]
-        return places_of([(trial.params, self._last_known(trial)) for trial in some])
-
-    @staticmethod
-    def _final(trial: Trial) -> float:
-        """Return the final loss of a trial, or as predicted; nan without a forecast."""
-        return trial.loss if trial.outcome == "done" else trial.predicted
-
-    def _last_known(self, trial: Trial) -> float:
-        final = self._final(trial)
-        wrong = trial.diverges or trial.outcome == "failed" or not math.isfinite(final)
-        return math.inf if wrong else final
-
-    def _score_young(self) -> None:
-        """Score the trials of too few reports for a forecast by their places among all."""
-        young = [t for t in self.alive.values() if self._is_young(t) and not t.diverges]
-        if not young:
-            return
-        firsts, finals = [], []
-        for trial in self:
-            final = self._final(trial)
-            if trial.usable and not trial.diverges and math.isfinite(final):
-                firsts.append(trial.curve.losses[0])
-                finals.append(final)
-        scores = self._early.scores([(t.usable, t.loss) for t in young], firsts, finals)
-        for trial, score in zip(young, scores, strict=True):
-            trial.score = score
-
-    def _is_young(self, trial: Trial) -> bool:
-        """Return whether a trial has too few losses for a forecast, and none that it ended with."""
-        few = 0 < trial.usable < EXPLORE and self.settings.goal == "best"
-        return few and not math.isfinite(trial.known)
+        return places_of([(trial.params, _last_known(trial)) for trial in some])
 
     def choose_leads(self, threads: int) -> None:
         """Let some trials keep a thread to their end, so that a good model is ready soon.
@@ -575,22 +458,6 @@ class Trials:
         for trial in sorted(some, key=lambda t: (self.seconds_left(t), t.name))[: wanted - leads]:
             trial.leads = True
 
-    def _judge(self, goal: Goal) -> None:
-        """Score the trials by a goal that is not built in."""
-        some = sorted((t for t in self if t.usable), key=lambda t: int(t.name))
-        scores, hopeless = goal([self._as_model(trial) for trial in some])
-        for trial, score in zip(some, scores, strict=True):
-            if not trial.diverges:
-                trial.score = score
-        self._hopeless = {some[at].name for at in hopeless}
-
-    def _as_model(self, trial: Trial) -> Model:
-        curve, steps = trial.curve, self.settings.steps
-        about = trial.predicted, trial.low, trial.high, trial.computed, trial.outcome
-        return Model(
-            int(trial.name), trial.step, steps, curve.steps, curve.losses, trial.loss, *about
-        )
-
     def steps_left(self, trial: Trial) -> int:
         """Return the expected number of steps to come of a trial."""
         if self.settings.steps:
@@ -598,10 +465,10 @@ class Trials:
         # One that outlives the longest that has ended makes as many again.
         return self.longest - trial.step if trial.step < self.longest else self._as_many(trial)
 
-    def _most_left(self, trial: Trial) -> int:
-        """Return the steps to come of a trial that may be long, unless its steps are known."""
+    def _steps_to_come(self, trial: Trial) -> tuple[int, int]:
+        """Return the expected steps to come of a trial, and as many as it may make."""
         left = self.steps_left(trial)
-        return left if self.settings.steps else max(left, self._as_many(trial))
+        return left, left if self.settings.steps else max(left, self._as_many(trial))
 
     @staticmethod
     def _as_many(trial: Trial) -> int:
@@ -635,8 +502,8 @@ class Trials:
             return False
         if trial.diverges:
             return self._is_lost(trial)
-        if self._goal is not None:
-            return trial.name in self._hopeless
+        if self.scores.has_own_goal:
+            return trial.name in self.scores.hopeless
         self._compare_anew()
         return self._lowest.is_hopeless(trial, chosen, self._finals, self._count, self._longest)
 
@@ -658,18 +525,13 @@ class Trials:
         They are those of all tasks, or `only` of some. With `curves`, there are their ``steps`` and
         ``losses``, as bytes of int64 and floats, and both of ``others`` by name.
         """
+        some = (trial for trial in self if only is None or trial.key in only)
         sign = -1.0 if self.settings.maximize else 1.0
-        found: list[dict[str, Any]] = []
-        for trial in self:
-            if only is not None and trial.key not in only:
-                continue
-            found.append(row_of(trial, sign))
-            if curves:
-                losses = np.array(trial.curve.losses, float) * sign
-                others = {
-                    name: (curve.steps.tobytes(), curve.losses.tobytes())
-                    for name, curve in trial.others.items()
-                }
-                steps = trial.curve.steps.tobytes()
-                found[-1] |= {"steps": steps, "losses": losses.tobytes(), "others": others}
-        return found
+        return [row_of(trial, sign, curves=curves) for trial in some]
+
+
+def _last_known(trial: Trial) -> float:
+    """Return the loss with which a trial ended, or was predicted to; inf if that is not known."""
+    final = final_of(trial)
+    wrong = trial.diverges or trial.outcome == "failed" or not math.isfinite(final)
+    return math.inf if wrong else final

@@ -35,7 +35,7 @@ __all__ = ["Choices"]
 BEAT = 0.5
 #: Minimum pause after a choice in seconds, in seconds per second that the choice took, and seconds
 #: that the pauses may be behind: models are compared first when many have just begun.
-PAUSE, PAUSE_PER_SECOND, BEHIND = 0.005, 32.0, 1.0
+PAUSE, PAUSE_PER_SECOND, BEHIND = 0.005, 32.0, 4.0
 
 
 class Choices:

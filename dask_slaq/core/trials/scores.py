@@ -1,0 +1,177 @@
+"""Scores of the trials of a search: who trains first, by forecasts, early places and the past."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
+from dask_slaq.core.search_goals import Goal, Model, goal_of
+from dask_slaq.core.search_settings import EXPLORE, SearchSettings
+from dask_slaq.core.trials.early import Early
+from dask_slaq.core.trials.past import Past, PastModel
+from dask_slaq.core.trials.pruning import find_noise, if_it_falls_on
+from dask_slaq.core.trials.trial import Trial
+
+__all__ = ["Scores", "final_of"]
+
+
+class Scores:
+    """Forecasts and scores of the trials of a search with a `goal`, after `past` ones of its kind.
+
+    Attributes
+    ----------
+    hopeless : set of str
+        Names of trials that a goal which is not built in gives up.
+    """
+
+    def __init__(self, goal: str, past: Iterable[PastModel] = ()) -> None:
+        self.predictor = LossPredictor()
+        self._early, self._past = Early(), Past(past)
+        self.set_goal(goal)
+
+    def set_goal(self, goal: str) -> None:
+        """Score by another goal from now on."""
+        self._goal: Goal | None = goal_of(goal)
+        self.hopeless: set[str] = set()
+
+    @property
+    def has_own_goal(self) -> bool:
+        """Whether the goal is not built in."""
+        return self._goal is not None
+
+    def add(self, name: str, *, bounded: bool) -> None:
+        """Follow a new trial; zero bounds its losses unless others' were negative."""
+        self.predictor.add(name)
+        if not bounded:
+            self.predictor.unbound([name])
+
+    def report(self, trial: Trial, loss: float) -> None:
+        """Take in the usable loss that a trial has just reported."""
+        self.predictor.report(trial.name, loss)
+        self._early.add(trial.usable, loss)
+
+    def forecast(
+        self,
+        trials: Sequence[Trial],
+        everyone: Sequence[Trial],
+        settings: SearchSettings,
+        to_come: Callable[[Trial], tuple[int, int]],
+    ) -> None:
+        """Predict the final losses of `trials`, which have reported, and score `everyone`.
+
+        `to_come` returns the expected steps to come of a trial, and as many as it may make.
+        """
+        self._predict(trials, settings, to_come)
+        if self._goal is not None:
+            self._judge(self._goal, everyone, settings.steps)
+        elif settings.goal == "best":
+            self._score_young(everyone)
+            if self._past:
+                self._score_by_past(everyone)
+
+    def _predict(
+        self,
+        trials: Sequence[Trial],
+        settings: SearchSettings,
+        to_come: Callable[[Trial], tuple[int, int]],
+    ) -> None:
+        self.predictor.fit()
+        names = [trial.name for trial in trials]
+        forecast = self.predictor.forecast(names)
+        lower, upper = self.predictor.band(names)
+        # Forecasts count usable reports.
+        stride = np.array([trial.stride for trial in trials])
+        left, most = np.array([to_come(trial) for trial in trials], float).T / stride
+        ahead = forecast.level - at_horizon(left, forecast.reduction)
+        low, high, least = (
+            at_horizon(at, losses) for at, losses in ((left, lower), (left, upper), (most, lower))
+        )
+        scaled, _ = in_logs(forecast, forecast.level)
+        soon = at_horizon(np.full(len(trials), float(EXPLORE)), scaled.reduction)
+        soon /= np.maximum(predicted_range(scaled), 1e-300)
+        columns = [ahead, low, high, least, soon, forecast.start]
+        rows = np.stack(columns, axis=1).tolist()
+        for trial, row in zip(trials, rows, strict=True):
+            predicted, low, high, least, fall, trial.first = row
+            if trial.diverges:
+                trial.predicted = trial.low = trial.high = trial.score = math.inf
+                continue
+            if math.isfinite(trial.known) or (settings.goal == "best" and _is_young(trial)):
+                continue
+            trial.predicted, trial.low, trial.high = predicted, low, high
+            if settings.goal != "all":
+                trial.score = predicted
+            else:
+                trial.score = -fall * trial.reports / max(trial.computed, 1e-9)
+            trial.least = min(least, if_it_falls_on(trial, to_come(trial)[1]))
+            if settings.prunes:
+                find_noise(trial, settings.pruning.noise)
+
+    def _judge(self, goal: Goal, everyone: Sequence[Trial], steps: int | None) -> None:
+        """Score the trials by a goal that is not built in."""
+        some = sorted((t for t in everyone if t.usable), key=lambda t: int(t.name))
+        scores, hopeless = goal([_as_model(trial, steps) for trial in some])
+        for trial, score in zip(some, scores, strict=True):
+            if not trial.diverges:
+                trial.score = score
+        self.hopeless = {some[at].name for at in hopeless}
+
+    def _score_young(self, everyone: Sequence[Trial]) -> None:
+        """Score the trials of too few reports for a forecast by their places among all."""
+        young = [t for t in everyone if not t.outcome and _is_young(t) and not t.diverges]
+        if not young:
+            return
+        firsts, finals = [], []
+        for trial in everyone:
+            final = final_of(trial)
+            if trial.usable and not trial.diverges and math.isfinite(final):
+                firsts.append(trial.curve.losses[0])
+                finals.append(final)
+        scores = self._early.scores([(t.usable, t.loss) for t in young], firsts, finals)
+        for trial, score in zip(young, scores, strict=True):
+            trial.score = score
+
+    def _score_by_past(self, everyone: Sequence[Trial]) -> None:
+        """Score the trials whose parameters were in the last search of this kind."""
+        # Those that train, with their places and scores without it; finals of all.
+        some, known, finals = [], [], []
+        # Places, with first losses here, and with final ones as predicted.
+        first, last = list[tuple[float, float]](), list[tuple[float, float]]()
+        for trial in everyone:
+            final = final_of(trial)
+            own = final if math.isfinite(final) else trial.score
+            if not trial.usable or trial.diverges or not math.isfinite(own):
+                continue
+            finals.append(own)
+            place = self._past.place(trial.params)
+            if place is None:
+                continue
+            if not trial.outcome and not math.isfinite(trial.known):
+                some.append(trial)
+                known.append((place, own))
+            first.append((place, trial.curve.losses[0]))
+            if math.isfinite(final):
+                last.append((place, final))
+        if known:
+            scores = self._past.scores(known, finals, self._past.trust(first, last))
+            for trial, score in zip(some, scores, strict=True):
+                trial.score = score
+
+
+def final_of(trial: Trial) -> float:
+    """Return the final loss of a trial, or as predicted; nan without a forecast."""
+    return trial.loss if trial.outcome == "done" else trial.predicted
+
+
+def _is_young(trial: Trial) -> bool:
+    """Return whether a trial has too few losses for a forecast, and none that it ended with."""
+    return 0 < trial.usable < EXPLORE and not math.isfinite(trial.known)
+
+
+def _as_model(trial: Trial, steps: int | None) -> Model:
+    curve = trial.curve
+    about = trial.predicted, trial.low, trial.high, trial.computed, trial.outcome
+    return Model(int(trial.name), trial.step, steps, curve.steps, curve.losses, trial.loss, *about)
