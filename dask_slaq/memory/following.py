@@ -182,8 +182,8 @@ class Memory:
         if models and (job := self.following.get(name)) is not None:
             found = self.searches.add(owner, job.kind.name, models)
             if self.store is not None:
-                event = {"owner": owner, "kind": job.kind.name, "models": found}
-                self.store.add_event("searches", event)
+                about = {"owner": owner, "kind": job.kind.name, "ended": time()}
+                self.store.add_event("searches", {**about, "models": found})
 
     @safely
     def _recall_searches(self, found: asyncio.Future[list[dict[str, Any]]]) -> None:

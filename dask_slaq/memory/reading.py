@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -102,7 +103,7 @@ def read_audit(path: str | Path) -> list[dict[str, Any]]:
 def prune(path: str | Path, *, before: float | None = None, kind: str | None = None) -> int:
     """Delete runs from a store, also while a scheduler writes to it. Returns their number.
 
-    What is known of their stages goes, too.
+    What is known of their stages goes, too, and of the models of searches.
 
     Only runs that ended before `before` (seconds since 1970), and of the kind of that name; all by
     default. Raises `StoreError`.
@@ -115,5 +116,9 @@ def prune(path: str | Path, *, before: float | None = None, kind: str | None = N
         where = f"WHERE {' AND '.join(chosen)}" if chosen else ""
         deleted = connection.execute(f"DELETE FROM runs {where}", [*chosen.values()]).rowcount
         connection.execute(f"DELETE FROM stages {where}", [*chosen.values()])
+        for number, text in connection.execute("SELECT number, event FROM searches").fetchall():
+            search = json.loads(text)  # not by SQLite, which knows no nan
+            if kind in (None, search["kind"]) and (before is None or search["ended"] < before):
+                connection.execute("DELETE FROM searches WHERE number = ?", (number,))
         shrink(connection)
         return deleted

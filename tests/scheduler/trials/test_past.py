@@ -1,10 +1,12 @@
 """The next search of a kind begins with what ended best in the last one."""
 
+import math
 import time
 
 from driving import ONE, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.memory.reading import prune
 
 
 def train(lr, seen="", data=None):
@@ -39,7 +41,12 @@ async def test_a_later_scheduler_knows_it_from_the_file(c, s, a, tmp_path):
     await until(lambda: plugin.memory.store.events("searches"))
     plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
     await until(lambda: plugin.memory.searches._models)
-    assert (await run(c, [0, 1, 2, 3, 4], pure=False))[0] == 3
+    assert (await run(c, [0, 1, 2, 3, 4], data=math.nan, pure=False))[0] == 3
+    await until(lambda: len(plugin.memory.store.events("searches")) == 2)
+    prune(tmp_path / "runs.db", kind="other")
+    assert len(plugin.memory.store.events("searches")) == 2
+    prune(tmp_path / "runs.db", kind="grid")
+    assert plugin.memory.store.events("searches") == []
 
 
 @with_plugin(ONE)
