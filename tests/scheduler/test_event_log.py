@@ -217,8 +217,7 @@ async def test_a_job_that_begins_anew_is_replayed(c, s, a, b):
         plugin = await start_plugin(c, s, log=str(path))
         async with slaq.job("net", client=c) as job:
             [job.report(1 / (k + 1)) for k in range(40)]
-            job.begin_again()
-            job.report(1.0)
+            job.report(1.0, step=0)
             await until(lambda: plugin.jobs.reports == {"net": 41})
             plugin.run_once()
         plugin.stop()
