@@ -1,5 +1,6 @@
 """Dispatch: which ready task takes which slot. Pure: nothing is sent here."""
 
+from dask_slaq.core.dispatch.cluster import Inputs, Pinned
 from dask_slaq.core.dispatch.constants import (
     AFTER_JOBS,
     BACK_WITHIN,
@@ -15,7 +16,7 @@ from dask_slaq.core.dispatch.constants import (
     SOON,
 )
 from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
-from dask_slaq.core.dispatch.fill import Choice, Filler, Inputs, Pinned, undo
+from dask_slaq.core.dispatch.fill import Choice, Filler, undo
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
 from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies

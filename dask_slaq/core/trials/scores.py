@@ -15,7 +15,10 @@ from dask_slaq.core.trials.past import Past, PastModel
 from dask_slaq.core.trials.pruning import find_noise, if_it_falls_on
 from dask_slaq.core.trials.trial import Trial
 
-__all__ = ["Scores", "final_of"]
+__all__ = ["Scores", "choose_leads", "final_of"]
+
+#: Until a model is ready, one thread of so many is a leading trial's, of this part of all.
+LEAD_OF, LEAD_PART = 8, 0.25
 
 
 class Scores:
@@ -159,6 +162,24 @@ class Scores:
             scores = self._past.scores(known, finals, self._past.trust(first, last))
             for trial, score in zip(some, scores, strict=True):
                 trial.score = score
+
+
+def choose_leads(
+    alive: Sequence[Trial], threads: int, seconds_left: Callable[[Trial], float]
+) -> None:
+    """Let some trials keep a thread to their end, so that a good model is ready soon.
+
+    Of those with the lowest scores, one of eight `threads` is for those that are done first.
+    """
+    leads = sum(t.leads and not t.held_up for t in alive)
+    some = [t for t in alive if t.usable and t.score < math.inf and not t.away]
+    if len(some) < LEAD_OF or leads >= (wanted := (threads + LEAD_OF // 2) // LEAD_OF):
+        return
+    some.sort(key=lambda t: (t.score, t.name))
+    del some[math.ceil(LEAD_PART * len(some)) :]
+    some = [t for t in some if not (t.leads or t.held_up)]
+    for trial in sorted(some, key=lambda t: (seconds_left(t), t.name))[: wanted - leads]:
+        trial.leads = True
 
 
 def final_of(trial: Trial) -> float:

@@ -14,11 +14,15 @@ from dask_slaq.core.reports import LOST
 from dask_slaq.core.search_settings import EXPLORE
 from dask_slaq.core.trials.curve import Curve
 
-__all__ = ["TURN", "Trial", "row_of", "trial_of"]
+__all__ = ["HELD_UP", "TURN", "Trial", "row_of", "trial_of"]
 
 #: Fewest reports of a turn after the first, and the part of the reports so far that a later one
 #: has: what has made many is known well, and each turn costs a decision and cold caches.
 TURN, GROWTH = 3, 1 / 3
+#: Factor of the mean seconds of a report beyond which a trial is silent.
+SILENT = 10.0
+#: Seconds without a report after which what computes may need a lock that a waiting trial holds.
+HELD_UP = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -117,6 +121,18 @@ class Trial:
         """Whether it trains, and began or went on only few reports ago."""
         span = max(self.span, int(GROWTH * self.turn)) if self.turn else self.explore
         return not self.waits and self.reports - self.turn < span
+
+    def falls_silent(self, now: float, limit: float) -> bool:
+        """Return whether it has been silent for more than `limit` seconds, and was not before."""
+        before, self.silent, self.held_up = self.silent, False, False
+        if self.waits or self.away or not self.reports:
+            return False
+        silence = now - self.heard
+        if silence <= SILENT * self.computed / self.reports:
+            return False
+        self.silent = silence > limit
+        self.held_up = self.silent or silence > HELD_UP
+        return self.silent and not before
 
 
 #: Attributes of a trial that its row has as they are.

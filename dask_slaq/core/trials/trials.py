@@ -15,8 +15,8 @@ from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.past import PastModel, places_of
 from dask_slaq.core.trials.pruning import BETTER, Lowest
-from dask_slaq.core.trials.scores import Scores, final_of
-from dask_slaq.core.trials.trial import TURN, Trial, row_of, trial_of
+from dask_slaq.core.trials.scores import Scores, choose_leads, final_of
+from dask_slaq.core.trials.trial import HELD_UP, TURN, Trial, row_of, trial_of
 
 __all__ = ["Trials"]
 
@@ -26,13 +26,8 @@ DEAR, DEAR_TURN = 0.25, 0.1
 SECOND_LOOK = 8
 #: Trials that begin first, and make as many reports as a forecast needs.
 SAMPLE = 8
-#: Until a model is ready, one thread of so many is a leading trial's, of this part of all.
-LEAD_OF, LEAD_PART = 8, 0.25
-#: Factor of the mean seconds of a report beyond which a trial is silent.
-SILENT = 10.0
-#: Seconds without a report after which what computes may need a lock that a waiting trial holds;
-#: and times as long as the slowest first report so far, until its own first one.
-HELD_UP, TIMES = 5.0, 4.0
+#: Times as long as the slowest first report so far, until what has begun may be held up.
+TIMES = 4.0
 #: Trials of one task that are kept of those that have ended, the last ones.
 MOST_NUMBERS = 10_000
 #: Characters of the error of a trial that are kept.
@@ -290,19 +285,8 @@ class Trials:
 
         Returns those that are silent, and were not before.
         """
-        limit, found = self.settings.silent or math.inf, []
-        for trial in self.alive.values():
-            before, trial.silent, trial.held_up = trial.silent, False, False
-            if trial.waits or trial.away or not trial.reports:
-                continue
-            silence = now - trial.heard
-            if silence <= SILENT * trial.computed / trial.reports:
-                continue
-            trial.silent = silence > limit
-            trial.held_up = trial.silent or silence > HELD_UP
-            if trial.silent and not before:
-                found.append(trial)
-        return found
+        limit = self.settings.silent or math.inf
+        return [trial for trial in self.alive.values() if trial.falls_silent(now, limit)]
 
     @property
     def patience(self) -> float:
@@ -441,22 +425,9 @@ class Trials:
         return places_of([(trial.params, _last_known(trial)) for trial in some])
 
     def choose_leads(self, threads: int) -> None:
-        """Let some trials keep a thread to their end, so that a good model is ready soon.
-
-        One of eight `threads`, until one is ready: of those with the lowest scores, those that are
-        done first.
-        """
-        if self.settings.goal != "best" or self._ended:
-            return
-        leads = sum(t.leads and not t.held_up for t in self.alive.values())
-        some = [t for t in self.alive.values() if t.usable and t.score < math.inf and not t.away]
-        if len(some) < LEAD_OF or leads >= (wanted := (threads + LEAD_OF // 2) // LEAD_OF):
-            return
-        some.sort(key=lambda t: (t.score, t.name))
-        del some[math.ceil(LEAD_PART * len(some)) :]
-        some = [t for t in some if not (t.leads or t.held_up)]
-        for trial in sorted(some, key=lambda t: (self.seconds_left(t), t.name))[: wanted - leads]:
-            trial.leads = True
+        """Let some trials keep one of eight `threads` to their end, until a model is ready."""
+        if self.settings.goal == "best" and not self._ended:
+            choose_leads(list(self.alive.values()), threads, self.seconds_left)
 
     def steps_left(self, trial: Trial) -> int:
         """Return the expected number of steps to come of a trial."""

@@ -1,0 +1,63 @@
+"""What the dispatcher has to know of the cluster: its workers, and inputs of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from dask_slaq.core.dispatch.contender import Contender
+    from dask_slaq.core.dispatch.ready import Entry, TaskKind
+    from dask_slaq.core.dispatch.slots import Slots
+
+__all__ = ["Cluster", "Inputs", "Pinned"]
+
+
+class Pinned(NamedTuple):
+    """Tasks that start together, each on its own worker, with the threads that each uses there."""
+
+    members: Sequence[tuple[Entry, str, float]]
+
+
+class Inputs(NamedTuple):
+    """Inputs of a task: seconds to fetch all; who has some; seconds to fetch the rest there."""
+
+    seconds: float
+    at: Collection[str]
+    to_fetch: Callable[[str], float]
+
+
+class Cluster(Protocol):
+    """What a choice has to know of the cluster."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of all workers."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers that may get tasks."""
+
+    def slots(self, address: str) -> Slots | None:
+        """Return the slots of a worker that may get tasks, as of now; None for others."""
+
+    def busy(self) -> Iterable[Slots]:
+        """Return the slots of workers with tasks of jobs."""
+
+    def idle(self, kinds: Collection[TaskKind]) -> tuple[int, int]:
+        """Return the free threads of workers that suit any of some kinds, and all their threads."""
+
+    def occupancy(self, address: str) -> float:
+        """Return the seconds that all tasks on a worker take, as Dask guesses."""
+
+    def inputs(self, entry: Entry) -> Inputs:
+        """Return what it takes to move the inputs of a task."""
+
+    def room(self, label: str | None) -> float:
+        """Return how many more tasks of a label may run."""
+
+    def runs(self, label: str) -> bool:
+        """Return whether a task of a label runs."""
+
+    def pinned(self, now: float) -> Mapping[Contender, Sequence[Pinned]]:
+        """Return the gangs of pinned tasks that are complete, by job."""
