@@ -16,9 +16,8 @@ from dask_slaq.core.trials.curve import Curve
 
 __all__ = ["HELD_UP", "TURN", "Trial", "row_of", "trial_of"]
 
-#: Fewest reports of a turn after the first, and the part of the reports so far that a later one
-#: has: what has made many is known well, and each turn costs a decision and cold caches.
-TURN, GROWTH = 3, 1 / 3
+#: Reports of each turn after the first.
+TURN = 3
 #: Factor of the mean seconds of a report beyond which a trial is silent.
 SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds.
@@ -119,7 +118,7 @@ class Trial:
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        span = max(self.span, int(GROWTH * self.turn)) if self.turn else self.explore
+        span = self.span if self.turn else self.explore
         return not self.waits and self.reports - self.turn < span
 
     def falls_silent(self, now: float, limit: float) -> bool:
