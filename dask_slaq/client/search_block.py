@@ -112,8 +112,10 @@ class Search(Job):
         if not calls:
             return []
         given = [as_given(arguments(function, args, {})) for args in calls]
-        order = self._order(given, kwargs)
+        order = self._order(given)
         columns = [[calls[i][at] for i in order] for at in range(len(calls[0]))]
+        if isinstance(keys := kwargs.get("key"), list) and len(keys) == len(calls):
+            kwargs["key"] = [keys[i] for i in order]
         try:
             submitted = client.map(function, *columns, **kwargs)
         except (TokenizationError, TypeError) as error:  # the latter in older releases of Dask
@@ -128,10 +130,9 @@ class Search(Job):
         self._given.update({f.key: params for f, params in zip(futures, given, strict=True)})
         return futures
 
-    def _order(self, given: list[dict[str, Any]], options: Mapping[str, Any]) -> Sequence[int]:
+    def _order(self, given: list[dict[str, Any]]) -> Sequence[int]:
         """Return the order of submission: first what ended best in past searches of this kind."""
-        past = self._opened.get("past")
-        if not past or not isinstance(options.get("key"), str | None):
+        if not (past := self._opened.get("past")):
             return range(len(given))
         params = [bounded(as_parameters(one)) for one in given]
         return in_order([PastModel(*model) for model in past], params)
@@ -346,7 +347,10 @@ class Search(Job):
     def _best(self, rows: list[dict[str, Any]], by: str = "loss") -> Best:
         row = best_row(rows, self._maximizes, by)
         if row is None:
-            raise SlaqError(f"no model of search {self.name!r} is done that has reported a loss")
+            raise SlaqError(
+                f"no model of search {self.name!r} is done that has reported a loss here; one that "
+                "another search has trained is a row there, and pure=False trains it again"
+            )
         client, key = self._entered_with, row["key"]
         training = self._trainings.get(key)
         held = client is not None and key in client.futures

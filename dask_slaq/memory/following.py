@@ -177,12 +177,14 @@ class Memory:
             self._keep_stages(StagedRun(job.kind, stages, time()))
 
     @safely
-    def keep_models(self, name: str, owner: str, models: list[PastModel]) -> None:
+    def keep_models(
+        self, name: str, owner: str, models: list[PastModel], *, maximize: bool
+    ) -> None:
         """Keep the models of a search of an owner that is about to end, for the next one."""
         if models and (job := self.following.get(name)) is not None:
-            found = self.searches.add(owner, job.kind.name, models)
+            about = {"owner": owner, "kind": job.kind.name, "maximize": maximize, "ended": time()}
+            found = self.searches.add(owner, (job.kind.name, maximize), models)
             if self.store is not None:
-                about = {"owner": owner, "kind": job.kind.name, "ended": time()}
                 self.store.add_event("searches", {**about, "models": found})
 
     @safely
@@ -190,11 +192,13 @@ class Memory:
         """Take up the models of searches on earlier schedulers."""
         for search in found.result():
             models = [PastModel(*model) for model in search["models"]]
-            self.searches.add(search["owner"], search["kind"], models)
+            self.searches.add(search["owner"], (search["kind"], search["maximize"]), models)
 
-    def models_like(self, name: str, owner: str, kind: Kind | None) -> list[PastModel]:
+    def models_like(
+        self, name: str, owner: str, kind: Kind | None, *, maximize: bool
+    ) -> list[PastModel]:
         """Return the models of past searches like a job of an owner; `kind` is as for `begin`."""
-        return self.searches.of(owner, (kind or kind_of_name(name)).name)
+        return self.searches.of(owner, ((kind or kind_of_name(name)).name, maximize))
 
     def expected_stages(self, name: str) -> ExpectedStages:
         """Return what like runs let expect of the stages of a job, the same for its whole life."""

@@ -452,9 +452,7 @@ class SlaqPlugin(DaskHooks):
             outcome = "stopped"  # by somebody, though its tasks have ended
         for part in (
             lambda: self.searches.end_model(name, outcome),
-            lambda: self.memory.keep_models(
-                name, self.jobs.owner.get(name, ""), self.searches.places(name)
-            ),
+            lambda: self._keep_models(name),
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
             lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
@@ -468,6 +466,12 @@ class SlaqPlugin(DaskHooks):
         ):
             self.enter(part)  # one that fails keeps no other from its end
         self.changed()
+
+    def _keep_models(self, name: str) -> None:
+        if (search := self.searches.running.get(name)) is not None:
+            owner, trials = self.jobs.owner.get(name, ""), search.trials
+            maximize = trials.settings.maximize
+            self.memory.keep_models(name, owner, trials.places(), maximize=maximize)
 
     def _end_all(self) -> None:
         """Stop what runs for jobs alone, after the last one."""

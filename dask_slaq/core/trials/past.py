@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,13 +113,13 @@ class PastSearches:
     """
 
     def __init__(self) -> None:
-        self._models: OrderedDict[tuple[str, str], list[PastModel]] = OrderedDict()
+        self._models: OrderedDict[tuple[str, Hashable], list[PastModel]] = OrderedDict()
 
-    def of(self, owner: str, kind: str) -> list[PastModel]:
+    def of(self, owner: str, kind: Hashable) -> list[PastModel]:
         """Return the models of the searches of an owner and a kind."""
         return self._models.get((owner, kind), [])
 
-    def add(self, owner: str, kind: str, models: Iterable[PastModel]) -> list[PastModel]:
+    def add(self, owner: str, kind: Hashable, models: Iterable[PastModel]) -> list[PastModel]:
         """Keep models, in place of those with the same parameters. Returns all of their kind."""
         found = dict[str, PastModel]()
         for model in (*models, *self.of(owner, kind)):

@@ -236,7 +236,8 @@ class Messages:
                 self.plugin.jobs.goals.maximize(name)
             if search is not None:
                 owner = checked["owner"]
-                past = memory.models_like(name, owner, checked["kind"])
+                about = name, owner, checked["kind"]
+                past = memory.models_like(*about, maximize=search.maximize)
                 if search.goal == "best":
                     answer["past"] = [tuple(model) for model in past]
                 searches.begin(name, checked["run"], search, owner=owner, kept=kept, past=past)

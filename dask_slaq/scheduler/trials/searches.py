@@ -101,11 +101,6 @@ class Searches:
             elif ts.state != "processing":
                 trials.end(key, OUTCOMES.get(ts.state, ""))
 
-    def places(self, name: str) -> list[PastModel]:
-        """Return the places of the models of a search; none of another job."""
-        search = self.running.get(name)
-        return [] if search is None else search.trials.places()
-
     def submitted(self, client: str, keys: Collection[Any]) -> None:
         """Follow a graph of a client. What others have submitted before is left to them.
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.views.reasons import cannot_run
+
 if TYPE_CHECKING:
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
@@ -20,22 +22,22 @@ FOREVER = 1e8
 
 
 def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
-    """Return when a job ends, in seconds from now; None if its length is unknown.
+    """Return when a job ends, in seconds from now; None if its length is unknown, or it cannot run.
 
-    ``fair`` is on a cluster that shares fairly, ``promised`` at the latest (None without a
-    promise), ``expected`` in the 80 % band ``low`` to ``high``. All but the promise are None while
-    too little is known. ``late`` is the reason if the promise has moved since a fifth of the work
-    was done, or None.
-    ``of`` is ``"job"``, or ``"submitted"`` for a job that announced nothing: the end of what it has
-    submitted so far.
+    ``fair`` is on a cluster that shares fairly (negative once that has passed), ``promised`` at the
+    latest (None without a promise), ``expected`` in the 80 % band ``low`` to ``high``. All but the
+    promise are None while too little is known. ``late`` is the reason if the promise has moved
+    since a fifth of the work was done, or None. ``of`` is ``"job"``, or ``"submitted"`` for a job
+    that announced nothing: the end of what it has submitted so far.
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
-    if found is None or _has_unknown_stages(jobs, name):
+    pool = jobs.pools.pools[name]
+    if found is None or _has_unknown_stages(jobs, name) or cannot_run(jobs, pool) is not None:
         return None
     found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
     if found["high"] is None:
         found.update(fair=None, low=None, expected=None)  # the fair end is known as little
-    job, stages = jobs.engine.jobs[name], jobs.pools.pools[name].stages
+    job, stages = jobs.engine.jobs[name], pool.stages
     announced = job.max_iter is not None or stages is not None
     told = {key: found[key] for key in TOLD}
     return {**told, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Limits, Pool, Pools
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
-__all__ = ["budget_of", "full_group", "full_resource", "positions", "reason"]
+__all__ = ["budget_of", "cannot_run", "full_group", "full_resource", "positions", "reason"]
 
 
 def reason(
@@ -60,12 +60,12 @@ def _reason(
         on = f"; {_tasks(computing)} that began before train on, and `stop` ends them"
         return "paused: resume it to start its tasks" + on * (computing > 0)
     if (of_search := trials(name)) is not None:
-        return of_search
+        why = cannot_run(jobs, pool)
+        return of_search if why is None else f"{of_search}; {why}"
     if (full := _full_label(jobs.pools.limits, pool)) is not None:
         return full
     if not pool.ready:
-        stuck = next((ts for ts in pool.unfinished if ts.state in ("no-worker", "queued")), None)
-        if stuck is not None:
+        if (stuck := _first_in(pool, "no-worker", "queued")) is not None:
             if not jobs.scheduler.running:
                 return "waits: no worker runs"
             return f"{_doing(pool)}: {_waits_in_dask(stuck)}"
@@ -78,6 +78,32 @@ def _reason(
     if not jobs.pools.tracker.holding:
         return "runs under plain Dask: no other job competes"
     return _waits_for(jobs, pool, places.get(name))
+
+
+def cannot_run(jobs: ScheduledJobs, pool: Pool) -> str | None:
+    """Return why no worker can run what a pool has left; None if one may, or it has nothing."""
+    if not pool.unfinished or any(ts.state == "processing" for ts in pool.unfinished):
+        return None
+    if not jobs.scheduler.running:
+        return "no worker runs"
+    if pool.kinds:
+        return _no_worker(jobs, pool)
+    stuck = _first_in(pool, "no-worker")
+    return None if stuck is None else _waits_in_dask(stuck)
+
+
+def _no_worker(jobs: ScheduledJobs, pool: Pool) -> str | None:
+    """Return that no worker may run any ready task of a pool, unless one may."""
+    if not pool.kinds or any(k.allows(ws) for k in pool.kinds for ws in jobs.scheduler.running):
+        return None
+    needs = next((dict(k.resources) for k in pool.kinds if k.resources), None)
+    needs = needs or jobs.resources.get(pool.name)
+    missing = f" with {_resources(needs)}" if needs else ""
+    return f"waits for workers{missing}: none that runs may compute its tasks"
+
+
+def _first_in(pool: Pool, *states: str) -> TaskState | None:
+    return next((ts for ts in pool.unfinished if ts.state in states), None)
 
 
 def _waits_in_dask(ts: TaskState) -> str:
@@ -108,17 +134,15 @@ def _full_label(limits: Limits, pool: Pool) -> str | None:
 
 def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
-    pools, running = jobs.pools, jobs.scheduler.running
+    pools = jobs.pools
     if (blocked := blocked_in(jobs, pool)) is not None:
         return f"{_doing(pool)}: {blocked.why}"
     for gang in pools.tracker.gangs.waiting(pool):
         threads = sum(pools.filling.threads_of(gang).values())
         free = "a thread is free" if threads == 1 else f"{threads} threads are free at once"
         return f"waits until {free} (gang)"
-    if pool.kinds and not any(kind.allows(ws) for kind in pool.kinds for ws in running):
-        needs = jobs.resources.get(pool.name)
-        missing = f" with {_resources(needs)}" if needs else ""
-        return f"waits for workers{missing}: none that runs may compute its tasks"
+    if (nobody := _no_worker(jobs, pool)) is not None:
+        return nobody
     if pool.group is not None and (limit := _limit(pool)) is not None:
         return f"{_doing(pool)}{limit}"
     last = ahead or len(pool.running) >= pool.most

@@ -57,3 +57,22 @@ async def test_keys_that_are_given_stay_with_their_models(c, s, plugin, a):
         futures = search.map(train, [0, 1, 2, 3, 4], key=keys, pure=False)
         assert [future.key for future in futures] == keys
         assert await c.gather(futures) == [0, 1, 2, 3, 4]
+
+
+@with_plugin(ONE)
+async def test_scores_are_another_past(c, s, plugin, a):
+    await run(c, [0, 1, 2, 3, 4])
+    async with slaq.search("grid", client=c, steps=3, maximize=True) as search:
+        assert "past" not in search._opened or not search._opened["past"]
+
+
+@with_plugin(ONE)
+async def test_a_search_that_no_worker_can_run_says_so(c, s, plugin, a):
+    async with slaq.search("grid", client=c, steps=3) as search:
+        futures = search.map(train, [1, 2], resources={"GPU": 1})
+        await until(lambda: len(s.tasks) == 2)
+        plugin.run_once()
+        job = (await slaq.status(c))["jobs"]["grid"]
+        assert "GPU: 1" in job["reason"] and job["ends"] is None
+        for future in futures:
+            await future.cancel()
