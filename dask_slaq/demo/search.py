@@ -73,7 +73,7 @@ def one_step(model: Any, copies: int) -> float:
 
 
 def train(key: str, model: Any, steps: int, copies: int) -> tuple[list[Any], list[Any]]:
-    """Train a `model` for `steps` on `copies` of the digits: the task `key`, with its events.
+    """Train a `model`, the one of a `key`, for `steps` on `copies` of the digits, with its events.
 
     Returns curve and spans of a `Training`.
     """
@@ -131,19 +131,20 @@ def _run(client: Client, way: str, options: Options, copies: int) -> Run:
         trainings[key].curve.append((at, loss))
 
     def ended(future: Future) -> None:
-        trainings[future.key].done = time()
+        of_key[future.key].done = time()
 
     client.subscribe_topic(way, stepped)
     block: Any = nullcontext()
     if way == "search":
         block = slaq.search("demo", steps=options.steps, client=client)
     with block as found:
-        run, keys = Run(way, list(trainings.values())), list(trainings)
+        run = Run(way, list(trainings.values()))
         work = {"steps": options.steps, "copies": copies}
-        futures = client.map(train, keys, list(models.values()), key=keys, **work)
+        futures = client.map(train, list(trainings), list(models.values()), **work)
+        of_key = {f.key: one for f, one in zip(futures, run.trainings, strict=True)}
         for future in futures:
             future.add_done_callback(ended)
-        local.watch(run, lambda: waiting(found, way) if found else ())
+        local.watch(run, lambda: waiting(found, of_key) if found else ())
     client.unsubscribe_topic(way)
     for training, future in zip(run.trainings, futures, strict=True):
         if future.status == "finished":
@@ -153,9 +154,9 @@ def _run(client: Client, way: str, options: Options, copies: int) -> Run:
     return run
 
 
-def waiting(search: Any, way: str) -> list[str]:
-    """Return the names of the models of a `search` that wait; keys begin with the `way`."""
-    return [t["key"][len(way) + 1 :] for t in search.trials() if t["state"] == "waiting"]
+def waiting(search: Any, of_key: dict[str, Training]) -> list[str]:
+    """Return the names of the models of a `search` that wait."""
+    return [of_key[t["key"]].name for t in search.trials() if t["state"] == "waiting"]
 
 
 def measure(run: Run) -> dict[str, Any]:
