@@ -147,6 +147,7 @@ async def test_settings_change_while_it_runs(c, s, plugin, a):
         with pytest.raises(ValueError, match="changes nothing: None"):
             await search.set(prune=None)
         assert plugin.engine.jobs["grid"].weight == 2  # nothing was changed
+        await search.set(prune=False)  # a model that is pruned makes fewer steps
         futures = c.map(train, GRID, epochs=6)
         await wait(futures)
         await until(lambda: plugin.engine.jobs["grid"].max_iter == 160)
