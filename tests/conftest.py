@@ -46,6 +46,10 @@ from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, 
 #: Tests that may be run once more when they fail, by file and name, each with the reason: what they
 #: assert depends on the machine. All others pass the first time, or fail.
 MAY_BE_RERUN: dict[str, str] = {
+    "tests/scheduler/pools/test_no_idle_thread.py"
+    "::test_no_thread_stays_free_beside_a_task_that_may_take_it": (
+        "keys are random: with Dask 2025.1.0 one of five runs looks just when a move begins to pay"
+    ),
     "tests/scheduler/trials/test_large_states.py"
     "::test_models_that_do_not_fit_together_leave_and_nobody_is_killed_or_paused": (
         "Dask pauses a process of 360 MB by what it holds at one sample: a busy machine frees late"
