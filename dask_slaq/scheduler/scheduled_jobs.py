@@ -455,7 +455,7 @@ class ScheduledJobs:
     def contended(self) -> bool:
         """Whether tasks must be held: not for one job alone, nor under the policy ``none``.
 
-        They are while workers drain, and in any case while a job is paused or waits for another one
+        They are for a search, while workers drain, and in any case while a job is paused or waits for another one
         of its owner, or an owner has a limit.
         """
         limited = any(group.is_limited for group in self.pools.groups.values())
@@ -468,7 +468,9 @@ class ScheduledJobs:
         strict = not self._settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()
         )
-        return self.pools.contended or strict
+        # Tasks that Dask sends at once stay where they are, while models wait before them.
+        searches = any(name == job for job, name in self.engine.jobs.search.items())
+        return self.pools.contended or strict or searches
 
     # History
 

@@ -49,6 +49,9 @@ class SentTasks:
         self._on: dict[str, Slots] = {}
         self._where: dict[TaskState, Slots] = {}
         self._count = 0
+        # Threads on each worker that tasks there will take by themselves, by search; 0 where that
+        # is when the next one is free.
+        self.promises: dict[str, dict[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._where)
@@ -65,6 +68,10 @@ class SentTasks:
         slots.resources, slots.used_resources = ws.resources, ws.used_resources
         slots.blocked = blocked(ws) if ws.used_resources else 0
         slots.load = len(ws.processing) - len(ws.long_running) - slots.blocked
+        slots.taken = False
+        for promised in self.promises.values():
+            if (threads := promised.get(ws.address)) is not None:
+                slots.load, slots.taken = slots.load + threads, True
         return slots
 
     def busy(self) -> Iterable[Slots]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -347,6 +347,12 @@ class TaskTracker(TaskRecords):
                     return  # what was sent ahead has taken the thread
             self.filling.look_at.add(worker)
         if self._index.pools:
+            self.filling.soon()
+
+    def look(self, workers: Collection[str]) -> None:
+        """Look at workers where a task may be sent that could not be before."""
+        self.filling.look_at.update(workers)
+        if workers and self._index.pools:
             self.filling.soon()
 
     def let_go(self, gang: Gang) -> None:

@@ -124,7 +124,6 @@ class Follower:
             # Without any usable loss the best is infinite, and only the iterations count.
             self._report(pool.name, search.trials.best, step=None if more == 1 else done)
         self._take_turn(search, trial, ts, what)
-        search.promise()
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
         if what == "keeps" and trial.in_turn:
@@ -175,6 +174,10 @@ class Follower:
             self._rooms.learn(search, trial, ws, told.memory, told.at, told.grown, first=first)
         return trial
 
+    def _promise(self, search: RunningSearch, worker: str) -> None:
+        """Keep the threads of a worker that trials take by themselves."""
+        self._tracker.look(search.promise(worker))
+
     def _take_turn(self, search: RunningSearch, trial: Trial, ts: TaskState, what: str) -> None:
         """Follow whether a trial goes on, waits, or has heard its verdict."""
         ws: Any = ts.processing_on
@@ -185,11 +188,13 @@ class Follower:
             pass  # it goes on as it did
         elif what in ("waits", "left"):
             trial.waits = True
+            self._promise(search, ws.address)
             self._tracker.rested(ts, idle=what == "waits")
         elif what == "goes" or trial.waits or ts in ws.long_running:
             search.trials.begin_turn(trial)
             self._tracker.resumed(ts)
             search.revoked.pop(ws.address, None)
+            self._promise(search, ws.address)
 
     def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search.
@@ -236,7 +241,7 @@ class Follower:
             trial.waits = True
             search.left.add(key)
             search.pool.waiting = search.trials.waiting
-            search.promise()
+            self._promise(search, trial.worker)
 
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
@@ -276,8 +281,10 @@ class Follower:
             search.begun[key] = self._scheduler.tasks[key]
             search.cut_off.discard(key)
         elif start == "processing":
+            trial = search.trials.alive.get(key)
+            at = worker or (trial.worker if trial is not None else "")
             self._off_worker(search, key, finish, worker)
-        search.promise()
+            self._promise(search, at)
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             self._later(self._end_if_over, search)
 

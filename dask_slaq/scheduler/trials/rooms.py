@@ -329,7 +329,7 @@ class Rooms:
 
         That one trains on until its next report, and the limit of its owner holds meanwhile.
         """
-        most, promised = self._within_limit(search), search.promised()
+        most, promised = self._within_limit(search), search.promises
         if most == math.inf:
             return
         busy = {a: room.used + promised.get(a, 0) for a, room in rooms.items()}

@@ -75,6 +75,7 @@ class Searches:
         those of a search that has ended and was `kept`. `past` are models of searches like it.
         """
         search = self.running[name] = RunningSearch(self._pools.pools[name], run, settings, past)
+        self._pools.sent.promises[name] = search.promises
         if kept is not None:
             self._interrupted[search.pool.client, name] = kept.search.trials, kept.search.runs
             self.kept.hand_over(kept, search)
@@ -260,6 +261,7 @@ class Searches:
         if folder and search.outcome == "done" and not lacks:
             asyncio.get_running_loop().run_in_executor(None, remove_files, folder)
         self._leave_to_dask(search)
+        self._pools.tracker.look(self._pools.sent.promises.pop(name, {}))
         self.choices.release(search)
         self.states.unpin(search.trained_on)
         self.choices.decide()
@@ -281,6 +283,7 @@ class Searches:
             if search.outcome is not None:  # nobody else will end its job
                 self._later(self._end_job, name, search.outcome)
         self.running.clear()
+        self._pools.sent.promises.clear()
         self._with_job.clear()
         self._interrupted.clear()
         self.kept.forget_all()
