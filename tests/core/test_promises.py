@@ -356,6 +356,20 @@ def test_an_engine_says_when_jobs_of_known_length_end():
     assert later["promised"] == pytest.approx(ends["promised"] - 2.0)
 
 
+def test_the_end_of_what_was_submitted_is_not_that_of_announced_iterations():
+    engine, workers = Engine("fair"), {"w": 4}
+    engine.add_job("fit", 0.0)
+    engine.observe_demand("fit", 8)
+    engine.observe_task("fit", 0.1, 8)
+    engine.observe_left("fit", 0.8)
+    engine.reallocate(workers, 1.0)
+    assert engine.end_of("fit", 1.0)["expected"] < 2
+    engine.set_max_iter("fit", 100)
+    assert engine.end_of("fit", 1.0) is None  # until the next decision
+    engine.reallocate(workers, 2.0)
+    assert math.isnan(engine.end_of("fit", 2.0)["expected"])
+
+
 def test_a_job_without_a_task_at_the_moment_goes_on_as_before():
     engine = Engine("fair")
     for name in "ab":
