@@ -274,7 +274,8 @@ class Engine:
     def set_max_iter(self, job: str, max_iter: int | None) -> bool:
         """Set the total iterations of a job, None if unknown. Returns whether they changed."""
         JOB_SETTINGS["max_iter"].check(max_iter)
-        column, row, place = self.jobs.table.column, self.jobs.row(job), self.grants.position.get(job)
+        column, row = self.jobs.table.column, self.jobs.row(job)
+        place = self.grants.position.get(job)
         if column["max_iter"][row] == math.inf and place is not None and self._ends is not None:
             # So far, what it had submitted was expected to end: that is not its end.
             column["end_at"][row] = column["end_promised"][row] = math.nan

@@ -455,8 +455,8 @@ class ScheduledJobs:
     def contended(self) -> bool:
         """Whether tasks must be held: not for one job alone, nor under the policy ``none``.
 
-        They are for a search, while workers drain, and in any case while a job is paused or waits for another one
-        of its owner, or an owner has a limit.
+        They are for a search, while workers drain, and in any case while a job is paused or waits
+        for another one of its owner, or an owner has a limit.
         """
         limited = any(group.is_limited for group in self.pools.groups.values())
         if limited or self.paused or self.queued:
