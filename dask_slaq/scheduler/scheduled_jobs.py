@@ -468,9 +468,11 @@ class ScheduledJobs:
         strict = not self._settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()
         )
-        # Tasks that Dask sends at once stay where they are, while models wait before them.
-        searches = any(name == job for job, name in self.engine.jobs.search.items())
-        return self.pools.contended or strict or searches
+        if self.pools.contended or strict:
+            return True
+        # Tasks that Dask has sent stay on their worker, behind models that wait there.
+        is_search = any(name == job for job, name in self.engine.jobs.search.items())
+        return is_search and not self.pools.overloaded
 
     # History
 

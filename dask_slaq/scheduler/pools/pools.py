@@ -187,11 +187,16 @@ class Pools:
         """
         if len(self.tracker.gangs.waiting()) > 1:
             return True
-        if self._overloaded and self.lend and not (self.groups or self.limits.most):
+        if self.overloaded:
             return False
         if len(self.pools) > 1:
             return True
         return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether the scheduler has no time to hold tasks, and no limit needs that."""
+        return self._overloaded and self.lend and not (self.groups or self.limits.most)
 
     @property
     def follows_tasks(self) -> bool:

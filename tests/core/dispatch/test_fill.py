@@ -23,7 +23,7 @@ from dispatch_worlds import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.dispatch import ANY, Group, undo
+from dask_slaq.core.dispatch import ANY, Group, Slots, undo
 
 #: What it may meet, but for gangs and limits of owners, which have worlds of their own.
 anything = worlds(priorities=True)
@@ -482,3 +482,12 @@ def test_a_job_does_not_load_all_on_one_worker_while_another_opens_soon(left):
     built = build(world)
     built.pools[0].made_at["worker-0"] = 4.0
     assert (built.fill() == []) == (left < 1) == built.kept
+
+
+def test_no_task_is_sent_ahead_where_another_one_takes_the_next_thread():
+    slots = Slots("w", nthreads=1, load=1)
+    assert slots.opens_in(0.0, ahead=1.0) == 0.0
+    slots.taken = True
+    assert slots.opens_in(0.0, ahead=1.0) == math.inf
+    slots.load = 0
+    assert slots.opens_in(0.0, ahead=1.0) == 0.0

@@ -56,6 +56,17 @@ async def order_of(futures) -> list[float]:
 
 
 @with_plugin(TWO)
+async def test_models_go_to_the_worker_that_is_free_first_also_if_they_have_keys(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = [c.submit(train, k, key=f"rate={k}") for k in range(12)]
+        trials = plugin.searches.running["grid"].trials
+        await until(lambda: len(trials.alive) >= 2)
+        # Dask alone would send all of them at once.
+        assert sum(len(ws.processing) for ws in s.workers.values()) <= len(trials.alive) + 4
+        assert await c.gather(futures) == list(range(12))
+
+
+@with_plugin(TWO)
 async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s, plugin, a, b):
     offsets = [8, 3, 9, 5, 0, 7, 2, 6, 1, 4]
     async with slaq.search("grid", client=c, steps=STEPS) as search:
