@@ -56,7 +56,7 @@ async def order_of(futures) -> list[float]:
 
 
 @with_plugin(TWO)
-async def test_models_go_to_the_worker_that_is_free_first_also_if_they_have_keys(c, s, plugin, a, b):
+async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = [c.submit(train, k, key=f"rate={k}") for k in range(12)]
         trials = plugin.searches.running["grid"].trials
