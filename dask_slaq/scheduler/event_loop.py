@@ -32,10 +32,10 @@ class Soon:
         self._next_at = math.inf  # monotonic seconds of the scheduled call
         self._rested = -math.inf  # monotonic seconds before which it rests
 
-    def ask(self) -> None:
-        """Schedule a call, unless there is one by then."""
+    def ask(self, *, rest: bool = True) -> None:
+        """Schedule a call, unless there is one by then; without a `rest`, after the delay."""
         now = monotonic()
-        at = max(self._rested - self._burst, now + self._delay)
+        at = max(self._rested - self._burst if rest else now, now + self._delay)
         if self._next_at <= max(at, now):
             return
         if self._next is not None:

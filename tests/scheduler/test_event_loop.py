@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,21 @@ def test_an_alarm_that_is_cancelled_rings_for_nothing():
         return rung
 
     assert on_virtual_clock(scenario) == []
+
+
+@pytest.mark.parametrize(("rest", "at"), [(True, 5.0), (False, 1.0)])
+def test_what_is_urgent_does_not_wait_for_the_end_of_a_rest(rest, at):
+    async def scenario():
+        called = []
+        soon = Soon(lambda: called.append(virtual.now()), 0.0, least=5.0, delay=1.0)
+        with soon.work():
+            begin = virtual.now()
+        soon.ask()
+        soon.ask(rest=rest)
+        await asyncio.sleep(20)
+        return [each - begin for each in called]
+
+    assert on_virtual_clock(scenario) == [pytest.approx(at)]
 
 
 def test_work_that_fails_is_followed_by_a_rest_as_well():

@@ -14,6 +14,7 @@ from dask.utils import key_split
 from dask_slaq.core.settings import SILENT, shown
 from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.text import printable
+from dask_slaq.scheduler.pools import load
 from dask_slaq.scheduler.trials.running import OUTCOMES
 
 if TYPE_CHECKING:
@@ -178,6 +179,14 @@ class Follower:
         """Keep the threads of a worker that trials take by themselves."""
         self._tracker.look(search.promise(worker))
 
+    def _look(self, search: RunningSearch, worker: str) -> None:
+        """Have a choice made at once if a thread of a worker idles while trials wait there."""
+        ws = self._scheduler.workers.get(worker)
+        if ws is None or search.pool.ready or search.promises.get(worker):
+            return
+        if load(ws) < ws.nthreads and search.waits_at(worker):
+            self._ask(rest=False)
+
     def _take_turn(self, search: RunningSearch, trial: Trial, ts: TaskState, what: str) -> None:
         """Follow whether a trial goes on, waits, or has heard its verdict."""
         ws: Any = ts.processing_on
@@ -190,6 +199,7 @@ class Follower:
             trial.waits = True
             self._promise(search, ws.address)
             self._tracker.rested(ts, idle=what == "waits")
+            self._look(search, ws.address)
         elif what == "goes" or trial.waits or ts in ws.long_running:
             search.trials.begin_turn(trial)
             self._tracker.resumed(ts)
@@ -285,6 +295,7 @@ class Follower:
             at = worker or (trial.worker if trial is not None else "")
             self._off_worker(search, key, finish, worker)
             self._promise(search, at)
+            self._look(search, at)
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             self._later(self._end_if_over, search)
 

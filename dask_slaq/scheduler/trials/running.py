@@ -185,6 +185,11 @@ class RunningSearch:
         n = max(n, min(turns.width, len(some)) - trains)
         return n if n or min(turns.width, len(some) - 1) >= trains else None
 
+    def waits_at(self, worker: str) -> bool:
+        """Return whether any of its trials waits on a worker."""
+        alive = self.trials.alive.values()
+        return any(t.waits and t.worker == worker and not t.away for t in alive)
+
     def give_turns(self, turns: dict[str, Turns]) -> list[str]:
         """Keep the turns of a choice. One that is no longer to go on may have done so by now.
 
