@@ -15,12 +15,14 @@ from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.core.dispatch.cluster import Cluster, Pinned
-from dask_slaq.core.dispatch.constants import BACK_WITHIN, LOOKED_AT, SHORT, SLACK, WORTH
+from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
+from dask_slaq.core.dispatch.kept_slots import KeptSlots
 from dask_slaq.core.dispatch.ready import is_plain
+from dask_slaq.core.dispatch.slot_rules import SlotRules
 from dask_slaq.core.dispatch.slots import Sent
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender, Group
+    from dask_slaq.core.dispatch.contender import Contender
     from dask_slaq.core.dispatch.order import Key, Order
     from dask_slaq.core.dispatch.ready import Entry, Ready
     from dask_slaq.core.dispatch.slots import Slots
@@ -51,8 +53,8 @@ class Filler:
         self.kept = False  # whether slots were kept for a job that is about to come back
         self.opens_in: dict[Slots, float] = {}  # seconds, of workers that were closed, if known
         self._now = 0.0
-        self._coming: Collection[Contender] = ()
-        self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
+        self._rules = SlotRules(order, cluster, ahead)
+        self._may = self._rules.may
 
     # Workers
 
@@ -90,10 +92,9 @@ class Filler:
         self._now, self.kept, waiting = now, False, self.order.waiting
         if not (waiting.pools and (self.free or self.soon)):
             return
-        self._coming = self.order.coming(now) if waiting.coming else ()
-        if next(iter(waiting.pools)).group is not None or self._at_limit:
-            groups = {pool.group for pool in waiting.pools if pool.group is not None}
-            self._at_limit = {full for group in groups if group.lag > 0 for full in group.full()}
+        coming = self.order.coming(now) if waiting.coming else ()
+        self._kept_slots = KeptSlots(coming, self.cluster.threads, now)
+        self._rules.begin(now)
         pinned = self.cluster.pinned(now)
         yield from self._serve(self._near(pinned), pinned)
         if waiting.pools and (self.free or self.soon):
@@ -147,7 +148,7 @@ class Filler:
             if not pool.kinds:
                 continue
             if pool.gang and not pool.running:
-                if self._kept_apart(pool):
+                if self._rules.must_wait_for_labels(pool):
                     continue
                 free, threads = self.cluster.idle(pool.kinds)
                 if free < min(len(pool.ready), threads):
@@ -199,7 +200,7 @@ class Filler:
         """Choose all members of each gang of a job at once, or keep its workers until that fits."""
         for gang in gangs:
             members = [entry for entry, *_ in gang.members]
-            if not self._has_room(pool, members, sum(each[2] for each in gang.members)):
+            if not self._rules.may_together(pool, members, sum(each[2] for each in gang.members)):
                 continue
             places = {address for _, address, _ in gang.members}
             if all(address in self.free for address in places):
@@ -218,7 +219,7 @@ class Filler:
         """
         entries = sorted(e for e in pool.ready.values() if e in pool.kinds.get(e.kind, ()))
         entries = entries[: self.cluster.threads]
-        if len(entries) < 2 or not self._has_room(pool, entries, len(entries)):
+        if len(entries) < 2 or not self._rules.may_together(pool, entries, len(entries)):
             return
         found = self._places(pool, entries)
         if len(found) < len(entries):
@@ -251,27 +252,6 @@ class Filler:
                     taken.update({(a, r): needed for r, needed in needs})
                     break
         return list(found.values())
-
-    def _has_room(self, pool: Contender, entries: Collection[Entry], threads: float) -> bool:
-        """Return whether some tasks may start together: under limits of their owner and labels."""
-        group = pool.group
-        if group is not None:
-            needs: Counter[str] = Counter()
-            for entry in entries:
-                needs.update(dict(entry.kind.resources or ()))
-            if not (group.has_room(threads) and group.supplies(needs.items())):
-                return False
-        labels = Counter(entry.kind.label for entry in entries if entry.kind.label is not None)
-        return all(count <= self.cluster.room(label) for label, count in labels.items())
-
-    def _kept_apart(self, pool: Contender) -> bool:
-        """Return whether ready tasks cannot start together now for labels, but can later."""
-        ready: Counter[str] = Counter()
-        for kind, tasks in pool.kinds.items():
-            if kind.label is not None:
-                ready[kind.label] += len(tasks)
-        room, runs = self.cluster.room, self.cluster.runs
-        return any(count > room(label) and runs(label) for label, count in ready.items())
 
     # One task
 
@@ -349,52 +329,6 @@ class Filler:
             for slots in islice(self.cluster.busy(), LOOKED_AT)
         )
 
-    def _may(self, pool: Contender, entry: Entry, slots: Slots) -> bool:
-        """Return whether a task may take a slot of a worker."""
-        kind, group = entry.kind, pool.group
-        if group is not None and not (group.has_room() and group.supplies(kind.resources or ())):
-            return False
-        if not self.order.lend and slots.address not in pool.workers:
-            # Tasks whose ``workers=`` are all outside the worker set would never run in it.
-            mine = (self.cluster.slots(a) for a in pool.workers)
-            if is_plain(kind) or any(each is not None and kind.allows(each) for each in mine):
-                return False
-        if slots.load >= slots.nthreads and (pool.gang or self._is_left(entry, slots)):
-            return False  # the others of the gang would wait for it
-        if entry.rootish and not entry.like.is_trivial:
-            # No more than Dask itself sends, so that memory does not fill up.
-            waits = self._waits_for_resources(pool, slots)
-            if slots.load + waits >= max(self.order.saturation * slots.nthreads, 1):
-                return False
-        if is_plain(kind) or kind.suits(slots):
-            return True
-        # One task may wait on the worker until the resource is free, which hides a round trip.
-        soon = slots.resource_free_in(self._now) < self.ahead
-        return soon and not slots.blocked and kind.allows(slots)
-
-    def _is_left(self, entry: Entry, slots: Slots) -> bool:
-        """Return whether the next free thread of a worker is left to an owner at its limit.
-
-        A task of it computes there, and its next one may not wait: it would find the thread taken.
-        """
-        if not self._at_limit or entry.like.mean <= BACK_WITHIN:
-            return False
-        groups = (sent.pool.group for sent in slots.tasks.values() if sent.pool.group is not None)
-        return any(not self._at_limit.isdisjoint(group.line()) for group in groups)
-
-    def _waits_for_resources(self, pool: Contender, slots: Slots) -> int:
-        """Return how many tasks of a job Dask would let wait on a worker for a resource.
-
-        It would send them to their homes as soon as they are ready, and those without one anywhere.
-        What the owner may have no more of now does not count.
-        """
-        waits, group = 0, pool.group
-        for kind, ready in pool.kinds.items():
-            if kind.resources and (group is None or group.supplies(kind.resources)):
-                at = ready.count_at
-                waits += at[slots.address] + at[""] // self.cluster.workers
-        return waits + slots.blocked if waits else 0
-
     def _moved(self, pool: Contender, ready: Ready) -> tuple[Entry, Slots, str] | None:
         """Return a task that would wait for its home longer than it takes to move its inputs."""
         free = list(islice(self.free.values(), LOOKED_AT))
@@ -437,41 +371,15 @@ class Filler:
         left = slots.next_end(self._now)
         return left if left < math.inf else self.cluster.occupancy(slots.address) / slots.nthreads
 
-    # Anticipation
-
     def _is_kept_from(self, pool: Contender, entry: Entry, slots: Slots, more: int = 0) -> bool:
         """Return whether a slot is kept for a job that is about to have a ready task again.
 
         `more` is the number of slots that are taken together with it.
-
-        An iterative job has no ready task for a moment between two iterations. If its slots were
-        taken by long tasks meanwhile, it would wait until these end (anticipatory scheduling: Iyer
-        and Druschel, SOSP 2001).
         """
-        if not self._coming or entry.like.mean <= BACK_WITHIN:
-            return False
-        kept, end = 0.0, self._next_end(slots)
-        for other in self._coming:
-            if other is pool or other.ready or not self._comes_before(other, pool):
-                continue
-            running = other.running.values()
-            ends = max((sent.seconds_left(self._now) for sent in running), default=0.0)
-            if ends <= end + 2 * BACK_WITHIN:
-                due = other.gaps.width
-                if other.index != pool.index:  # else it is behind, and is to catch up
-                    due = min(due, other.share)
-                elsewhere = sum(sent.worker != slots.address for sent in running)
-                kept += max(due - elsewhere, 0.0)
-        there = sum(max(each.nthreads - each.load, 1) for each in self._open())
-        return kept > 0 and math.ceil(kept) >= there - more
-
-    def _comes_before(self, one: Contender, other: Contender) -> bool:
-        if one.on_spare != other.on_spare:
-            return other.on_spare
-        if one.index == other.index:
-            behind = SLACK * self.cluster.threads / 2 / (one.weight + other.weight)
-            return one.service + behind < other.service
-        return one.index > WORTH * max(other.index, 0.0) and one.share >= 1
+        end = self._next_end(slots)
+        kept = self._kept_slots.kept_from(pool, entry.like.mean, slots.address, end)
+        there = sum(max(each.nthreads - each.load, 1) for each in self._open()) if kept else 0
+        return kept > 0 and kept >= there - more
 
 
 def undo(order: Order, choice: Choice, *, listed: bool) -> None:

@@ -1,0 +1,101 @@
+"""Rules by which a task may take a slot: limits of owners and labels, worker sets, resources."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from dask_slaq.core.dispatch.constants import BACK_WITHIN
+from dask_slaq.core.dispatch.ready import is_plain
+
+if TYPE_CHECKING:
+    from dask_slaq.core.dispatch.cluster import Cluster
+    from dask_slaq.core.dispatch.contender import Contender, Group
+    from dask_slaq.core.dispatch.order import Order
+    from dask_slaq.core.dispatch.ready import Entry
+    from dask_slaq.core.dispatch.slots import Slots
+
+
+class SlotRules:
+    """Rules by which tasks may take slots. Workers are sent another task `ahead` of an end."""
+
+    def __init__(self, order: Order, cluster: Cluster, ahead: float) -> None:
+        self._order, self._cluster, self._ahead = order, cluster, ahead
+        self._now = 0.0
+        self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
+
+    def begin(self, now: float) -> None:
+        """Begin choices at a time `now`: find owners that are owed threads, and may have none."""
+        self._now = now
+        pools = self._order.waiting.pools
+        if next(iter(pools)).group is not None or self._at_limit:
+            groups = {pool.group for pool in pools if pool.group is not None}
+            self._at_limit = {full for group in groups if group.lag > 0 for full in group.full()}
+
+    def may(self, pool: Contender, entry: Entry, slots: Slots) -> bool:
+        """Return whether a task may take a slot of a worker."""
+        kind, group = entry.kind, pool.group
+        if group is not None and not (group.has_room() and group.supplies(kind.resources or ())):
+            return False
+        if not self._order.lend and slots.address not in pool.workers:
+            # Tasks whose ``workers=`` are all outside the worker set would never run in it.
+            mine = (self._cluster.slots(a) for a in pool.workers)
+            if is_plain(kind) or any(each is not None and kind.allows(each) for each in mine):
+                return False
+        if slots.load >= slots.nthreads and (pool.gang or self._is_left(entry, slots)):
+            return False  # the others of the gang would wait for it
+        if entry.rootish and not entry.like.is_trivial:
+            # No more than Dask itself sends, so that memory does not fill up.
+            waits = self._waits_for_resources(pool, slots)
+            if slots.load + waits >= max(self._order.saturation * slots.nthreads, 1):
+                return False
+        if is_plain(kind) or kind.suits(slots):
+            return True
+        # One task may wait on the worker until the resource is free, which hides a round trip.
+        soon = slots.resource_free_in(self._now) < self._ahead
+        return soon and not slots.blocked and kind.allows(slots)
+
+    def may_together(self, pool: Contender, entries: Collection[Entry], threads: float) -> bool:
+        """Return whether tasks may start together: under limits of their owner and labels."""
+        group = pool.group
+        if group is not None:
+            needs: Counter[str] = Counter()
+            for entry in entries:
+                needs.update(dict(entry.kind.resources or ()))
+            if not (group.has_room(threads) and group.supplies(needs.items())):
+                return False
+        labels = Counter(entry.kind.label for entry in entries if entry.kind.label is not None)
+        return all(count <= self._cluster.room(label) for label, count in labels.items())
+
+    def must_wait_for_labels(self, pool: Contender) -> bool:
+        """Return whether ready tasks cannot start together now for labels, but can later."""
+        ready: Counter[str] = Counter()
+        for kind, tasks in pool.kinds.items():
+            if kind.label is not None:
+                ready[kind.label] += len(tasks)
+        room, runs = self._cluster.room, self._cluster.runs
+        return any(count > room(label) and runs(label) for label, count in ready.items())
+
+    def _is_left(self, entry: Entry, slots: Slots) -> bool:
+        """Return whether the next free thread of a worker is left to an owner at its limit.
+
+        A task of it computes there, and its next one may not wait: it would find the thread taken.
+        """
+        if not self._at_limit or entry.like.mean <= BACK_WITHIN:
+            return False
+        groups = (sent.pool.group for sent in slots.tasks.values() if sent.pool.group is not None)
+        return any(not self._at_limit.isdisjoint(group.line()) for group in groups)
+
+    def _waits_for_resources(self, pool: Contender, slots: Slots) -> int:
+        """Return how many tasks of a job Dask would let wait on a worker for a resource.
+
+        It would send them to their homes as soon as they are ready, and those without one anywhere.
+        What the owner may have no more of now does not count.
+        """
+        waits, group = 0, pool.group
+        for kind, ready in pool.kinds.items():
+            if kind.resources and (group is None or group.supplies(kind.resources)):
+                at = ready.count_at
+                waits += at[slots.address] + at[""] // self._cluster.workers
+        return waits + slots.blocked if waits else 0
