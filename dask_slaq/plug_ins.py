@@ -29,20 +29,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.memory import PastRuns
     from dask_slaq.core.scaling import ScalingRule
 
-__all__ = [
-    "GROUPS",
-    "add_goals",
-    "add_policies",
-    "added_names",
-    "canonical",
-    "check_policy_name",
-    "is_class_path",
-    "load",
-    "policy_of",
-    "predictor_of",
-    "scaling_rule_of",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Groups of entry points, by what they add.

@@ -14,8 +14,6 @@ from dask_slaq.cli.text import tell
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["advise"]
-
 
 @click.command()
 @click.option(

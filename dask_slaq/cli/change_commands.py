@@ -12,8 +12,6 @@ from dask_slaq.cli.options import scheduler_options
 from dask_slaq.cli.text import printable
 from dask_slaq.core.job_settings import CHANGEABLE, JOB_SETTINGS
 
-__all__ = ["pause", "policy", "resume", "set_job", "set_limit", "set_owner", "stop"]
-
 _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if there are none."
 
 

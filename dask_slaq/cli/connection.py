@@ -20,8 +20,6 @@ from dask_slaq.core.errors import SlaqError
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Where", "ask", "close", "connect", "explained", "quiet"]
-
 T = TypeVar("T")
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-__all__ = ["LazyGroup"]
-
 
 class LazyGroup(click.Group):
     """Group whose commands are ``module:name`` by their names, in modules of this package."""

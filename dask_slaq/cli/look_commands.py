@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-__all__ = ["audit", "explain", "jobs", "limits", "owners", "workers"]
-
-
 @click.command()
 @click.option("--ended", is_flag=True, help="List the jobs that ended within a day.")
 @scheduler_options

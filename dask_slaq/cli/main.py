@@ -6,8 +6,6 @@ import click
 
 from dask_slaq.cli.lazy_group import LazyGroup
 
-__all__ = ["COMMANDS", "slaq"]
-
 _MODULES = {
     "advise": ("advise",),
     "change_commands": ("pause", "policy", "resume", "stop"),

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dask_slaq.cli.connection import Where
     from dask_slaq.memory import KindSummary
 
-__all__ = ["file_to_read", "memory"]
-
 
 @click.command()
 @click.argument("file", required=False)

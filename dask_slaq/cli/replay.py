@@ -6,8 +6,6 @@ import click
 
 from dask_slaq.cli.options import json_option
 
-__all__ = ["replay"]
-
 
 @click.command()
 @click.argument("log", metavar="LOG", type=click.Path(exists=True, dir_okay=False))

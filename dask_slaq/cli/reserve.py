@@ -11,8 +11,6 @@ import click
 from dask_slaq.cli.connection import Where, ask
 from dask_slaq.cli.options import json_flag, scheduler_options
 
-__all__ = ["reserve"]
-
 
 @click.command()
 @click.argument("owner", required=False)

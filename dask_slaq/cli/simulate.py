@@ -6,8 +6,6 @@ import click
 
 from dask_slaq.cli.options import json_option, policies_or_oracles, with_default
 
-__all__ = ["simulate"]
-
 
 @click.command()
 @click.option(

@@ -15,8 +15,6 @@ from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
 from dask_slaq.simulation.workload import CurveError, TraceError
 
-__all__ = ["show"]
-
 #: Heading, key and number of decimals of each column.
 COLUMNS = (
     ("t90/s", "t90_mean_s", 1),

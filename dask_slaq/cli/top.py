@@ -20,8 +20,6 @@ from dask_slaq.core.text import shortened
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["screen_of", "screens", "top"]
-
 #: Columns of the table, by the name that ``--sort`` takes.
 COLUMNS = {column.name: column for column in JOB_COLUMNS if column.terminal}
 #: Number of models of a search below its explanation.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.cli.connection import Where
 
-__all__ = ["usage"]
-
 
 @click.command()
 @click.argument("file", required=False)

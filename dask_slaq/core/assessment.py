@@ -16,9 +16,6 @@ from dask_slaq.core.policies import Snapshot
 from dask_slaq.core.promises import EXPLORED, still_new
 from dask_slaq.core.runtime import Progress, Speeds
 
-__all__ = ["build_snapshot"]
-
-
 #: Minimum threads of a job that has tasks, if jobs run only on the workers of their sets.
 LEAST = 0.05
 

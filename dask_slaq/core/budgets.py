@@ -13,8 +13,6 @@ from dask_slaq.core.owner_terms import DEFAULT, WAIT, OwnerTerms
 from dask_slaq.core.owners import Owners
 from dask_slaq.core.usage import DAY, Spent
 
-__all__ = ["ALERT_AT", "Budgets", "Spending"]
-
 #: Part of a budget whose use is worth an alert.
 ALERT_AT = 0.8
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-__all__ = ["COLUMNS", "EndForecasts", "Ends", "Hits"]
-
 #: Parts of the work at which a job enters the next group.
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
 #: Number of groups: for each part, jobs whose iterations are known, and others that announced some.

@@ -48,8 +48,6 @@ from dask_slaq.core.settings import check_engine_settings
 if TYPE_CHECKING:
     from dask_slaq.core.owner_terms import OwnerTerms
 
-__all__ = ["Engine", "Predictor"]
-
 #: Settings of running jobs that `Engine.set_job` changes.
 CHANGES = tuple(name for name in CHANGEABLE if name in OF_ENGINE)
 

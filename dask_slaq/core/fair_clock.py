@@ -15,9 +15,6 @@ import numpy as np
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.policies import fair_fill
 
-__all__ = ["COLUMNS", "FairClock"]
-
-
 #: Ages of each job at which the clock remembers what it had received. When they are used up, every
 #: second one is dropped.
 POINTS = 64

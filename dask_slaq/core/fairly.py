@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable
 from typing import TypeVar
 
-__all__ = ["oldest_of_most"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from dask_slaq.core.forecast import USUAL, Forecast, Status, first_at, predicted
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import Speeds, among
 
-__all__ = ["END", "Gains", "Interpolation", "iterations_to_target"]
-
 #: Fractions of its predicted range: the fall that counts as the target of a job without one, and
 #: the fall after which its loss hardly changes.
 TARGET, END = 0.9, 0.99

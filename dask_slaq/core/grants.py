@@ -17,8 +17,6 @@ from dask_slaq.core.reports import LOST
 if TYPE_CHECKING:
     from dask_slaq.core.owner_terms import OwnerGrant
 
-__all__ = ["Decision", "Grant", "Grants", "Terms"]
-
 
 @dataclass(frozen=True)
 class Grant:

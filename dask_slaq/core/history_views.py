@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.job_history import Epochs
 
-__all__ = ["table", "threads"]
-
 #: Values that `table` returns.
 SHOWN = ("normalized_loss", "core_seconds")
 

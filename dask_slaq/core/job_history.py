@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_slaq.core.job_columns import JOB_COLUMNS
 
-__all__ = ["ROW", "VARIABLES", "Epochs"]
-
 _KEPT = {column.name: column.kept for column in JOB_COLUMNS if column.kept}
 #: Values kept of each job in each epoch.
 VARIABLES = tuple(_KEPT)

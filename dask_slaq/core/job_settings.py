@@ -25,20 +25,6 @@ from dask_slaq.core.settings import (
     shown,
 )
 
-__all__ = [
-    "CHANGEABLE",
-    "JOB_SETTINGS",
-    "OF_ENGINE",
-    "OF_SEARCH",
-    "SENT",
-    "JobSetting",
-    "as_columns",
-    "check_changes",
-    "check_job_settings",
-    "given_settings",
-    "plain",
-]
-
 #: Bounds, so that sums over jobs do not overflow.
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
 MOST_THREADS = 1e9

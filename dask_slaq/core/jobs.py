@@ -18,8 +18,6 @@ from dask_slaq.core.reports import LOST
 from dask_slaq.core.runtime import Runtimes
 from dask_slaq.core.settings import teams_above
 
-__all__ = ["Job", "JobOrder", "JobRuntime", "Jobs"]
-
 
 class JobOrder(NamedTuple):
     """Order of the jobs, by name, in all arrays of one decision."""

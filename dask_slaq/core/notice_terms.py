@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import ALERTS, shown
 
-__all__ = ["NoticeTerms", "check_notify"]
-
 #: Sinks that were settings, and what each is now.
 _EXAMPLES = {
     "webhook": "{class: slaq_webhook.Webhook, url: ...}",

@@ -20,8 +20,6 @@ from dask_slaq.core.settings import (
 )
 from dask_slaq.core.usage import DAY, MOST_DAYS
 
-__all__ = ["check_owners", "flat_terms"]
-
 
 def check_owners(value: object) -> dict[str, OwnerTerms]:
     """Return the owners' terms by name, from their configuration, or raise `InvalidSetting`."""

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from dask_slaq.core.usage import DAY
 
-__all__ = ["DEFAULT", "ON_SPARE", "WAIT", "OwnerGrant", "OwnerTerms", "standings"]
-
 #: Name of the settings for all owners that are not listed; ``team/default`` for those of a team.
 DEFAULT = "default"
 #: Ways of an owner over its budget: new jobs wait, or all run on what nobody else wants.

@@ -14,8 +14,6 @@ import numpy as np
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import fair_fill
 
-__all__ = ["OwnerTree"]
-
 
 class OwnerTree:
     """Owners and the teams above them. Arrays (n_names,) are in the order of `names`.

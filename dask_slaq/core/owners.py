@@ -22,8 +22,6 @@ from dask_slaq.core.owner_tree import OwnerTree
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
 from dask_slaq.core.settings import teams_above
 
-__all__ = ["Owners"]
-
 #: Least factor by which the weight of an owner counts that used much lately.
 LEAST_FACTOR = 0.1
 #: Factor by which the weight of an owner counts that runs on what nobody else wants.

@@ -16,9 +16,6 @@ from dask_slaq.core.ends import Ends
 from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs import Jobs
 
-__all__ = ["advance_fair_clock", "credit_entitlement", "refill_tokens", "still_new"]
-
-
 #: Epochs' worth of its fair share up to which a job without a report comes first. Without a bound
 #: it would for as long as it runs.
 EXPLORED = 2.0

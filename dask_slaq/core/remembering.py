@@ -11,8 +11,6 @@ from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRun, PastRuns, expected_time
 
-__all__ = ["Remembering"]
-
 
 class Remembering:
     """Kinds of the running jobs of an engine, and the memory of their runs, if it has one.

@@ -7,8 +7,6 @@ from typing import Any
 
 from dask_slaq.core.errors import NonFiniteLoss
 
-__all__ = ["LOST", "MAX_LOSS", "as_loss", "is_usable", "next_iteration", "next_stride"]
-
 #: Larger losses count as infinite, so that the difference of two losses cannot overflow.
 MAX_LOSS = 1e300
 #: Successive reports without a usable loss after which a training is said to diverge. Loss scaling

@@ -9,8 +9,6 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import check_owner, is_number, shown
 from dask_slaq.core.usage import DAY
 
-__all__ = ["Reservation", "Reservations"]
-
 #: Maximum number of reservations that have not ended, and days that one may last or be ahead.
 MOST, LONGEST = 1000, 366
 

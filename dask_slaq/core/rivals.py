@@ -12,8 +12,6 @@ from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.search_settings import EXPLORE
 
-__all__ = ["in_order", "spread", "yield_to_first"]
-
 #: Times what others need for `EXPLORE` reports, after which one without them is not first.
 PATIENCE = 4
 #: Factor by which the index of a model is at least below that of the one before.

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["safely"]
-
 
 def safely(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method so that it never raises: its object fails, and does nothing from then on.

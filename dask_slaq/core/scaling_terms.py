@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import MOST_PRICE, is_number, is_whole, shown
 
-__all__ = ["MOST_WORKERS", "ScalingTerms", "check_scaling"]
-
 #: Largest number of workers that is compared.
 MOST_WORKERS = 1000
 

@@ -12,18 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 from dask_slaq.core.errors import BROKEN, InvalidSetting
 
-__all__ = [
-    "GOALS",
-    "OWN_GOALS",
-    "Goal",
-    "GuardedGoal",
-    "Judgement",
-    "Model",
-    "add_goal",
-    "goal_of",
-    "is_unknown",
-]
-
 
 class Model(NamedTuple):
     """What a goal is told of a model that has reported. Losses are lower for better models.

@@ -12,8 +12,6 @@ from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.search_goals import GOALS
 from dask_slaq.core.settings import is_number, is_whole, shown
 
-__all__ = ["CHANGEABLE", "EXPLORE", "Pruning", "SearchSettings", "no_search", "search_is_over"]
-
 #: Settings of a search that can be changed while it runs.
 CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
 #: Reports that every trial makes before it is compared with others: with fewer, a forecast is worse

@@ -11,17 +11,6 @@ from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
 from dask_slaq.core.reports import as_loss, next_iteration
 from dask_slaq.core.text import printable
 
-__all__ = [
-    "LONGEST_METRIC",
-    "MOST_LOSSES",
-    "MOST_METRICS",
-    "NO_LOSS",
-    "Iterations",
-    "as_metric",
-    "as_metrics",
-    "as_step",
-]
-
 #: Maximum number of losses in a message of a task.
 MOST_LOSSES = 1000
 #: Maximum number of metrics besides the loss, and of characters of their names.

@@ -9,18 +9,6 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
-__all__ = [
-    "COLUMNS",
-    "DAY",
-    "EARLIER",
-    "OTHERS",
-    "OUTCOMES",
-    "Ledger",
-    "Spent",
-    "Usage",
-    "UsageKey",
-]
-
 #: Seconds of a day. Days are counted from 1970, in UTC; `EARLIER` is all days that are long past.
 DAY, EARLIER = 86_400.0, -1
 #: Name of the jobs, kinds and owners that are added up.

@@ -9,8 +9,6 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import shown
 from dask_slaq.core.usage import DAY, EARLIER, Usage, UsageKey
 
-__all__ = ["BY", "check_by", "decayed", "sum_by"]
-
 #: What usage can be summed by.
 BY = ("owner", "kind", "job", "day")
 

@@ -7,8 +7,6 @@ from math import isfinite
 
 from dask_slaq.core.ends import HITS
 
-__all__ = ["insert_end", "select_ends"]
-
 
 def insert_end(connection: sqlite3.Connection, held: bool, score: float) -> None:
     """Insert whether a job ended in its band, and its score; delete all but the newest rows."""

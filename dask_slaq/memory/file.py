@@ -13,8 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["NotOurs", "is_damage", "open_to_read", "open_to_write", "set_aside"]
-
 #: Marks a database as ours (``PRAGMA application_id``), and the version of its tables.
 APPLICATION, VERSION = 0x736C6171, 1
 #: Seconds to wait for another process that writes to the file.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.recording import Recorder
     from dask_slaq.memory.store import RunStore
 
-__all__ = ["MEMORY_TOPIC", "Memory"]
-
 logger = logging.getLogger(__name__)
 
 #: Topic of the events that tell which runs are safe on disk.

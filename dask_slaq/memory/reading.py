@@ -17,16 +17,6 @@ from dask_slaq.memory.file import NotOurs, is_damage, open_to_read, open_to_writ
 from dask_slaq.memory.rows import select_runs, shrink
 from dask_slaq.memory.usage_rows import select_events, select_usage
 
-__all__ = [
-    "KindSummary",
-    "StoreError",
-    "prune",
-    "read_audit",
-    "read_kinds",
-    "read_runs",
-    "read_usage",
-]
-
 
 class StoreError(SlaqError):
     """A file cannot be read as a store of runs. The text names the file and says why."""

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from dask_slaq.core.reservations import Reservation
 from dask_slaq.memory.rows import storable
 
-__all__ = ["replace_reservations", "select_reservations"]
-
 
 def replace_reservations(connection: sqlite3.Connection, all_: Iterable[Reservation]) -> None:
     """Put reservations in place of those of an open store."""

@@ -13,15 +13,6 @@ import numpy as np
 
 from dask_slaq.core.memory import Kind, PastRun, thinned
 
-__all__ = [
-    "insert",
-    "prune_to",
-    "row_of",
-    "select_runs",
-    "shrink",
-    "storable",
-]
-
 #: Columns of the table, in the order of `row_of`.
 COLUMNS = (
     *("key", "job", "kind", "features", "iteration", "loss", "iterations", "outcome"),

@@ -8,8 +8,6 @@ import sqlite3
 from dask_slaq.core.memory import MOST_STAGED, Kind, StagedRun, check_times
 from dask_slaq.memory.rows import storable
 
-__all__ = ["insert_stages", "select_stages"]
-
 #: Maximum number of rows: the oldest are deleted.
 MOST_ROWS = 20_000
 

@@ -33,8 +33,6 @@ from dask_slaq.memory.usage_rows import (
     select_usage,
 )
 
-__all__ = ["RunStore"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

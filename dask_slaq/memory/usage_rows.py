@@ -12,15 +12,6 @@ from typing import Any
 from dask_slaq.core.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
 from dask_slaq.memory.rows import storable
 
-__all__ = [
-    "add_event",
-    "add_usage",
-    "compact_usage",
-    "select_events",
-    "select_usage",
-    "usage_as_dicts",
-]
-
 #: Days for which usage is kept by job, and by kind and day; then only by owner.
 BY_JOB, BY_DAY = 90, 730
 #: Maximum number of rows; above it, the oldest are kept only by owner.

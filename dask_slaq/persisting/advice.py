@@ -21,8 +21,6 @@ from dask_slaq.persisting.counting import HANDLER, RepeatedResults
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Advice", "advise", "choose", "saved", "watch"]
-
 #: Part of a worker's memory above which Dask writes results to disk, by default.
 IN_MEMORY = 0.6
 #: Part of what a choice saves that is given up for fewer results, each a line in a program.

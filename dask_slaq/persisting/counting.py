@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import TaskState
 
-__all__ = ["HANDLER", "RepeatedResults", "dask_setup"]
-
 #: Maximum number of keys remembered per client. One that ends again later than that counts as new.
 MOST_KEYS = 100_000
 #: Maximum number of layers that are told, those with the longest repeats.

@@ -10,14 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.workload import SimulatedJob
-
-__all__ = ["Run", "normalized_loss", "summarize"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_number
 from dask_slaq.simulation.workload import SCALINGS
 
-__all__ = ["Settings"]
-
 
 def _between(low: float, high: float, default: Any) -> Any:
     """Return a number in [low, high], with a default; None is not checked."""

@@ -30,8 +30,6 @@ from dask_slaq.simulation.workload import (
     read_trace,
 )
 
-__all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
-
 #: Names that `simulate` accepts besides policies: `oracle:POLICY` is given the true loss curves and
 #: running times of each job at its arrival. Without `:POLICY` it runs `max-total`.
 ORACLES = ("oracle", "oracle:POLICY")

@@ -14,8 +14,6 @@ from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import Status
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-__all__ = ["ForecastCache"]
-
 #: Reports needed to extrapolate a curve.
 MIN_REPORTS = 4
 #: Iterations ahead beyond which a forecast is constant: a fixed number, plus some per report.

@@ -12,19 +12,6 @@ from dask_slaq.core.forecast.hull import concave_hull
 from dask_slaq.core.forecast.types import Forecast, Status
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "USUAL",
-    "as_usual",
-    "at_horizon",
-    "diverging",
-    "ending",
-    "first_at",
-    "hold_beyond",
-    "in_logs",
-    "unchanged",
-    "unreported",
-]
-
 #: Iterations in which a typical curve falls by half of its range.
 USUAL = 10.0
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray
 
-__all__ = ["HORIZONS", "CurveForecast", "interpolation"]
-
 #: Horizons of every forecast, in iterations ahead: dense near the present, then roughly geometric.
 HORIZONS: FloatArray = np.array(
     [

@@ -13,8 +13,6 @@ from dask_slaq.core.memory import Kind, PastRuns, Traces
 if TYPE_CHECKING:
     from dask_slaq.core.forecast.cache import ForecastCache
 
-__all__ = ["FromMemory"]
-
 
 class FromMemory:
     """What past runs tell of jobs of known kind. See `LossPredictor`."""

@@ -12,8 +12,6 @@ import numpy as np
 from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
 
-__all__ = ["GuardedPredictor", "broken_forecast"]
-
 #: Losses kept of each job, for the predictor that may have to take over.
 KEPT = 1000
 #: Part of the largest reduction by which one may be off, by rounding.

@@ -6,8 +6,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-__all__ = ["POWERS", "Histories"]
-
 #: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
 #: one report in `_append_run`, which is cheaper for many reports of few rows.
 ROUND, ROW = 20, 7

@@ -6,8 +6,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray
 
-__all__ = ["concave_hull"]
-
 
 def concave_hull(x: FloatArray, table: FloatArray) -> FloatArray:
     """Return the upper concave hull (n, n_points) of each row of `table` at rising `x` (n_points,).

@@ -21,9 +21,6 @@ from dask_slaq.core.forecast.types import Status
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import MIDDLES, MOST_LIKE, N_BINS, PastRun, Traces, kernel, shape_of
 
-__all__ = ["Hypotheses"]
-
-
 #: Factors on the number of iterations of a like run, and the standard deviation of their logs.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 STRETCH_SPREAD = 0.3

@@ -15,8 +15,6 @@ from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import NormalizedWindow
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
-__all__ = ["LEADS", "Bands"]
-
 #: Leads (iterations ahead) at which widths are stored, and the leads at which they are learned.
 LEADS = np.array([1, 5, 10, 47, 220])
 LEARNING = np.array([1, 10])

@@ -8,8 +8,6 @@ from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.memory import MIDDLES, N_BINS
 
-__all__ = ["BETWEEN", "at_iteration", "interpolate"]
-
 
 def _place(iteration: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the bin left of each iteration, and the part of the way to the next one."""

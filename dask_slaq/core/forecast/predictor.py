@@ -23,8 +23,6 @@ from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.reports import MAX_LOSS, is_usable
 
-__all__ = ["LossPredictor"]
-
 #: Reports kept per job.
 WINDOW = 32
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"

@@ -10,8 +10,6 @@ from dask_slaq.core.forecast.corrections import first_at
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
 from dask_slaq.core.job_arrays import FloatArray
 
-__all__ = ["NOISE_FLOOR", "iterations_to_losses", "normalized", "predicted_range", "scale"]
-
 #: Smallest divisor, in standard deviations of the noise of one report.
 NOISE_FLOOR = 2.0
 

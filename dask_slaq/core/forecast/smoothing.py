@@ -9,8 +9,6 @@ import numpy as np
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["MOST", "NormalizedWindow", "normalize_window", "report_noise", "without_spikes"]
-
 #: Bound on normalized values, in spans of the window, so that nothing overflows.
 MOST = 1e6
 #: Lower bound on normalized losses above zero before logs are taken.

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 
-__all__ = ["Forecast", "Predictor", "Status"]
-
 
 class Status(IntEnum):
     """Basis of a forecast: a typical curve, the job's own curve, or none while the loss rises."""

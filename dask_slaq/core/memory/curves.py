@@ -11,9 +11,6 @@ import numpy as np
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory.runs import MOST_POINTS
 
-__all__ = ["EDGES", "MIDDLES", "N_BINS", "Traces"]
-
-
 #: Number of bins; the first `SINGLE` hold one iteration each, the last one ends at `LAST`.
 N_BINS, SINGLE, LAST = MOST_POINTS, 24, 200_000
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import LONGEST_NAME, is_name, is_number, shown
 
-__all__ = ["Kind", "check_kind", "distance", "kind_of_name", "read_kind"]
-
 #: Maximum number of features of a kind, and of characters in the name of one.
 MOST_FEATURES, LONGEST_FEATURE = 32, 64
 #: What a parameter of 0 counts as, since it has no order of magnitude.

@@ -13,19 +13,6 @@ import numpy as np
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.memory.kinds import Kind, distance
 
-__all__ = [
-    "MOST_KINDS",
-    "MOST_LIKE",
-    "MOST_POINTS",
-    "ExpectedTime",
-    "PastRun",
-    "PastRuns",
-    "expected_time",
-    "kernel",
-    "thinned",
-]
-
-
 #: Maximum number of points kept of one loss curve.
 MOST_POINTS = 64
 #: Maximum number of runs kept per name of a kind, and of such names.

@@ -7,8 +7,6 @@ import numpy as np
 from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.memory.runs import PastRun
 
-__all__ = ["shape_of"]
-
 #: Fraction of the largest absolute loss below which a fall counts as none.
 FLAT = 1e-9
 

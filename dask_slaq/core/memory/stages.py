@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from dask_slaq.core.memory.kinds import Kind, distance
 from dask_slaq.core.memory.runs import MOST_KINDS, MOST_LIKE, kernel
 
-__all__ = ["MOST_STAGED", "ExpectedStages", "PastStages", "StagedRun", "check_times"]
-
 #: Expected core-seconds and number of blocks of each stage, by name.
 ExpectedStages = Mapping[str, tuple[float, float]]
 

@@ -22,8 +22,6 @@ from dask_slaq.core.placement.worker_sets import (
     unchanged,
 )
 
-__all__ = ["place_all"]
-
 
 def place_all(
     jobs: Sequence[str],

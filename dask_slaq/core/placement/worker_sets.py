@@ -11,8 +11,6 @@ import numpy as np
 from dask_slaq.core.job_arrays import BoolArray, IntArray
 from dask_slaq.core.placement.amounts import Amounts, joined
 
-__all__ = ["Placement", "Workers", "bytes_of", "moved", "numbered", "unchanged"]
-
 
 class Workers(Mapping[str, int]):
     """Immutable mapping of address to threads, sorted and summed once.

@@ -12,8 +12,6 @@ from dask_slaq.core.policies.increments import Gain, rows_of
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_out
 
-__all__ = ["GreedyPolicy", "MarginalValues", "by_name", "first_value", "index_of", "with_forecasts"]
-
 
 class GreedyPolicy:
     """Base class of policies that give threads one by one to the job that values the next most.

@@ -13,8 +13,6 @@ from dask_slaq.core.policies.base import with_forecasts
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
 
-__all__ = ["FirstInFirstOut", "LeastAttainedService", "ShortestRemainingTime"]
-
 #: Ratio between the service limits of successive queues of `LeastAttainedService`.
 RATIO = 4.0
 

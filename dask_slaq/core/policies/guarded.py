@@ -12,8 +12,6 @@ from dask_slaq.core.policies.quality_driven import Policy
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fit_floors
 
-__all__ = ["GuardedPolicy", "broken_rule"]
-
 #: Threads by which a share may be off, by rounding.
 CLOSE = 1e-6
 

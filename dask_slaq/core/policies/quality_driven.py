@@ -21,20 +21,6 @@ from dask_slaq.core.policies.base import (
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
-__all__ = [
-    "Allocation",
-    "Fair",
-    "FirstToTarget",
-    "MaxMin",
-    "MaxTotal",
-    "Nothing",
-    "Policy",
-    "Snapshot",
-    "Traits",
-    "traits_of",
-    "with_efficiency_cap",
-]
-
 #: Core-seconds; less is left to a job that is all but there, whose index stays finite.
 INSTANT = 1e-6
 #: Fraction of the capacity that counts as rounding.

@@ -11,8 +11,6 @@ from dask_slaq.core.errors import UnknownPolicy
 if TYPE_CHECKING:
     from dask_slaq.core.policies.quality_driven import Policy
 
-__all__ = ["POLICIES", "add_policy", "added_policies", "policy"]
-
 #: Classes of all policies by name, each with its module: only those in use are loaded.
 _POLICIES = {
     "none": ("quality_driven", "Nothing"),

@@ -11,8 +11,6 @@ from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues, by_name, 
 from dask_slaq.core.policies.snapshot import Snapshot
 from dask_slaq.core.policies.water_filling import hand_out
 
-__all__ = ["FinishTimeFair", "finish_time_ratio"]
-
 #: Fraction of the jobs that are offered threads only after the others have all they can use.
 HIDDEN = 0.8
 #: Lower bound on a job's speed, so that the end of a job without threads is far away but finite,

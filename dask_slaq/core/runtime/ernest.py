@@ -13,22 +13,6 @@ from numpy.typing import ArrayLike
 from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.runtime.least_squares import nnls
 
-__all__ = [
-    "LINEAR",
-    "N_TERMS",
-    "bounded",
-    "efficient",
-    "features",
-    "fit",
-    "fitted_seconds",
-    "moments",
-    "optimum",
-    "pooled",
-    "rescaled",
-    "residual",
-    "scale_of",
-]
-
 #: Number of terms of the law: constant, 1/N, log N, N.
 N_TERMS = 4
 #: Law of a job that scales linearly, in units of its time on one thread.

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import ernest as scaling
 
-__all__ = ["Progress", "Speeds", "among", "waves"]
-
 #: Tolerance in waves: averaged thread counts are whole numbers up to rounding errors.
 ROUNDING = 1e-9
 #: Minimum speed that a further thread must add, as a fraction of the mean speed per thread, to be

@@ -6,8 +6,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray
 
-__all__ = ["nnls"]
-
 #: A term of which the others explain all but this fraction is left out: it is not identifiable.
 _SAME = 1e-10
 

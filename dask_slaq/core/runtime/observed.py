@@ -13,8 +13,6 @@ from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.core.runtime.job_speeds import Speeds, waves
 from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
 
-__all__ = ["Runtimes"]
-
 #: Weight of the newest iteration in running means, which are thus dominated by the last few.
 NEWEST = 0.3
 #: Length of the list of ended iterations (three numbers each) at which it is taken in.

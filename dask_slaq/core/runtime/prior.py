@@ -7,8 +7,6 @@ import numpy as np
 from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.runtime import ernest as scaling
 
-__all__ = ["GOOD", "Population", "clearly_better"]
-
 #: Weight of the prior in the fit of each job, in observations.
 PRIOR = 0.5
 #: Weight of linear scaling at the start and maximum weight of past jobs, in observations, and the

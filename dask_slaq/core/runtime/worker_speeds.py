@@ -15,8 +15,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["Known", "WorkerSpeeds"]
-
 #: Newest compute times that are kept of like tasks on one worker. Their median resists outliers,
 #: and follows a change after four tasks.
 KEPT = 7

@@ -9,8 +9,6 @@ from dask_slaq.core.gains import END, iterations_to_target
 from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.jobs import Jobs
 
-__all__ = ["work_left"]
-
 
 def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the core-seconds (n_jobs,) that jobs have left, and the threads that they can use.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["Levels", "seconds_to_keep"]
-
 #: Pauses that are remembered, and how many of them the rule without any experience counts for.
 REMEMBERED, PRIOR = 64, 4
 

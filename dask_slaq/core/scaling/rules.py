@@ -8,8 +8,6 @@ from typing import Protocol
 from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.scaling.worth import Worth
 
-__all__ = ["GuardedRule", "ScalingRule"]
-
 
 class ScalingRule(Protocol):
     """Chooses the number of workers of a cluster. It may remember what it was asked before.

@@ -14,8 +14,6 @@ from dask_slaq.core.scaling.usual import UsualWorth
 from dask_slaq.core.scaling.worth import Demand, Worth
 from dask_slaq.core.scaling_terms import ScalingTerms
 
-__all__ = ["Scaler"]
-
 #: Start-ups that are remembered.
 REMEMBERED = 9
 

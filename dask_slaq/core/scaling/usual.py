@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["UsualWorth"]
-
 #: Seconds over which the past counts, and job-seconds for which the assumed worth counts.
 MEMORY, PRIOR = 3600.0, 600.0
 #: Worth of a job's second that is assumed, and the least and most, in seconds of a worker.

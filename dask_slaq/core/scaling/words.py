@@ -8,8 +8,6 @@ from typing import Any
 from dask_slaq.core.scaling.worth import Worth
 from dask_slaq.core.scaling_terms import ScalingTerms
 
-__all__ = ["in_words", "seconds_in_words"]
-
 
 def seconds_in_words(seconds: float) -> str:
     """Return a time with a fitting unit.

@@ -15,8 +15,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray
 
-__all__ = ["Demand", "Worth"]
-
 #: Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are then.
 EVENTS = 48
 #: Least work that counts, in core-seconds, and threads that count as none.

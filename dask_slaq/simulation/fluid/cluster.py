@@ -11,10 +11,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.placement import Placement, Workers
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 #: Threads per worker, if nothing else is said.
 GROUP = 16

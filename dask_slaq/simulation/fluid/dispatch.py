@@ -8,16 +8,11 @@ are lent to it.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_slaq.core.grants import Decision
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.policies import fair_fill, fit_floors
 from dask_slaq.simulation.workload import Law
-
-__all__ = ["divide"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 #: Weight, in threads, of a job without a share when threads that no other job can use are lent.
 NEGLIGIBLE = 1e-9

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dask_slaq.core.job_arrays import IntArray
 from dask_slaq.simulation.workload import SimulatedJob
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 #: Tolerance in iterations: work this close to the end of an iteration has reached it.
 EPSILON = 1e-7

@@ -13,18 +13,13 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_slaq.core.engine import Engine
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.simulation.fluid.cluster import Cluster
 from dask_slaq.simulation.fluid.dispatch import divide
 from dask_slaq.simulation.fluid.progress import Iterations
 from dask_slaq.simulation.workload import Law, SimulatedJob, rate
-
-__all__ = ["Outcome", "Simulation", "Watcher"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 #: Parallel tasks per thread of the cluster, for jobs that can be divided at will.
 DIVISIONS = 1000

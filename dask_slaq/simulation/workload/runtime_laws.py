@@ -9,13 +9,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 #: Of sublinear jobs: range (log-uniform) of the threads at which a job is fastest, largest serial
 #: part of an iteration, and threads on which the job takes as long as a linear one.

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.memory import Kind
 from dask_slaq.simulation.workload.curves import Curve, iterations_to, sample
-
-FloatArray = npt.NDArray[np.float64]
 
 #: Setting of the paper's §6.2, and its mean seconds to 90 and 95 % under fair shares.
 PAPER_JOBS, PAPER_CORES, PAPER_INTERARRIVAL = 160, 640, 15.0

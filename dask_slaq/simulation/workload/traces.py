@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.simulation.workload.jsonl import field, numbers, records
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 if TYPE_CHECKING:
     from dask_slaq.simulation.settings import Settings
 
-FloatArray = npt.NDArray[np.float64]
 
 #: Range of each column of a trace. Arrivals may be Unix times.
 ALLOWED = {"arrivals_s": (-1e10, 1e10), "duration_s": (1e-3, 1e9), "gpus": (1e-3, 1e6)}

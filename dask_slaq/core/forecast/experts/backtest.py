@@ -9,8 +9,6 @@ from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
-__all__ = ["Backtest"]
-
 #: Number of horizons of a forecast that are stored for scoring, from the first.
 N_KEPT = 12
 #: A stored forecast is replaced after `CYCLE` reports. In a young job, whose experts learn most

@@ -10,8 +10,6 @@ from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast, inte
 from dask_slaq.core.forecast.smoothing import NormalizedWindow
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 
-__all__ = ["BETWEEN", "BasisCurves", "product", "recent", "whole_run"]
-
 #: Maximum time scale of a basis curve, in lengths of the history: longer ones are not determined.
 LONGEST = 1.5
 #: Basis curves kept per job by `whole_run`, which must evaluate them on each job's own time axis.

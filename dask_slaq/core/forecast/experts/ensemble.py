@@ -11,8 +11,6 @@ from dask_slaq.core.forecast.experts.basis import BETWEEN, BasisCurves, product,
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.job_arrays import FloatArray
 
-__all__ = ["Ensemble"]
-
 #: Drops below this fraction of the window's span are treated as rounding errors.
 ROUNDING = 1e-15
 #: Weight of a report in the regressions on drops, relative to a report one iteration newer.

@@ -17,8 +17,6 @@ from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 
-__all__ = ["Mixture", "blend", "features", "gate", "mixture", "trained"]
-
 #: Columns of the horizons at which the experts' forecasts are features.
 NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))
 #: Ages of the reports that are features.
