@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dask_slaq.cli.connection import Where, ask
-from dask_slaq.cli.lazy_group import LazyGroup
+from dask_slaq.cli.main import LazyGroup
 from dask_slaq.cli.memory import file_to_read
 from dask_slaq.cli.options import json_flag, scheduler_options
 from dask_slaq.cli.text import as_json as to_json

@@ -11,8 +11,7 @@ import click
 
 from dask_slaq.cli.text import aligned, tell
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.simulation.settings import Settings
-from dask_slaq.simulation.study import simulate
+from dask_slaq.simulation.study import Settings, simulate
 from dask_slaq.simulation.workload import CurveError, TraceError
 
 #: Heading, key and number of decimals of each column.

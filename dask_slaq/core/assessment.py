@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, diverging, ending, in_logs, quality, unreported
+from dask_slaq.core.forecast import Forecast, corrections, diverging, ending, in_logs, unreported
 from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs import Jobs
@@ -110,11 +110,11 @@ def build_snapshot(
     forecast, target = in_logs(forecast, column["target"][rows][at])
     forecast = ending(unreported(forecast, done[at]), most)
     forecast = diverging(forecast, jobs.diverge(rows[at]))
-    normalized[at] = quality.normalized(forecast, normalizer)
+    normalized[at] = corrections.normalized(forecast, normalizer)
     normalized = np.where(lines.counted, lines.left * lines.per_second, normalized)
     gain = Gains(
         Interpolation(forecast.horizons, forecast.reduction),
-        quality.scale(forecast, normalizer),
+        corrections.scale(forecast, normalizer),
         at,
         speeds,
         held,

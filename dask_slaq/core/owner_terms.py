@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from dask_slaq.core.usage import DAY
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import (
+    check_latest,
+    check_owner,
+    check_resources,
+    check_worth,
+    is_number,
+    is_whole,
+    shown,
+)
+from dask_slaq.core.usage import DAY, MOST_DAYS
 
 #: Name of the settings for all owners that are not listed; ``team/default`` for those of a team.
 DEFAULT = "default"
@@ -70,3 +81,95 @@ def standings(
         }
         for name in deserved
     }
+
+
+def check_owners(value: object) -> dict[str, OwnerTerms]:
+    """Return the owners' terms by name, from their configuration, or raise `InvalidSetting`."""
+    if not isinstance(value, Mapping):
+        raise InvalidSetting(f"owners must be a mapping of owner to settings, not {shown(value)}")
+    found = {}
+    for owner, given in value.items():
+        if not (isinstance(owner, str) and isinstance(given, Mapping | None)):
+            raise InvalidSetting(
+                "owners must map each owner to settings such as {'weight': 2, 'max-threads': 8}, "
+                f"not {shown(owner)} to {shown(given)}"
+            )
+        owner = check_owner(owner)
+        parts = owner.split("/")
+        if not all(parts) or DEFAULT in parts[:-1]:
+            raise InvalidSetting(
+                f"owners must have names like ann, ann@desk, team/ann or team/{DEFAULT}, not "
+                f"{shown(owner)}"
+            )
+        terms = flat_terms(owner, given or {})
+        for key, number in terms.items():
+            if key == "max_memory":
+                raise InvalidSetting(
+                    f"max-memory of owner {shown(owner)} is no longer a setting: limit the memory "
+                    "of each worker instead (dask worker --memory-limit), or the owner's "
+                    "max-threads"
+                )
+            if key not in OwnerTerms._fields:
+                raise InvalidSetting(
+                    f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
+                    "max-jobs, max-resources, latest, worth-per-hour, and budget with "
+                    "core-hours, period and over"
+                )
+            if key == "over":
+                if number not in (WAIT, ON_SPARE):
+                    raise InvalidSetting(
+                        f"over of owner {shown(owner)} must be {WAIT} or {ON_SPARE}: what happens "
+                        f"above its budget; not {shown(number)}"
+                    )
+            elif key == "period":
+                terms[key] = _period(owner, number)
+            elif key == "max_resources":
+                terms[key] = check_resources(number)
+            elif key == "latest":
+                check_latest(number)
+            elif key == "worth_per_hour":
+                check_worth(number)
+            elif number == math.inf and key != "weight":  # no limit
+                continue
+            elif key == "max_jobs" and not is_whole(number, 1):
+                raise InvalidSetting(
+                    f"max-jobs of owner {shown(owner)} must be a whole number of jobs, "
+                    f"not {shown(number)}"
+                )
+            elif not (is_number(number) and 0 < number <= _MOST.get(key, 1e6)):
+                raise InvalidSetting(
+                    f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
+                    f"most {_MOST.get(key, 1e6):g}, not {shown(number)}"
+                )
+            if key not in ("over", "period", "max_resources"):
+                terms[key] = float(number)
+        found[owner] = OwnerTerms(**terms)
+    return found
+
+
+def flat_terms(owner: str, given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return settings of an owner, with those of its budget, by the names in `OwnerTerms`."""
+    terms = {str(key).replace("-", "_"): value for key, value in given.items()}
+    budget = terms.pop("budget", {})
+    if not isinstance(budget, Mapping):
+        raise InvalidSetting(
+            f"budget of owner {shown(owner)} must be a mapping such as {{'core-hours': 2000, "
+            f"'period': '30d'}}, not {shown(budget)}"
+        )
+    return terms | {str(key).replace("-", "_"): value for key, value in budget.items()}
+
+
+#: Maximum values other than 1e6.
+_MOST = {"core_hours": 1e9}
+
+
+def _period(owner: str, value: Any) -> float:
+    """Return the period of a budget in seconds, or raise `InvalidSetting`."""
+    days = re.fullmatch(r"\s*(\d+)\s*d(ays?)?\s*", value) if isinstance(value, str) else None
+    seconds = float(days[1]) * DAY if days else value
+    if not (is_number(seconds) and DAY <= seconds < MOST_DAYS * DAY):
+        raise InvalidSetting(
+            f"period of owner {shown(owner)} must be a number of days from 1d to {MOST_DAYS - 1}d, "
+            f"not {shown(value)}"
+        )
+    return float(seconds)

@@ -45,7 +45,7 @@ ALERTS = (
 MOST_PRICE = 1e9
 #: Longest time in seconds that a setting may name.
 MOST_SECONDS = 86_400e3
-#: What the loss reduction of a job may be divided by; see `dask_slaq.core.forecast.quality`.
+#: What the loss reduction of a job may be divided by; see `dask_slaq.core.forecast.corrections`.
 NORMALIZERS = ("range", "largest-change")
 
 _repr = reprlib.Repr()

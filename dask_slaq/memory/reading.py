@@ -14,8 +14,7 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import PastRun
 from dask_slaq.core.usage import Usage
 from dask_slaq.memory.file import NotOurs, is_damage, open_to_read, open_to_write
-from dask_slaq.memory.rows import select_runs, shrink
-from dask_slaq.memory.usage_rows import select_events, select_usage
+from dask_slaq.memory.rows import select_events, select_runs, select_usage, shrink
 
 
 class StoreError(SlaqError):

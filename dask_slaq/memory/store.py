@@ -20,16 +20,22 @@ from typing import Any, TypeVar
 from dask_slaq.core.memory import PastRun, StagedRun
 from dask_slaq.core.reservations import Reservation
 from dask_slaq.core.usage import DAY, Usage, UsageKey
-from dask_slaq.memory.end_rows import insert_end, select_ends
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
-from dask_slaq.memory.reservation_rows import replace_reservations, select_reservations
-from dask_slaq.memory.rows import insert, prune_to, row_of, select_runs
-from dask_slaq.memory.stage_rows import insert_stages, select_stages
-from dask_slaq.memory.usage_rows import (
+from dask_slaq.memory.rows import (
     add_event,
     add_usage,
     compact_usage,
+    insert,
+    insert_end,
+    insert_stages,
+    prune_to,
+    replace_reservations,
+    row_of,
+    select_ends,
     select_events,
+    select_reservations,
+    select_runs,
+    select_stages,
     select_usage,
 )
 

@@ -28,7 +28,7 @@ from dask_slaq.core.job_settings import (
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.core.recording.replay import Replay
-from dask_slaq.core.task_reports import as_metrics
+from dask_slaq.core.reports import as_metrics
 from dask_slaq.core.text import printable
 from dask_slaq.core.trials import SearchSettings, bounded
 

@@ -25,7 +25,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
-from dask_slaq.core.history_views import table
+from dask_slaq.core.job_history import table
 from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.accounts import UnownedUsage
 from dask_slaq.scheduler.board import add_pages

@@ -7,11 +7,10 @@ from itertools import pairwise
 import numpy as np
 
 from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
-from dask_slaq.core.forecast.types import Status
+from dask_slaq.core.forecast.types import HORIZONS, Status, interpolation
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 #: Reports needed to extrapolate a curve.

@@ -1,6 +1,7 @@
 """Memory of past runs: what a job's like runs tell about it before its own reports do."""
 
 from dask_slaq.core.memory.curves import MIDDLES, N_BINS, Traces
+from dask_slaq.core.memory.curves import shape_of as shape_of
 from dask_slaq.core.memory.kinds import Kind, check_kind, distance, kind_of_name, read_kind
 from dask_slaq.core.memory.runs import (
     MOST_KINDS,
@@ -13,7 +14,6 @@ from dask_slaq.core.memory.runs import (
     kernel,
     thinned,
 )
-from dask_slaq.core.memory.shapes import shape_of as shape_of
 from dask_slaq.core.memory.stages import MOST_STAGED as MOST_STAGED
 from dask_slaq.core.memory.stages import ExpectedStages as ExpectedStages
 from dask_slaq.core.memory.stages import PastStages as PastStages

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.placement.amounts import EPSILON, Amounts, joined
-from dask_slaq.core.placement.packing import FreeThreads
+from dask_slaq.core.placement.packing import EPSILON, Amounts, FreeThreads, joined
 from dask_slaq.core.placement.worker_sets import (
     Placement,
     Workers,

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, IntArray
-from dask_slaq.core.placement.amounts import Amounts, joined
+from dask_slaq.core.placement.packing import Amounts, joined
 
 
 class Workers(Mapping[str, int]):

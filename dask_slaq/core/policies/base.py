@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.policies.increments import Gain, rows_of
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
-from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_out
+from dask_slaq.core.policies.water_filling import Gain, fair_fill, fit_floors, hand_out, rows_of
 
 
 class GreedyPolicy:

@@ -18,7 +18,7 @@ _POLICIES = {
     "max-total": ("quality_driven", "MaxTotal"),
     "max-min": ("quality_driven", "MaxMin"),
     "first-to-target": ("quality_driven", "FirstToTarget"),
-    "finish-time-fair": ("themis", "FinishTimeFair"),
+    "finish-time-fair": ("baselines", "FinishTimeFair"),
     "fifo": ("baselines", "FirstInFirstOut"),
     "las": ("baselines", "LeastAttainedService"),
     "srtf": ("baselines", "ShortestRemainingTime"),

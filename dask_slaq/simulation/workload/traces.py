@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray
-from dask_slaq.simulation.workload.jsonl import field, numbers, records
+from dask_slaq.simulation.workload.curves import field, numbers, records
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 if TYPE_CHECKING:
-    from dask_slaq.simulation.settings import Settings
+    from dask_slaq.simulation.study import Settings
 
 
 #: Range of each column of a trace. Arrivals may be Unix times.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import fair_fill
 from dask_slaq.core.scaling import Demand, Worth, in_words
-from dask_slaq.core.scaling.keeping import Levels, seconds_to_keep
+from dask_slaq.core.scaling.scaler import Levels, seconds_to_keep
 from dask_slaq.core.scaling_terms import IN_HOURS, ScalingTerms, check_scaling
 from dask_slaq.core.settings import check_worth
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
+from dask_slaq.core.forecast.types import HORIZONS, interpolation
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 #: Number of horizons of a forecast that are stored for scoring, from the first.

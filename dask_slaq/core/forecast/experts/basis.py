@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast, interpolation
 from dask_slaq.core.forecast.smoothing import NormalizedWindow
+from dask_slaq.core.forecast.types import HORIZONS, CurveForecast, interpolation
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 #: Maximum time scale of a basis curve, in lengths of the history: longer ones are not determined.

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
 from dask_slaq.core.forecast.experts.basis import BETWEEN, BasisCurves, product, recent, whole_run
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
+from dask_slaq.core.forecast.types import HORIZONS, CurveForecast
 from dask_slaq.core.job_arrays import FloatArray
 
 #: Drops below this fraction of the window's span are treated as rounding errors.

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
+from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 #: Columns of the horizons at which the experts' forecasts are features.
