@@ -60,11 +60,7 @@ def _address_in(file: str) -> str:
 
 
 def ask(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Connect to a scheduler, ask it one thing, and return the answer.
-
-    `question` gets an asynchronous client. Raises ClickException where there is no scheduler, or it
-    does not answer, or refuses.
-    """
+    """Return the answer of a scheduler to a `question`, which gets an asynchronous client."""
     address = where.find()
 
     async def run() -> T:

@@ -9,16 +9,12 @@ from typing import Any
 import click
 
 _MODULES = {
-    "advise": ("advise",),
-    "change_commands": ("pause", "policy", "resume", "stop"),
+    "change_commands": ("pause", "policy", "reserve", "resume", "stop"),
     "demo": ("demo",),
-    "look_commands": ("audit", "explain", "jobs", "limits", "owners", "workers"),
-    "memory": ("memory",),
-    "replay": ("replay",),
-    "reserve": ("reserve",),
-    "simulate": ("simulate",),
+    "look_commands": ("advise", "audit", "explain", "jobs", "limits", "owners", "workers"),
+    "memory": ("memory", "usage"),
+    "simulate": ("replay", "simulate"),
     "top": ("top",),
-    "usage": ("usage",),
 }
 #: Where each command is defined: ``module:name``.
 COMMANDS = {name: f"{module}:{name}" for module, names in _MODULES.items() for name in names}

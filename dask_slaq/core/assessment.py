@@ -44,11 +44,9 @@ def _straight_lines(
 ) -> _Lines:
     """Return what is known of the jobs that have not reported a loss.
 
-    Where more tasks may come, what a job has had beyond its fair share since it arrived counts as
-    left, too. So submitting by and by does not make a job look shorter than it is. Jobs that
-    announced iterations are trainings before their first report, and have these left. `work`
-    (n_jobs,) is the core-seconds of one, 0 if unknown: then it takes as long as the first one,
-    which may include start-up.
+    Those that announced iterations are trainings before their first report. `work` (n_jobs,) is the
+    core-seconds of one, 0 if unknown: then it takes as long as the first one, which may include
+    start-up.
     """
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     attained, submitted = seen["attained"][rows], column["submitted"][rows]
@@ -87,11 +85,7 @@ def build_snapshot(
     strict: bool,
     needs: Collection[str],
 ) -> Snapshot:
-    """Return a snapshot of the `jobs`, with the fields of `PARTS` that are in `needs`.
-
-    `forecast` has the jobs that report, and all else (n_jobs,) all jobs, in their order. `room`
-    holds the threads of the workers that each job may use. See `Engine` for the settings.
-    """
+    """Return a snapshot of the `jobs`, with the fields of `PARTS` in `needs`. See `Engine`."""
     order = jobs.order()
     column, seen, at = jobs.table.column, jobs.runtimes.column, order.reporting
     rows, n = order.rows, len(order.names)

@@ -23,14 +23,7 @@ _DIRECT = 1_000_000
 
 
 class Interpolation:
-    """Piecewise linear functions on a common grid, each evaluated at one point per call.
-
-    `x` (n_x,) increases from 0, and `y` (n, n_x) has the values of each function.
-
-    >>> between = Interpolation(np.array([0.0, 2.0]), np.array([[0.0, 4.0], [1.0, 3.0]]))
-    >>> between(np.array([0.5, 9.0])).tolist()
-    [1.0, 3.0]
-    """
+    """Piecewise linear functions on a common grid `x`, each evaluated at one point per call."""
 
     def __init__(self, x: FloatArray, y: FloatArray) -> None:
         self._x, self._flat = x, np.ascontiguousarray(y).reshape(-1)
@@ -117,11 +110,10 @@ class Gains:
         )
 
     def iterations(self, threads: FloatArray) -> FloatArray:
-        """Return the iterations (n_jobs,) completed in an epoch on `threads` (n_jobs,).
+        """Return the iterations (n_jobs,) completed in an epoch.
 
-        Threads that a job already holds compute for the whole epoch, further ones after the pause.
-        This keeps gains concave, and threads stay where they are unless another job gains clearly
-        more by them.
+        Further threads than a job holds compute after the pause: gains stay concave, and threads
+        where they are unless another job gains clearly more by them.
         """
         speed = self.speeds(threads)
         if not self.pause:

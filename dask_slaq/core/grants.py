@@ -84,10 +84,7 @@ class Decision:
         )
 
     def differs(self, before: Decision, at: IntArray) -> BoolArray:
-        """Return which grants (n_jobs,) differ from those of an earlier decision, except for sets.
-
-        `at` has the position of each job in `before`; for jobs that were not in it, any.
-        """
+        """Return which grants (n_jobs,) differ from those at `before`, except for sets."""
         changed = np.full(len(at), self.blind != before.blind or self.epoch != before.epoch)
         for name in _COMPARED:
             now, then = getattr(self, name), getattr(before, name)[at]

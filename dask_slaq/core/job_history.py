@@ -71,21 +71,14 @@ class Epochs:
         self._ended.clear()
 
     def end(self, name: str, values: Values, time: float) -> None:
-        """Keep the last values of a job that ends until the next epoch is added. See `add`.
-
-        Jobs that are shorter than an epoch may come one after another, and none be added for long.
-        """
+        """Keep the last values of a job that ends until the next epoch is added. See `add`."""
         if len(self._ended) >= MOST_ENDED:
             self._append(time, np.concatenate(list(self._ended.values())))
             self._ended.clear()
         self._ended[name] = self._rows([name], values)
 
     def begin(self, name: str, time: float) -> None:
-        """Prepare for a new job at a Unix `time`.
-
-        If a job of the same name ended since the last epoch, it gets an epoch of its own, because
-        an epoch holds one value per name.
-        """
+        """Prepare for a new job: one of its name that just ended gets an epoch of its own."""
         if name in self._ended:
             self._append(time, self._ended.pop(name))
 
@@ -173,11 +166,9 @@ SHOWN = ("normalized_loss", "core_seconds")
 
 
 def threads(times: NDArray[Any], core_seconds: NDArray[Any], n_epochs: int) -> NDArray[Any]:
-    """Return how many threads jobs used: core-seconds per second, over `n_epochs` up to each epoch.
+    """Return how many threads jobs used, over `n_epochs` up to each epoch; the first column is 0.
 
-    `times` (n_epochs,) are seconds, and `core_seconds` (n_jobs, n_epochs) what each job has used so
-    far, nan where it did not run. They begin anew if another job of the same name has begun. The
-    first column is 0.
+    `core_seconds` (n_jobs, n_epochs) are used so far, and begin anew with another job of the name.
     """
     used = np.zeros(core_seconds.shape)
     if len(times) < 2:
@@ -202,12 +193,7 @@ def threads(times: NDArray[Any], core_seconds: NDArray[Any], n_epochs: int) -> N
 def table(
     epochs: Epochs, seconds: float, most: int = 300
 ) -> tuple[list[str], NDArray[Any], dict[str, NDArray[Any]]]:
-    """Return the epochs of the last `seconds`; of more than `most`, equally spaced ones.
-
-    These are the names of the jobs, in order of appearance; the Unix times (n_epochs,); and by
-    name of the value, for those in `SHOWN`, an array (n_jobs, n_epochs), nan where a job did
-    not run.
-    """
+    """Return names, Unix times and values of `SHOWN` by job and epoch, of at most `most` epochs."""
     some = epochs.since(seconds)
     if not some:
         nothing = np.empty((0, 0))

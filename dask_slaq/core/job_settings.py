@@ -192,10 +192,7 @@ SENT = tuple(name for name, each in JOB_SETTINGS.items() if each.sent)
 def check_job_settings(
     given: Mapping[str, Any], allowed: Collection[str] = tuple(JOB_SETTINGS)
 ) -> dict[str, Any]:
-    """Return the `allowed` settings of a new job, checked, with defaults for those not `given`.
-
-    Raises `InvalidSetting`.
-    """
+    """Return `allowed` settings of a new job, checked, with defaults; or raise."""
     _refuse_others(given, allowed, "is not a job setting")
     found = {}
     for name in allowed:
@@ -208,11 +205,7 @@ def check_job_settings(
 def check_changes(
     given: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str] = CHANGEABLE
 ) -> dict[str, Any]:
-    """Return new values for settings of a running job, of which the others are as `now`.
-
-    A value that stands for None in its row, such as a `max_share` of inf, removes the setting.
-    Raises `InvalidSetting`.
-    """
+    """Return checked new values for settings of a running job; None for one that is removed."""
     _refuse_others(given, allowed, "cannot be changed while a job runs")
     found = {}
     for name, value in given.items():

@@ -117,10 +117,7 @@ class Jobs(Mapping[str, "Job"]):
             )
 
     def add(self, name: str, owner: str = "", search: str = "", **settings: float) -> None:
-        """Add the job `name` of an `owner`, with values for some columns of `table`.
-
-        It is a model of a `search`, unless that is empty.
-        """
+        """Add the job `name` of an `owner`, with values for some columns of `table`."""
         row = self.table.acquire()
         self.runtimes.acquire()  # both tables acquire and release together, so rows agree
         for column, value in settings.items():
@@ -176,10 +173,7 @@ class Jobs(Mapping[str, "Job"]):
         return np.maximum(now - self.table.column["arrival"][rows], 0.0)
 
     def ahead(self, rows: IntArray) -> FloatArray:
-        """Return the most reports to come (n,) of jobs in `rows`.
-
-        It is inf where unknown, and where a job goes on after its ``max_iter``.
-        """
+        """Return the most reports to come (n,); inf where unknown, or after ``max_iter``."""
         seen = self.runtimes.column
         left = (self.table.column["max_iter"][rows] - seen["step"][rows]) / seen["stride"][rows]
         return np.where(left > 0, left, math.inf)
@@ -196,10 +190,7 @@ class Jobs(Mapping[str, "Job"]):
         return lost
 
     def latest(self, rows: IntArray, default: float) -> FloatArray:
-        """Return the factors (n,) of their fair time at which jobs end at the latest.
-
-        Jobs without a factor of their own have the `default`.
-        """
+        """Return the factors (n,) of their fair time at which jobs end at the latest."""
         own = self.table.column["latest"][rows]
         return np.where(np.isnan(own), default, own)
 

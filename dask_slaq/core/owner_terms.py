@@ -61,13 +61,7 @@ class OwnerGrant(NamedTuple):
 def standings(
     deserved: Mapping[str, float], got: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
-    """Return the threads that each of several deserved, got, lent, borrowed and left idle.
-
-    Threads are lent only as far as others borrowed; what is left of those not used is idle.
-
-    >>> standings({"ann": 3.0, "bob": 1.0}, {"ann": 1.0, "bob": 2.0})["ann"]
-    {'deserved': 3.0, 'got': 1.0, 'lent': 1.0, 'borrowed': 0.0, 'idle': 1.0}
-    """
+    """Return the threads that each of several deserved, got, lent, borrowed and left idle."""
     more = {name: max(got[name] - deserved[name], 0.0) for name in deserved}
     less = {name: max(deserved[name] - got[name], 0.0) for name in deserved}
     part = min(sum(more.values()) / max(sum(less.values()), 1e-9), 1.0)

@@ -41,10 +41,7 @@ class Remembering:
         self.kinds.pop(job, None)
 
     def _run_of(self, job: str, outcome: str, ended: float) -> PastRun | None:
-        """Return what is to be remembered of a job that ends.
-
-        None if its kind is not known, if it has not reported, or if the predictor keeps no curves.
-        """
+        """Return what is to be remembered of a job that ends; None if nothing is known."""
         row = self._jobs.row(job)
         kind = self.kinds.get(job)
         curve_of = getattr(self._predictor, "curve", None)

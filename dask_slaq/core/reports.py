@@ -26,10 +26,7 @@ def is_usable(loss: float) -> bool:
 
 
 def as_loss(loss: Any) -> float:
-    """Convert a loss to a float, also one that is not usable.
-
-    Raises `NonFiniteLoss` for what is not a number, such as a text or a boolean.
-    """
+    """Convert a loss to a float, also one that is not usable. Raises `NonFiniteLoss`."""
     if not isinstance(loss, str | bytes | bool):
         try:
             return float(loss)
@@ -41,20 +38,13 @@ def as_loss(loss: Any) -> float:
 
 
 def next_iteration(last: int, step: Any = None) -> int:
-    """Return the iteration of a report after that of iteration `last`.
-
-    It is `step` if that is a larger whole number, else the next one.
-    """
+    """Return the iteration after `last`: `step` if that is larger and whole, else the next."""
     known = isinstance(step, int) and last < step <= 10**12
     return step if known else last + 1
 
 
 def next_stride(stride: float, gaps: int, gap: int) -> float:
-    """Return the mean iterations from one usable report to the next after one more `gap`.
-
-    `gaps` counts this one, and `stride` is the mean before it. It is exactly 1 if every iteration
-    is reported.
-    """
+    """Return the mean iterations between usable reports after one more `gap`, the `gaps`-th."""
     return stride + max(1.0 / gaps, NEWEST) * (gap - stride)
 
 
@@ -91,10 +81,7 @@ def as_metrics(given: Any, loss: str = "") -> dict[str, float]:
 
 
 def as_metric(name: Any) -> str | None:
-    """Convert the name of the metric that is the loss; None if there is none.
-
-    Raises `InvalidSetting`.
-    """
+    """Convert the name of the metric that is the loss; None without. Raises `InvalidSetting`."""
     if name is None or (isinstance(name, str) and 0 < len(name) <= LONGEST_METRIC):
         return None if name is None else printable(name)
     raise InvalidSetting(

@@ -31,9 +31,7 @@ def in_order(
     """Return the jobs of each search in `groups`, by position, in the order of their claims.
 
     Those with few reports come first, so that all are soon known, then those with the lowest
-    predicted final loss, and at last those that diverge, or have not `begun`: no task so far.
-    All arrays are (n_jobs,): `ahead` is the reports to come of each, inf if unknown, `attained` its
-    core-seconds so far, and `work` those of a report, 0 if unknown.
+    predicted final loss, and at last those that diverge, or have not `begun`.
     """
     final = forecast.level - at_horizon(ahead, forecast.reduction, forecast.horizons)
     diverges = forecast.status == Status.DIVERGING
@@ -56,12 +54,6 @@ def yield_to_first(
 
     The sum of the shares of a group stays, and so do its indices, which go to its jobs in their
     order.
-
-    >>> two = np.array([1.0, 1.0])
-    >>> alike = Allocation(2 * two, np.array([0.5, 0.25]))
-    >>> snapshot = Snapshot(("a", "b"), 4, two, 0 * two, 3 * two, two > 0, two)
-    >>> yield_to_first(alike, snapshot, [np.array([1, 0])])
-    Allocation(share=array([1., 3.]), index=array([0.25, 0.5 ]))
     """
     share, index = allocation.share.copy(), allocation.index.copy()
     for at in groups:

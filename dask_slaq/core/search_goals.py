@@ -65,10 +65,7 @@ GOALS: dict[str, Callable[[], Goal | None] | None] = dict.fromkeys(OWN_GOALS)
 
 
 def add_goal(name: str, make: Callable[[], Goal | None]) -> None:
-    """Let searches have a goal of this name; one that cannot be made is ``"best"``.
-
-    Raises `InvalidSetting` for a name of ours.
-    """
+    """Let searches have a goal of this name. Raises `InvalidSetting` for a name of ours."""
     if GOALS.get(name, make) is None:
         raise InvalidSetting(f"{name!r} is a goal of dask_slaq itself: choose another name")
     GOALS[name] = make
@@ -86,10 +83,7 @@ def goal_of(name: str) -> Goal | None:
 
 
 class GuardedGoal:
-    """Goal of somebody else, which orders models as ``"best"`` does once it breaks.
-
-    `tell` is called with the reason, once. Without a goal it was broken from the beginning.
-    """
+    """Goal of somebody else, which orders models as ``"best"`` does once it breaks."""
 
     def __init__(self, goal: Goal | None, tell: Callable[[str], object]) -> None:
         self._goal, self._tell = goal, tell

@@ -76,10 +76,7 @@ def is_name(value: object) -> TypeGuard[str]:
 
 
 def check_text(what: str, value: object) -> None:
-    """Raise `InvalidSetting` if a value holds text that cannot be sent: a lone surrogate.
-
-    Dask would log the whole message, with the proof of its client.
-    """
+    """Raise `InvalidSetting` for lone surrogates, which Dask cannot send: it logs the message."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -111,10 +108,7 @@ def check_stage(name: object) -> None:
 
 
 def check_owner(owner: object) -> str:
-    """Return the name of an owner, empty for None, or raise `InvalidSetting`.
-
-    A slash at its end is left out: such a name stands for a team in tables.
-    """
+    """Return the name of an owner, empty for None, or raise `InvalidSetting`."""
     if owner is None:
         return ""
     found = owner.rstrip("/") if isinstance(owner, str) else ""
@@ -210,11 +204,7 @@ def check_worth(value: Any) -> float:
 
 
 def teams_above(owner: str) -> list[str]:
-    """Return the teams that are part of an owner's name, nearest first, without slashes at ends.
-
-    >>> teams_above("physics/hot/ann@desk"), teams_above("ann@desk")
-    (['physics/hot', 'physics'], [])
-    """
+    """Return the teams that are part of an owner's name, nearest first: ``a/b``, ``a``."""
     if "/" not in owner:
         return []
     names = list(filter(None, owner.partition("@")[0].split("/")))

@@ -108,13 +108,7 @@ class Ledger:
 
 
 class Spent:
-    """Core-seconds by day and owner, of the last `MOST_DAYS` days. Bounded in size.
-
-    >>> spent = Spent()
-    >>> spent.add(7, "ann", 60.0)
-    >>> spent.days
-    {7: {'ann': 60.0}}
-    """
+    """Core-seconds by day and owner, of the last `MOST_DAYS` days. Bounded in size."""
 
     def __init__(self) -> None:
         self.days: dict[int, dict[str, float]] = {}
@@ -163,11 +157,7 @@ def sum_by(
 
 
 def decayed(day: int, core_seconds: float, now: float, half_life: float) -> float:
-    """Return the core-seconds of a day, halved for each half-life (seconds) since then.
-
-    They are taken to have been used in the middle of the day, or of what has passed of it at `now`
-    (seconds since 1970).
-    """
+    """Return the core-seconds of a day, halved for each half-life (seconds) since its middle."""
     if day == EARLIER:
         return 0.0
     middle = (day * DAY + min((day + 1) * DAY, max(now, day * DAY))) / 2

@@ -72,21 +72,10 @@ class _Runs(PastRuns):
 
 
 class Memory:
-    """Past runs of the jobs on a scheduler. It never raises.
+    """Past runs of the jobs on a scheduler, also in the file `path`. It never raises.
 
-    They are kept in the file `path` if it is given, and events for `MEMORY_TOPIC` are passed to
-    `tell`. The `engine` of these jobs, which has `runs` as its memory, is asked for when needed.
-
-    Attributes
-    ----------
-    runs : PastRuns
-        Memory of the engine.
-    store : RunStore or None
-        None without a file.
-    following : dict of str to Following
-        What is remembered of each running job.
-    broken : str or None
-        The error that ended the memory.
+    Events for `MEMORY_TOPIC` go to `tell`. The `engine`, which has `runs`, is asked for when
+    needed.
     """
 
     def __init__(
@@ -166,10 +155,7 @@ class Memory:
 
     @safely
     def end(self, name: str, outcome: str | None, stages: Mapping[str, tuple[float, int]]) -> None:
-        """Follow a job no longer, which is about to be removed from the engine.
-
-        `stages` are the core-seconds and numbers of blocks of its stages, none for a job without.
-        """
+        """Follow a job no longer, which had some `stages`: core-seconds and numbers of blocks."""
         job = self.following.pop(name, None)
         if job is not None and stages and outcome == "done":
             self._keep_stages(StagedRun(job.kind, stages, time()))
@@ -220,10 +206,7 @@ class Memory:
         self._engine().jobs.ends.recall(ends.result())
 
     async def prepare(self, name: str, kind: Kind | None) -> None:
-        """Read what is stored of a job that is about to begin, but do not wait for long.
-
-        `kind` is what its user stated.
-        """
+        """Read what is stored of a job that is about to begin, but do not wait for long."""
         if self.broken is None:
             loading = self._load((kind or kind_of_name(name)).name)
             if loading is not None and not loading.done():
@@ -278,10 +261,7 @@ class Memory:
             self.store.add_event(table, event)
 
     def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
-        """Call `then` with the last alerts of jobs that ended on earlier schedulers.
-
-        They ended `since` a Unix time.
-        """
+        """Call `then` with the alerts of jobs that ended `since` a Unix time, before this."""
         if self.store is not None:
             found = self._loop.run_in_executor(None, self.store.events, "ended")
             found.add_done_callback(functools.partial(self._found, since, then))
@@ -309,11 +289,7 @@ class Memory:
         return None if kind is None else kind.name
 
     def about(self) -> dict[str, Any]:
-        """Return the state of the memory as plain values.
-
-        They are ``file`` (None without one), ``runs`` (remembered in this process), ``stored``
-        (safe on disk since the scheduler started) and ``failed`` (why nothing is stored any more).
-        """
+        """Return ``file``, ``runs`` (in memory), ``stored`` (on disk now) and ``failed``."""
         store, runs = self.store, len(self.runs)
         if store is None:
             return {"file": None, "runs": runs, "stored": 0, "failed": self.broken}

@@ -139,10 +139,7 @@ def insert_end(connection: sqlite3.Connection, held: bool, score: float) -> None
 
 
 def select_ends(connection: sqlite3.Connection) -> list[tuple[bool, float]]:
-    """Return which of the last jobs ended in their band, and their scores, oldest first.
-
-    Damaged rows are left out.
-    """
+    """Return which of the last jobs ended in their band, and their scores, oldest first."""
     rows = connection.execute("SELECT held, score FROM foretold ORDER BY number").fetchall()
     return [
         (bool(held), score)
@@ -239,10 +236,7 @@ def add_usage(connection: sqlite3.Connection, rows: Iterable[tuple[UsageKey, Usa
 def select_usage(
     connection: sqlite3.Connection, by: Sequence[str], since: int | None = None
 ) -> dict[tuple[str | int, ...], Usage]:
-    """Return usage of an open store, see `sum_by`; nothing if an earlier release wrote it.
-
-    `since` is the first day; all days by default.
-    """
+    """Return usage of an open store from a day on, see `sum_by`; none in an old one."""
     if not _has(connection, "usage"):
         return {}
     names = ", ".join(UsageKey._fields[UsageKey._fields.index(name)] for name in by)

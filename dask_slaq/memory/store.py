@@ -61,16 +61,8 @@ PAUSE, OPENING, PATIENCE = 1.0, 30.0, 2.0
 class RunStore:
     """Store of past runs in a file that is created if it is missing.
 
-    `acknowledge` is called in the writer's thread with the key and the job of each ended run that
-    is safe on disk. Above `most_runs` or `most_bytes` the oldest runs are deleted.
-
-    Attributes
-    ----------
-    path : Path
-    failed : str or None
-        Why nothing is written any more.
-    stored, dropped : int
-        Number of runs that are safe on disk, and of requests that were left out.
+    `acknowledge` is called in the writer's thread with key and job of each run that is safe on
+    disk. ``failed`` is why nothing is written any more, ``stored`` and ``dropped`` count runs.
     """
 
     def __init__(
@@ -114,10 +106,7 @@ class RunStore:
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
     ) -> bool:
-        """Queue usage to add, and `then` to be called in the writer's thread once it is written.
-
-        Returns whether it was queued.
-        """
+        """Queue usage to add, and `then` for after it. Returns whether it was queued."""
         return self._put(lambda connection: add_usage(connection, rows), then)
 
     def add_event(self, table: str, event: Mapping[str, Any]) -> None:
@@ -188,10 +177,7 @@ class RunStore:
         return done.is_set()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Write what is queued, and close the file. Requests from now on are left out.
-
-        Waits for `timeout` seconds; with 0 the thread ends by itself.
-        """
+        """Write what is queued within `timeout` seconds, and close the file."""
         self._closing.set()
         with contextlib.suppress(queue.Full):  # then the thread looks at the event
             self._requests.put_nowait(None)

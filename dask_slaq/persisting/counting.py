@@ -169,10 +169,7 @@ class RepeatedResults(SchedulerPlugin):
             del self._client_of[key]
 
     async def answer(self, client: str, forget: bool = False) -> dict[str, Any]:
-        """Answer a client: its repeated ``layers``, and the ``memory`` of all workers in bytes.
-
-        With `forget`, it is counted anew from now on.
-        """
+        """Return a client's ``layers`` and all ``memory`` in bytes; `forget` its counts."""
         counts = self._counts.pop(client, None) if forget else self._counts.get(client)
         limits = [ws.memory_limit for ws in self._scheduler.workers.values()]
         # A worker without a limit may use all memory of its machine, which is not known.

@@ -190,11 +190,7 @@ _MOST = 1 << 32
 
 
 class Cluster:
-    """Workers with `cores` threads, and the worker sets that `n_jobs` jobs hold.
-
-    The data of a job takes `move_pause` seconds to a worker that it gained. `moved` counts how
-    often a job gained one.
-    """
+    """Workers with `cores` threads, and the sets that jobs hold; `moved` counts workers gained."""
 
     def __init__(self, n_jobs: int, cores: int, move_pause: float) -> None:
         self._n_jobs, self._move_pause = n_jobs, move_pause
@@ -204,10 +200,7 @@ class Cluster:
         self._threads, self._ready = np.zeros((2, 0))
 
     def hold(self, sets: Placement, jobs: IntArray, now: float) -> None:
-        """Replace what jobs hold by the worker `sets` of a decision, at `now` seconds.
-
-        `jobs` (n_sets,) are the indices of the jobs that hold them.
-        """
+        """Replace what `jobs` hold by the worker `sets` of a decision, at `now` seconds."""
         entries = sets.entries
         pair = jobs[entries.job] * _MOST + entries.worker
         order = np.argsort(pair, kind="stable")
@@ -220,20 +213,14 @@ class Cluster:
         self._pair, self._threads, self._ready = pair, entries.amount[order], ready
 
     def next_arrival(self, active: IntArray, now: float) -> float:
-        """Return when data of an `active` job next arrives on a worker, after `now`, in seconds.
-
-        Infinite if no data moves.
-        """
+        """Return when data of an `active` job next arrives on a worker; or inf."""
         if not self._move_pause:
             return math.inf
         later = (self._ready > now) & np.isin(self._pair // _MOST, active)
         return float(self._ready[later].min(initial=math.inf))
 
     def arrived(self, active: IntArray, now: float) -> FloatArray:
-        """Return which fraction (n_active,) of threads of `active` jobs have their data `now`.
-
-        1 for a job without threads.
-        """
+        """Return which fraction (n_active,) of threads of `active` jobs have their data."""
         if not self._move_pause:
             return np.ones(len(active))
         there, held = self._sum(self._ready <= now)[active], self._sum()[active]
@@ -246,11 +233,7 @@ class Cluster:
 
 
 def workers(cores: int, threads: int = GROUP) -> Workers:
-    """Make workers of some `threads`; the last one has the rest.
-
-    >>> dict(workers(40))
-    {'worker-000000': 16, 'worker-000001': 16, 'worker-000002': 8}
-    """
+    """Make workers of some `threads`; the last one has the rest."""
     starts = range(0, cores, threads)
     return Workers({f"worker-{s // threads:06d}": min(threads, cores - s) for s in starts})
 
@@ -268,12 +251,10 @@ def divide(
     cores: int,
     epoch: float,
 ) -> FloatArray:
-    """Divide the threads among the active jobs until the next event.
+    """Divide the threads (n_active,) among the active jobs until the next event.
 
-    `place` (n_active,) is the position of each job in the `decision`, -1 for jobs without a grant;
-    `jobs` (n_active,) are their rows in the `law`, and `cap` (n_active,) the most threads that each
-    can use of all `cores`. Tokens are spread over an `epoch`, in seconds. Returns threads
-    (n_active,), possibly fractional.
+    `place` (n_active,) is the position of each in the `decision`, -1 without a grant, `jobs` are
+    their rows in the `law`, and `cap` the most threads that each can use of all `cores`.
     """
 
     def granted(name: str) -> FloatArray:
@@ -342,11 +323,7 @@ class Iterations:
     def advance(
         self, active: IntArray, start: float, now: float
     ) -> list[tuple[float, int, int, float]]:
-        """Compute from `start` to `now`, in seconds, for the `active` jobs.
-
-        Returns (seconds, job, iteration, core-seconds) of the iterations that ended, in order of
-        time. Core-seconds are those computed since the job's last entry.
-        """
+        """Compute until `now`. Returns time, job, iteration and core-seconds of all ends."""
         before = self._done[active]
         self._done[active] += self.rate[active] * (now - start)
         self.unsaid[active] += self.compute[active] * (now - start)

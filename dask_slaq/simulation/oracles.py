@@ -96,10 +96,7 @@ class OraclePredictor:
 
 
 class KnownTimes(Runtimes):
-    """True running times by a `law`, in place of those that `Runtimes` learns.
-
-    `running` are the jobs of the engine, `jobs` all jobs of the run.
-    """
+    """True running times by a `law`, in place of those that `Runtimes` learns."""
 
     def __init__(self, running: Jobs, jobs: Sequence[SimulatedJob], law: Law, cores: int) -> None:
         super().__init__()

@@ -41,11 +41,7 @@ _ORACLE_OF = "max-total"
 
 
 def parse_policy(name: str) -> tuple[bool, str]:
-    """Return whether a name is that of an oracle, and the policy that it runs.
-
-    >>> parse_policy("oracle:fair"), parse_policy("oracle"), parse_policy("fair")
-    ((True, 'fair'), (True, 'max-total'), (False, 'fair'))
-    """
+    """Return whether a name is that of an oracle, and the policy that it runs."""
     kind, colon, of = name.partition(":")
     knows = kind == "oracle" and bool(of or not colon)
     return knows, (of or _ORACLE_OF) if knows else name
@@ -167,10 +163,7 @@ def run(
     settings: Settings,
     watch: Watcher | None = None,
 ) -> Run:
-    """Simulate one list of `jobs`, in order of arrival, under one policy or oracle.
-
-    The `seed` is that of the law of running times. For `watch` see `Simulation`.
-    """
+    """Simulate one list of `jobs` under one policy or oracle, with a law drawn by `seed`."""
     truth = law(settings.scaling, jobs, seed)
     simulation = Simulation(
         jobs,
@@ -186,10 +179,7 @@ def run(
 
 
 def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: Settings) -> Engine:
-    """Make the engine of the policy or oracle `name` by `settings`, without jobs.
-
-    An oracle is given the loss curves of `jobs` and their running times by `truth`.
-    """
+    """Make the engine of the policy or oracle `name` by `settings`, without jobs."""
     knows, of = parse_policy(name)
     engine = Engine(
         of,
@@ -279,20 +269,14 @@ class Settings:
 
 
 def process_pool(processes: int) -> ProcessPoolExecutor:
-    """Make an executor with some `processes`, which end with this one.
-
-    Processes are spawned: a fork of a program with threads, such as Dask's, may hang.
-    """
+    """Make an executor with some `processes`, which end with this one."""
     return ProcessPoolExecutor(processes, get_context("spawn"), _begin, (added_policies(),))
 
 
 def run_all(
     function: Callable[..., Any], every: Sequence[tuple[Any, ...]], processes: int
 ) -> list[Any]:
-    """Return what a `function` of module level returns for `every` tuple of arguments, in order.
-
-    With more than one of the `processes`, calls run at once, in processes of their own.
-    """
+    """Return what a `function` of module level returns for `every` tuple of arguments."""
     if processes == 1:
         return [function(*given) for given in every]
     with process_pool(processes) as pool:

@@ -18,11 +18,7 @@ USUAL = 10.0
 def as_usual(
     first: FloatArray, level: FloatArray, total: IntArray, horizons: FloatArray = HORIZONS
 ) -> FloatArray:
-    """Return falls (n_jobs, n_horizons) of typical curves through the first and the present loss.
-
-    Without a fall so far, the remaining fall is the absolute loss: an arbitrary choice, which
-    cancels in normalized losses.
-    """
+    """Return falls (n_jobs, n_horizons) of typical curves through the first and present loss."""
     done = total[:, None].astype(np.float64) - 1.0
     fallen = np.maximum(first - level, 0.0)[:, None]
     rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), _size(level)[:, None])
@@ -35,29 +31,19 @@ def _size(level: FloatArray) -> FloatArray:
 
 
 def unchanged(level: FloatArray, total: IntArray) -> FloatArray:
-    """Return by how much losses that were `total` times at `level` may differ at the horizons.
-
-    A plateau may end at any time, and is as likely to last as long again.
-    """
+    """Return by how much losses that were `total` times at `level` may differ at the horizons."""
     part = np.minimum(HORIZONS / np.maximum(total, 1)[:, None], 1.0)
     width: FloatArray = _size(level)[:, None] * part
     return width
 
 
 def _usual_part(done: FloatArray, horizons: FloatArray = HORIZONS) -> FloatArray:
-    """Return the fraction of its remaining fall that a typical curve makes by each horizon.
-
-    It falls by ``k / (k + USUAL)`` of its range in k iterations; `done` (n_jobs, 1) are over.
-    """
+    """Return the part of its remaining fall that a typical curve makes by each horizon."""
     return horizons / (horizons + done + USUAL)
 
 
 def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
-    """Return forecasts in which jobs without reports and forecasts follow a typical curve.
-
-    It has a range of 1, and `done` (n_jobs,) estimated iterations are over: a job that never
-    reports is assumed to converge while it works, so that it does not stay ahead of the others.
-    """
+    """Return forecasts in which jobs without reports and forecasts follow a typical curve."""
     silent = (forecast.n_reports == 0) & (forecast.remaining == 0)
     if not silent.any():
         return forecast
@@ -86,8 +72,7 @@ def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
 def in_logs(forecast: Forecast, target: FloatArray) -> tuple[Forecast, FloatArray]:
     """Return forecasts and targets (n_jobs,) in logs where a loss fell by powers of ten.
 
-    Of a range from 1e26 nothing would be left at 1e8, also of a loss that ends at 1e-4. It falls by
-    no more powers than on a typical curve: of a forecast of zero there are any number.
+    Of a range from 1e26 nothing would be left at 1e8, also of a loss that ends at 1e-4.
     """
     logs = (forecast.level > 0) & (forecast.start / POWERS > forecast.level)
     if not logs.any():
@@ -139,10 +124,7 @@ def at_horizon(
 
 
 def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> FloatArray:
-    """Return the iterations (n_jobs,) after which `rising` (n_jobs, n_horizons) are as `needed`.
-
-    They lie within `horizons`, also where less or more is needed than there is.
-    """
+    """Return the iterations (n_jobs,), within `horizons`, after which `rising` are as `needed`."""
     right = np.clip((rising < needed[:, None]).sum(axis=1), 1, len(horizons) - 1)
     row = np.arange(len(needed))
     low, high = rising[row, right - 1], rising[row, right]
@@ -162,12 +144,7 @@ def predicted_range(forecast: Forecast) -> FloatArray:
 
 
 def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
-    """Return the divisor (n_jobs,) that normalizes losses: finite, > 0, at least twice the noise.
-
-    It is the predicted whole range or, for ``"largest-change"``, the largest change between two
-    reports so far (§4.1 of the paper), for which the range stands in until the loss changes. It is
-    1 without any information.
-    """
+    """Return the divisor (n_jobs,) of losses: finite, > 0, at least twice the noise."""
     size = predicted_range(forecast)
     if normalizer == "largest-change":
         size = np.where(forecast.largest_change > 0, forecast.largest_change, size)
@@ -198,8 +175,7 @@ def iterations_to_losses(
 ) -> FloatArray:
     """Return the iterations (n_jobs, 3) until jobs reach a raw loss: low, expected and high.
 
-    The band follows the prediction intervals of the predictor, where it has any. Iterations are inf
-    where the forecast does not reach the loss, and nan before there is a forecast.
+    They are inf where the forecast does not reach the loss, and nan without a forecast.
     """
     jobs = list(jobs)
     forecast = predictor.forecast(jobs)

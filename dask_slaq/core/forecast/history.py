@@ -22,12 +22,8 @@ POWERS = 1e3
 class Histories(JobArrays):
     """Newest reports, coarse means of the whole run and a few extremes of each job.
 
-    At most `window` reports are kept per job, and as many means (rounded down to an even number). A
-    mean covers `stride` successive reports. When all means are in use, neighbours are merged and
-    the stride doubles, so a report changes a bounded number of cells, however long the run is.
-
-    A huge start, as of a network before its first step, is cut down to what followed: it would be
-    the whole range, of which nothing is left to fall.
+    A mean covers `stride` reports, which doubles when all means are in use. A huge start, as of a
+    network before its first step, is cut down to what followed.
     """
 
     def __init__(self, window: int) -> None:
@@ -51,10 +47,7 @@ class Histories(JobArrays):
         )
 
     def append(self, rows: IntArray, losses: FloatArray) -> IntArray:
-        """Append raw losses in order of arrival; `rows` (n_reports,) may repeat.
-
-        Returns the rows whose start was cut.
-        """
+        """Append raw losses in order of arrival. Returns the rows whose start was cut."""
         self._cut.clear()
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
@@ -164,10 +157,7 @@ class Histories(JobArrays):
             column["stride"][full] *= 2
 
     def bounds(self, rows: IntArray) -> tuple[BoolArray, BoolArray]:
-        """Return which rows (n_rows,) zero bounds, and which of these are forecast by their logs.
-
-        Losses that were never negative are assumed to be bounded by zero.
-        """
+        """Return which rows (n_rows,) zero bounds, and which of these are forecast by logs."""
         column = self.column
         first, lowest, known = column["first"][rows], column["lowest"][rows], column["count"][rows]
         bounded: BoolArray = (lowest >= 0) & column["bounded"][rows]
@@ -182,12 +172,7 @@ class Histories(JobArrays):
         return newest
 
     def recent(self, rows: IntArray, back: IntArray) -> tuple[FloatArray, IntArray]:
-        """Return reports (n_rows, window) as of `back` (n_rows,) reports ago, newest first.
-
-        Column i holds the report i iterations earlier; the second array (n_rows,) counts the
-        columns that hold reports. The oldest report kept fills the rest. `back` is less than what
-        is kept.
-        """
+        """Return reports (n_rows, window) as of `back` ago, newest first, and their number."""
         count = self.column["count"][rows]
         known = np.minimum(count, self.window) - back
         age = np.minimum(np.arange(self.window), known[:, None] - 1)
@@ -197,12 +182,7 @@ class Histories(JobArrays):
     def whole(
         self, rows: IntArray, back: IntArray
     ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """Return means over the whole run as of `back` (n_rows,) reports ago, newest first.
-
-        They are (n_rows, n_means), the oldest filling the rest; then (n_rows,) each: the number of
-        columns that hold means, the reports per mean, and the iterations from the middle of the
-        newest mean to the newest report.
-        """
+        """Return means as of `back` ago, newest first; their number, reports each, and age."""
         stride, partial = self.column["stride"][rows], self.column["partial_count"][rows]
         filled = self.column["filled"][rows]
         dropped = np.minimum(-((partial - back) // stride), filled - 1)

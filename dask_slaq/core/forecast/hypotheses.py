@@ -87,10 +87,9 @@ class Hypotheses:
         self._table.reset(len(traces.column["count"]) - 1)  # jobs may have begun before
 
     def expect(self, slot: int, like: Sequence[tuple[PastRun, float]]) -> FloatArray | None:
-        """Begin with the runs that are like a new job, and their distances.
+        """Begin a job with like runs.
 
-        Returns its falls (n_horizons,) from before the first report, in units of its range; None if
-        no run tells anything.
+        Returns its falls (n_horizons,) in ranges; None without any.
         """
         self._table.reset(slot)
         found = [(run, apart, _hypotheses(run)) for run, apart in like]
@@ -138,10 +137,7 @@ class Hypotheses:
         return int(self._table.column["n_like"][slot])
 
     def mix(self, rows: IntArray, slots: IntArray, cache: ForecastCache) -> None:
-        """Mix forecasts from memory into those that the reports of these jobs alone gave.
-
-        They are in some `rows` of the cache, and have these `slots` here, -1 for none.
-        """
+        """Mix forecasts from memory into those in `rows` of the cache, which have these `slots`."""
         column = cache.column
         known = np.flatnonzero((slots >= 0) & (self._table.column["n_like"][slots] > 0))
         rows, slots = rows[known], slots[known]
@@ -163,11 +159,7 @@ class Hypotheses:
         column["status"][rows] = Status.OK
 
     def _forecast(self, slots: IntArray, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the falls (n_jobs, n_horizons) of jobs that have like runs and reports.
-
-        And (n_jobs,) misfits: mean squared errors of the hypotheses over what is expected. `noise`
-        (n_jobs,) is the standard deviation of the noise of one report.
-        """
+        """Return falls (n_jobs, n_horizons) by like runs and reports, and misfits."""
         column = self._table.column
         n_used = N_STRETCHES * int(column["n_like"][slots].max(initial=1))
         iteration, loss, count = self._traces.means(slots)
@@ -263,10 +255,9 @@ class FromMemory:
         self._hypotheses: Hypotheses | None = None  # until a job has a like run
 
     def add(self, row: int, kind: Kind) -> FloatArray | None:
-        """Add the job in a row of the predictor.
+        """Add the job in a row.
 
-        Returns its falls (n_horizons,) from before the first report, in units of its range; None if
-        no run is like it.
+        Returns its falls before the first report; None without a like run.
         """
         slot = self._traces.acquire()
         if row >= len(self._slot_of):

@@ -61,9 +61,7 @@ class Bands(JobArrays):
     ) -> None:
         """Set the initial widths for new forecasts. The learned factors stay.
 
-        `spread` (n_jobs, n_leads) is the standard deviation of the losses that the experts predict,
-        and `fall` the predicted fall, at `LEADS`, in the units of `view`. A loss that has only
-        risen so far may rise on, or fall again, which no expert predicts.
+        A loss that has only risen so far may rise on, or fall again, which no expert predicts.
         """
         model, noise = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0), view.noise[:, None]
         ago = np.minimum(LEADS, view.losses.shape[1] - 1)
@@ -76,10 +74,7 @@ class Bands(JobArrays):
     def bounds(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, at: IntArray = EVERY
     ) -> tuple[FloatArray, FloatArray]:
-        """Return bounds (n_jobs, n) below and above losses that fall by `reduction` from `level`.
-
-        `at` (n,) are the columns of `HORIZONS` that `reduction` (n_jobs, n) has.
-        """
+        """Return bounds (n_jobs, n) around losses that fall by `reduction`, at columns `at`."""
         middle = level[:, None] - reduction
         scale = product(self.column["scale"][rows], OVER_LEADS[:, at])
         logs, found = self.column["in_logs"][rows], []
@@ -111,11 +106,7 @@ class Bands(JobArrays):
     def test(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, count: IntArray
     ) -> None:
-        """Store bounds for later reports to test, where none are stored.
-
-        `reduction` (n_jobs, n_learning) are predicted falls at `LEARNING` from `level`, after
-        `count` reports.
-        """
+        """Store bounds for later reports to test, where none are stored, after `count` reports."""
         column = self.column
         for lead, at in enumerate(ON_TEST.tolist()):
             on_test = column["due"][:, lead]

@@ -20,10 +20,7 @@ NOISE_REPORTS = 27
 
 
 class NormalizedWindow(NamedTuple):
-    """Recent losses of several jobs, scaled so that a window spans 1 and its newest report is 0.
-
-    Losses, means, noise and `zero` are in these units; `newest` and `unit` are raw losses.
-    """
+    """Recent losses of several jobs, scaled so that a window spans 1 and its newest report is 0."""
 
     losses: FloatArray  # (n_jobs, window), newest first
     known: IntArray  # (n_jobs,) number of columns that hold reports
@@ -46,10 +43,7 @@ class NormalizedWindow(NamedTuple):
 
 
 def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> NormalizedWindow:
-    """Return the normalized windows of some jobs as of `back` (n_jobs,) reports ago.
-
-    Each job has at least one report, and `back` is less than its reports and than the window.
-    """
+    """Return the normalized windows of some jobs as of `back` (n_jobs,) reports ago."""
     losses, known = history.recent(rows, back)
     means, means_known, stride, age = history.whole(rows, back)
     bounded, in_logs = history.bounds(rows)
@@ -84,8 +78,7 @@ def _logs(losses: FloatArray, zero: FloatArray) -> FloatArray:
 def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
     """Return losses (n_jobs, window), newest first, with spikes cut down to the higher neighbour.
 
-    A spike exceeds both neighbours by more than ten times the usual change. Smooth curves and plain
-    noise are returned unchanged, and so is a lasting rise, except for its first report.
+    A spike exceeds both neighbours by more than ten times the usual change.
     """
     change = np.abs(np.diff(losses[:, :USUAL_REPORTS], axis=1))
     usual = _middle(change, np.maximum(known - 1, 1))
@@ -98,11 +91,10 @@ def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
 
 
 def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
-    """Estimate the standard deviation (n_jobs,) of independent noise on the reports, newest first.
+    """Estimate the standard deviation (n_jobs,) of independent noise on the reports.
 
-    The third differences of a smooth curve have one sign, so products of neighbours are positive.
-    Those of independent noise have negative products, -15 variances on average. With fewer than 5
-    reports, the estimate is 0.
+    The third differences of a smooth curve have one sign, so products of neighbours are positive;
+    those of noise are -15 variances on average.
     """
     third = np.diff(losses[:, :NOISE_REPORTS], n=3, axis=1)
     n = np.clip(known - 3, 0, third.shape[1])

@@ -58,11 +58,7 @@ class Traces(JobArrays):
         self.column["sums"][row, first] = np.minimum(self.column["sums"][row, first], most)
 
     def means(self, rows: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the mean iteration, the mean loss and the number of reports of each bin.
-
-        Each is (n_rows, n_bins), as far as any of the jobs has got. The number is 0, and the loss
-        as well, in bins without reports.
-        """
+        """Return mean iteration, mean loss and number of reports (n_rows, n_bins) of each bin."""
         count = self.column["count"][rows]
         n = int(np.searchsorted(EDGES, count.max(initial=1))) + 1
         edges, sizes = EDGES[:n], SIZES[:n]
@@ -84,11 +80,7 @@ FLAT = 1e-9
 
 
 def shape_of(run: PastRun) -> tuple[FloatArray, FloatArray] | None:
-    """Return the curve of a run in units of its own range: iterations, and fractions fallen.
-
-    The fractions do not decrease, from 0 to 1: noise is removed by the nearest nonincreasing curve.
-    None for a run that tells nothing: with fewer than two points, without a fall, or not finite.
-    """
+    """Return iterations of a run, and fractions fallen, rising to 1; None if it tells nothing."""
     iteration = np.asarray(run.iteration, dtype=np.float64)
     loss = np.asarray(run.loss, dtype=np.float64)
     if len(iteration) < 2 or len(iteration) != len(loss):

@@ -47,10 +47,7 @@ class PastRun:
 
 
 def thinned(iteration: IntArray, most: int = MOST_POINTS) -> IntArray:
-    """Return the positions (at most `most`, increasing) of the points of a curve to keep.
-
-    They are the first, the last, and some evenly in log.
-    """
+    """Return at most `most` positions of a curve: the first, the last, and some evenly in log."""
     n = len(iteration)
     if n <= most:
         return np.arange(n)
@@ -100,11 +97,7 @@ class PastRuns:
             self._runs.popitem(last=False)
 
     def like(self, kind: Kind) -> list[tuple[PastRun, float]]:
-        """Return the nearest runs of like kind, and their `distance`.
-
-        Nearest first; of equally near runs, those that ended last. Runs that are not done take only
-        the places that are left.
-        """
+        """Return the nearest runs of like kind, and their `distance`; those that failed at last."""
         runs = self._runs.get(kind.name, ())
         found = [(run, distance(kind, run.kind)) for run in runs]
         found.sort(key=_by_distance)
@@ -118,12 +111,7 @@ def _by_distance(pair: tuple[PastRun, float]) -> tuple[float, float, str]:
 
 
 def kernel(distances: Sequence[float]) -> FloatArray:
-    """Return the weights of past runs at these distances, which sum to 1.
-
-    They are a Gaussian in the distance. Its width is the mean distance of these runs, but at least
-    `NARROWEST`: where a user tries parameters over many orders of magnitude, farther runs have to
-    do, and where all runs are alike, small differences do not matter.
-    """
+    """Return weights of past runs at these distances: a Gaussian as wide as they are far."""
     apart = np.asarray(distances, dtype=np.float64)
     if not len(apart):
         return apart
@@ -143,11 +131,7 @@ class ExpectedTime(NamedTuple):
 
 
 def expected_time(like: Sequence[tuple[PastRun, float]]) -> ExpectedTime:
-    """Return the running time that runs at these distances let expect, also if they have failed.
-
-    Work and tasks are geometric means weighted by `kernel`. The law is that of the nearest run, if
-    at least half of the weight is on runs that have one.
-    """
+    """Return the running time that runs at these distances let expect, by `kernel`."""
     known = [(run, apart) for run, apart in like if run.work > 0 and math.isfinite(run.work)]
     if not known:
         return ExpectedTime(0.0, 0.0, None)

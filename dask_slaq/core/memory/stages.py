@@ -18,10 +18,7 @@ MOST_STAGED = 2 * MOST_LIKE
 
 @dataclass(frozen=True, eq=False)
 class StagedRun:
-    """Stages of a job that was done: core-seconds and number of blocks, by name.
-
-    `kind` is that with which the job was opened, and `ended` is in seconds since 1970.
-    """
+    """Stages of a job that was done: core-seconds and number of blocks, by name."""
 
     kind: Kind
     times: Mapping[str, tuple[float, int]]
@@ -49,10 +46,7 @@ class PastStages:
             self._runs.popitem(last=False)
 
     def expected(self, kind: Kind) -> dict[str, tuple[float, float]]:
-        """Return what the nearest runs of like kind let expect: means weighted by `kernel`.
-
-        A run without a stage counts as none of its core-seconds.
-        """
+        """Return means of the nearest runs of like kind, weighted by `kernel`."""
         found = [(distance(kind, run.kind), run) for run in self._runs.get(kind.name, ())]
         like = sorted(found, key=lambda pair: (pair[0], -pair[1].ended))[:MOST_LIKE]
         weights = kernel([apart for apart, _ in like]).tolist()

@@ -128,10 +128,7 @@ def _place_changed(
 
 
 def _by_preference(threads: Amounts, near: Amounts, n_workers: int) -> tuple[Amounts, FloatArray]:
-    """Return the workers that each job prefers, by bytes and then by threads, and the bytes.
-
-    `threads` must be sorted by job and worker.
-    """
+    """Return the workers that each job prefers, by bytes, then by threads; and the bytes."""
     if not len(near.job):
         # A single key on nearly sorted data: ten times faster than two keys.
         rank = threads.amount * (0.5 / threads.amount.max(initial=EPSILON))

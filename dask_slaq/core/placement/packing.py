@@ -66,11 +66,7 @@ class FreeThreads:
     def grow_near(
         self, places: Amounts, whole: FloatArray, reserved: FloatArray, own: FloatArray
     ) -> None:
-        """Place whole threads on preferred workers, apart from `reserved` threads (n_workers,).
-
-        `places` are sorted best first, across all jobs. `own` (n,) is the part of the reserved
-        threads that is reserved for the job itself.
-        """
+        """Place whole threads on preferred workers, but for `reserved` ones of others."""
         for _ in range(ROUNDS):
             room = np.floor((self.free - reserved)[places.worker] + own + EPSILON)
             open_ = (room > 0) & (whole[places.job] > 0)
@@ -98,10 +94,7 @@ class FreeThreads:
         wanted -= np.bincount(places.job, taken, len(wanted))
 
     def put_parts(self, places: Amounts, part: FloatArray) -> None:
-        """Place each `part` in one piece, on the first of its `places` that has room.
-
-        The smallest fractions go first, so that as many as possible fit.
-        """
+        """Place each `part` on the first of its `places` with room, the smallest first."""
         for _ in range(ROUNDS):
             places = places.of(part[places.job] > EPSILON)
             fits = self.free[places.worker] >= part[places.job] - EPSILON
@@ -150,10 +143,7 @@ class FreeThreads:
         self._take(Amounts(jobs, workers, part[jobs]), part[jobs], part)
 
     def _fit_side_by_side(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> bool:
-        """Place fractions end to end on workers with a free thread. Returns whether any fits.
-
-        Fractions that would be split between two workers wait for the next round.
-        """
+        """Place fractions end to end on workers with a free thread."""
         workers = self._with_room(workers)
         workers = workers[self.free[workers] >= 1.0 - EPSILON]
         if not (len(jobs) and len(workers)):
@@ -203,11 +193,7 @@ class Amounts(NamedTuple):
 
 
 def starts(ordered: IntArray) -> IntArray:
-    """Return the positions where runs of equal numbers start.
-
-    >>> starts(np.array([3, 3, 5, 7, 7])).tolist()
-    [0, 2, 3]
-    """
+    """Return the positions where runs of equal numbers start."""
     new = np.ones(len(ordered), bool)  # several times faster than `np.diff` on short arrays
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     return np.flatnonzero(new)
@@ -227,13 +213,7 @@ def joined(parts: list[Amounts], n_workers: int) -> Amounts:
 
 
 def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArray:
-    """Serve the members of each `group` (n,) in order, up to the `limit` (n,) of their group.
-
-    Returns the amount (n,) that each gets of what it `wanted` (n,).
-
-    >>> in_turn(np.array([7, 5, 7]), np.array([2.0, 1.0, 2.0]), np.array([3.0, 9.0, 3.0]))
-    array([2., 1., 1.])
-    """
+    """Return what each member of a `group` gets of what it `wanted`, up to the group's `limit`."""
     return np.clip(limit - (running_sums(group, wanted) - wanted), 0.0, wanted)
 
 
@@ -263,11 +243,7 @@ def _by_group(group: IntArray) -> IntArray:
 
 
 def lay_out(demand: FloatArray, room: FloatArray) -> Amounts:
-    """Lay each `demand` (n_jobs,) end to end over each `room` (n_workers,); cut where either ends.
-
-    >>> lay_out(np.array([3.0, 1.0]), np.array([2.0, 9.0])).amount
-    array([2., 1., 1.])
-    """
+    """Lay each `demand` end to end over each `room` (n_workers,); cut where either ends."""
     ends, borders = np.cumsum(demand), np.cumsum(room)
     if not (len(ends) and len(borders)):
         return joined([], 1)

@@ -13,10 +13,7 @@ from dask_slaq.core.placement.packing import Amounts, joined
 
 
 class Workers(Mapping[str, int]):
-    """Immutable mapping of address to threads, sorted and summed once.
-
-    ``threads`` (n_workers,) are in the order of ``addresses``.
-    """
+    """Immutable mapping of address to threads, sorted and summed once."""
 
     def __init__(self, threads: Mapping[str, int]) -> None:
         self._of = {address: threads[address] for address in sorted(threads)}
@@ -46,11 +43,7 @@ class Workers(Mapping[str, int]):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Worker sets of all jobs. See `place_all`.
-
-    ``entries`` have the threads by positions in ``jobs`` and ``addresses``, sorted by job and
-    worker. ``kept`` (n_jobs,) says whose set equals that of the previous placement.
-    """
+    """Worker sets of all jobs, as entries by job and worker, and whose set was ``kept``."""
 
     jobs: Sequence[str]
     addresses: Sequence[str]
@@ -69,10 +62,7 @@ class Placement:
 
 
 def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Amounts:
-    """Return the entries of a previous placement, renumbered for the present jobs and workers.
-
-    Jobs that are gone are left out. Workers that are gone have the number ``len(addresses)``.
-    """
+    """Return the entries of a previous placement, renumbered for the present jobs and workers."""
     if previous is None:
         return joined([], 1)
     entries = previous.entries

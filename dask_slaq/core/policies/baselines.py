@@ -106,11 +106,7 @@ HARDLY = 1e-3
 
 
 def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
-    """Return time from arrival to predicted end, over that on a constant fair share (Themis §3).
-
-    The ratio (n_jobs,) with `threads` from now on is above 1 for jobs that lose by sharing, and 1
-    where the end is unknown.
-    """
+    """Return time from arrival to predicted end, over that on a constant fair share."""
     fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
     work, sure = snapshot.attained + _left(snapshot), _in_sight(snapshot)
     alone = np.where(sure, work / np.maximum(snapshot.speed(fair), HARDLY), 1.0)
@@ -146,11 +142,7 @@ class FinishTimeFair(GreedyPolicy):
     needs = frozenset({"to_end"})
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
-        """Return the weighted fall of the logarithm of the ratio, per thread.
-
-        This is the fall of the numerator's logarithm. The denominator does not change, and it
-        depends on the other jobs of the snapshot, which `worth` must not.
-        """
+        """Return the weighted fall of the logarithm of the ratio, per thread."""
         before, after = (_shared(snapshot, threads) for threads in (start, stop))
         fall = np.where(_in_sight(snapshot), np.log(before / after), 0.0)
         return snapshot.weight * fall / (stop - start)

@@ -17,10 +17,7 @@ CLOSE = 1e-6
 
 
 class GuardedPolicy:
-    """A policy called `name`: `made`, until it raises or breaks a rule, and then `instead`.
-
-    `tell` gets the reason, once. What the policy says of itself is that of the one in use.
-    """
+    """A policy called `name`: `made`, until it breaks a rule, which is told; then `instead`."""
 
     def __init__(
         self, name: str, made: Policy, instead: Policy, tell: Callable[[str], object]

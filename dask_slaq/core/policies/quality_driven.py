@@ -217,10 +217,9 @@ def _work_left(snapshot: Snapshot) -> FloatArray:
 
 
 def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
-    """Apply a policy, and give threads beyond a job's efficient count only when they are left over.
+    """Apply a policy; threads beyond a job's efficient count only if they are left over.
 
-    Without this limit, a policy that follows gains may give a job threads that make it little
-    faster, while another job could use them well and the cluster as a whole does less work.
+    Else one job may get threads that make it little faster, while another could use them well.
     """
     well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
     if not (well < np.minimum(snapshot.cap, snapshot.capacity)).any():

@@ -59,11 +59,7 @@ def fair_fill(
 
 
 def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
-    """Return floors scaled down in proportion if they sum to more than the capacity.
-
-    >>> fit_floors(np.array([4.0, 12.0]), 8)
-    array([2., 6.])
-    """
+    """Return floors scaled down in proportion if they sum to more than the capacity."""
     total = floor.sum()
     return floor * (capacity / total) if total > capacity + EPSILON else floor
 
@@ -146,9 +142,7 @@ def _probe(
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return a price near that of the last thread, and the bounds on units that it implies.
 
-    The price is the median worth at an even split of the budget. As it is the worth of an actual
-    unit, each round settles at least this unit, and a price at which many units tie is hit
-    exactly. The step grows with the `streak` of prices that were too high.
+    It is the worth of an actual unit, so that each round settles at least this one.
     """
     width = high - low
     part = min(0.5, budget / width.sum() * 4.0**streak)
@@ -210,10 +204,7 @@ EPSILON = 1e-9
 
 
 def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callable[..., Any]:
-    """Restrict a gain or worth of arrays (n_jobs,) to the jobs at `rows`, which may repeat.
-
-    If the function has a method ``of(rows)`` that restricts it, the other jobs are not computed.
-    """
+    """Restrict a gain or worth to the jobs at `rows`, by its method ``of`` if it has one."""
     if hasattr(function, "of"):
         restricted: Callable[..., Any] = function.of(rows)
         return restricted
@@ -241,10 +232,7 @@ def _distinct(rows: IntArray) -> list[IntArray]:
 
 
 class Increments:
-    """Units of one thread that each job may get above its lower bound, numbered from 1.
-
-    ``base`` (n_jobs,) is the whole threads in `lower`, and ``most`` (n_jobs,) the number of units.
-    """
+    """Units of one thread that each job may get above its lower bound, numbered from 1."""
 
     def __init__(self, worth: Worth, lower: FloatArray, upper: FloatArray) -> None:
         self.lower = np.asarray(lower, dtype=float)
@@ -277,11 +265,9 @@ class Increments:
         *,
         strict: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
-        """Count the units of each job that are worth at least the price, by bisection.
+        """Return bounds on the units of each job that are worth the price, by bisection.
 
-        Returns bounds (n_jobs,) on the counts, within `low` and `high`. They are equal unless it is
-        clear earlier whether the units exceed the `capacity`. With `strict`, only units worth more
-        than the price count.
+        They are equal unless it is clear earlier whether the units exceed the `capacity`.
         """
         while (low < high).any():
             if capacity is not None and (

@@ -26,11 +26,7 @@ READ: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between a replayed decision and the recorded one.
-
-    ``decision`` counts from 1, and ``time`` is in seconds on the clock of the recording. ``field``
-    is one of the grant, or "grant" if only one of the two decisions changed the job's grant.
-    """
+    """Difference between a replayed decision, counted from 1, and the recorded one."""
 
     decision: int
     time: float

@@ -25,11 +25,7 @@ _TIMES = np.where(_LEFT == _RIGHT, 1.0, 2.0)
 
 
 def features(threads: ArrayLike) -> FloatArray:
-    """Return the terms of the law, (n, 4), at `threads` (n,), each at least 1.
-
-    >>> features([1.0, 4.0]).round(2).tolist()
-    [[1.0, 1.0, 0.0, 1.0], [1.0, 0.25, 1.39, 4.0]]
-    """
+    """Return the terms of the law, (n, 4), at `threads` (n,), each at least 1."""
     n = np.asarray(threads, dtype=float)
     return np.stack([np.ones_like(n), 1.0 / n, np.log(n), n], axis=-1)
 
@@ -43,11 +39,7 @@ def fitted_seconds(law: FloatArray, threads: FloatArray) -> FloatArray:
 
 
 def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
-    """Return the moments (n, 15) of one observation per job; those of several observations add up.
-
-    They are the products of all pairs of the terms divided by the positive `seconds` (n,), and 1.
-    In a perfect fit the divided terms sum to 1, so errors count in proportion to the time.
-    """
+    """Return the moments (n, 15) of one observation per job; those of several add up."""
     terms = np.empty((len(threads), N_TERMS + 1))
     np.divide(features(threads), seconds[:, None], out=terms[:, :N_TERMS])
     terms[:, N_TERMS] = 1.0
@@ -81,12 +73,7 @@ def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
 
 
 def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
-    """Return the factor (n,) by which one law `shape` (4,) fits each job best; 1 if unobserved.
-
-    >>> two = moments(np.array([1.0, 2.0]), np.array([6.0, 3.0])).sum(axis=0)
-    >>> scale_of(two[None, :], LINEAR).round(9).tolist()
-    [6.0]
-    """
+    """Return the factor (n,) by which one law `shape` (4,) fits each job best; 1 if unobserved."""
     terms = np.append(shape, 1.0)
     pairs = terms[_LEFT] * terms[_RIGHT]
     across = (sums * np.where(_POWER == 1, pairs, 0.0)).sum(axis=1)
@@ -103,11 +90,7 @@ def fit(sums: FloatArray) -> FloatArray:
 
 
 def optimum(law: FloatArray) -> FloatArray:
-    """Return the threads (n,) on which each law (n, 4) is fastest; inf if more always help.
-
-    >>> optimum(np.array([[0.0, 8.0, 0.0, 0.5], [1.0, 8.0, 2.0, 0.0], [1.0, 1.0, 0.0, 0.0]]))
-    array([ 4.,  4., inf])
-    """
+    """Return the threads (n,) on which each law (n, 4) is fastest; inf if more always help."""
     work, tree, each = law[:, 1], law[:, 2], law[:, 3]
     # The root of d N^2 + c N - b = 0, in a form that is also accurate for small d.
     below = tree + np.sqrt(tree * tree + 4.0 * each * work)
@@ -116,14 +99,10 @@ def optimum(law: FloatArray) -> FloatArray:
 
 
 def efficient(law: FloatArray, part: float) -> FloatArray:
-    """Return the threads (n,), at least 1, beyond which a further one adds little speed.
+    """Return the threads (n,) beyond which a further one adds less than `part` of the mean speed.
 
-    It adds little if it adds less than `part` of the mean speed per thread: where ``b/N - c - d N =
-    part (a + b/N + c log N + d N)``. The equation is quadratic but for the logarithm, which is
-    taken from the previous of ten solutions: that is exact to a percent.
-
-    >>> efficient(np.array([[0.0, 8.0, 0.0, 0.5], [1.0, 8.0, 2.0, 0.0], LINEAR]), 0.25).round(1)
-    array([3.1, 2.3, inf])
+    That is where ``b/N - c - d N = part (a + b/N + c log N + d N)``, quadratic but for the
+    logarithm, which is taken from the previous of ten solutions: exact to a percent.
     """
     least, work, tree, each = law.T
     squared, free = (1.0 + part) * each, (1.0 - part) * work
@@ -138,11 +117,7 @@ def efficient(law: FloatArray, part: float) -> FloatArray:
 
 
 def bounded(law: FloatArray, least: FloatArray, threads: FloatArray) -> FloatArray:
-    """Return laws (n, 4) with an optimum of at least `least`, and equal times on `threads` (n,).
-
-    >>> bounded(np.array([[0.0, 8.0, 0.0, 0.5]]), np.array([8.0]), np.array([16.0])).tolist()
-    [[6.0, 8.0, 0.0, 0.125]]
-    """
+    """Return laws (n, 4) with an optimum of at least `least`, and equal times on `threads`."""
     fall, rise = law[:, 1], law[:, 2] * least + law[:, 3] * least * least
     kept = np.divide(fall, rise, out=np.ones_like(fall), where=rise > fall)
     out = law * np.stack([np.ones_like(kept), np.ones_like(kept), kept, kept], axis=1)
@@ -157,14 +132,8 @@ _SAME = 1e-10
 def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
     """Solve small nonnegative least-squares problems with Gram matrices (n, k, k) exactly.
 
-    The solutions (n, k) have the least ``x.gram.x - 2 x.right``; terms that other terms explain are
-    0. Each is the best nonnegative one among the unconstrained solutions of all subsets of terms.
-    The subsets form a tree, in which each differs from its parent by one sweep of Gauss-Jordan for
-    all jobs at once. With four terms this is cheaper than an active-set method, whose sets would
-    differ between jobs.
-
-    >>> nnls(np.eye(2)[None], np.array([[3.0, -1.0]])).tolist()
-    [[3.0, 0.0]]
+    Each solution (n, k) is the best nonnegative one among those of all subsets of terms, a tree in
+    which each differs from its parent by one sweep of Gauss-Jordan for all jobs at once.
     """
     return _Subsets(gram, right).best()
 
@@ -203,9 +172,7 @@ class _Subsets:
     ) -> None:
         """Try all subsets that contain `chosen` and at least one of the terms from `first` on.
 
-        The rows of `table` are the chosen terms, the terms from `first` on, and the residual. Its
-        columns are the terms from `first` on and the right side. Skipped terms have neither. Jobs
-        that are not `sound` are ignored, because a chosen term is redundant for them.
+        Jobs that are not `sound` are ignored: a chosen term is redundant for them.
         """
         for term in range(first, self.k):
             done, ahead = len(chosen), term - first

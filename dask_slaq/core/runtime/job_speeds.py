@@ -29,11 +29,9 @@ class Speeds:
     law: FloatArray  # (n_scaled, 4) laws of these jobs
 
     def __call__(self, threads: FloatArray) -> FloatArray:
-        """Return iterations per second (n_jobs,) on `threads` (n_jobs,), which may be fractional.
+        """Return iterations per second (n_jobs,) on fractional `threads`: concave, 0 if unknown.
 
-        The speed is nondecreasing and concave, and 0 where the work is unknown. Slots are filled
-        task by task and lent at barriers, so a partial wave is not lost: the speed by waves is
-        replaced by its upper hull, a straight line up to `width`.
+        Slots are lent at barriers, so a partial wave is not lost: the speed is a straight line.
         """
         threads = np.minimum(threads, self.useful)
         if self._all_known:
@@ -81,10 +79,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Progress:
-    """Rate of work of several jobs as a function of their threads (n_jobs,).
-
-    It is in core-seconds of work per second, where an iteration counts for its `work` (n_jobs,).
-    """
+    """Core-seconds of work per second of several jobs as a function of their threads (n_jobs,)."""
 
     speeds: Speeds
     work: FloatArray
@@ -98,13 +93,7 @@ class Progress:
 
 
 def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntArray]:
-    """Find the jobs of one selection, `listed` in increasing order, among those in `rows`.
-
-    Returns their positions in `rows`, increasing, and their positions in `listed`.
-
-    >>> [places.tolist() for places in among(np.array([1, 3]), np.array([3, 2]), 4)]
-    [[0], [1]]
-    """
+    """Return the positions in `rows` of the jobs that are `listed`, and their positions there."""
     if not len(listed):
         return listed, listed
     if len(listed) == n_jobs:

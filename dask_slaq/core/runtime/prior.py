@@ -52,9 +52,8 @@ class Population:
     def learn(self, sums: FloatArray, usual: float, optima: FloatArray) -> None:
         """Fit the common law to the memory and to jobs observed on several thread counts.
 
-        `sums` (n, 15) are their moments, and `optima` (m,) the fastest threads of those that do not
-        scale linearly. Jobs are put on one scale by their time on the `usual` number of threads,
-        since their time on one thread would be an extrapolation.
+        Jobs are put on one scale by their time on the `usual` threads: on one it would be
+        extrapolated.
         """
         self._optima = self._optima_gone + _logs(optima)
         unit = scaling.fitted_seconds(self.shape, np.array(usual))
@@ -82,9 +81,7 @@ class Population:
     def first(self) -> float:
         """Return the threads that a new job is assumed to use well; inf while jobs are linear.
 
-        It is the lower quartile of the fastest thread counts of the jobs observed so far: three of
-        four jobs are fastest on this number or more. Threads beyond a job's optimum are not merely
-        idle: they slow the job down.
+        It is the lower quartile of the fastest counts: threads beyond slow a job down.
         """
         squares, logs, count = self._optima.tolist()
         if not (self.nonlinear and count):

@@ -22,9 +22,7 @@ START_UPS = 9
 class Scaler:
     """Target of a cluster by `terms`: what pays now, and what is kept for what may come.
 
-    It learns from its calls how long workers take to come, and what time is worth where the demand
-    has nan. A worker has `threads`; `target` is the number of workers of the last call. A `rule`
-    chooses what pays, instead of the number at which workers and lost time cost least together.
+    It learns how long workers take to come, and what time is worth. A `rule` chooses what pays.
     """
 
     def __init__(self, terms: ScalingTerms, rule: ScalingRule | None = None) -> None:
@@ -40,10 +38,7 @@ class Scaler:
         return median(self._start_ups) if self._start_ups else self.terms.start_up
 
     def update(self, demand: Demand, here: int, now: float, *, least: int = 0) -> int:
-        """Return how many workers there are to be for a `demand`, of which some are `here`.
-
-        At least `least` are needed, whatever the demand is.
-        """
+        """Return how many workers, at least `least`, there are to be; some are `here`."""
         terms = self.terms
         for level in [k for k in self._absent if k <= here]:
             self._start_ups.append(now - self._absent.pop(level))
@@ -197,11 +192,7 @@ class Levels:
     def update(
         self, pays: int, now: float, *, use: Sequence[float], start_up: float, stay: float
     ) -> int:
-        """Return how many workers there are to be.
-
-        `pays` is the number that pays now, and `use` what each level is worth per second if it is
-        there, in workers. A worker comes after `start_up` seconds, and stays for `stay` seconds.
-        """
+        """Return how many workers there are to be; `pays` do now, and `use` is their worth."""
         held, most = len(self._asked), max(pays, len(use))
         wanted = max(pays, self._miss(use, now, held, start_up + stay))
         for some, value in (
@@ -263,10 +254,7 @@ class ScalingRule(Protocol):
 
 
 class GuardedRule:
-    """Rule of somebody else, which leaves the number to the default once it breaks.
-
-    `tell` is called with the reason, once.
-    """
+    """Rule of somebody else, which leaves the number to the default once it breaks."""
 
     def __init__(self, rule: ScalingRule, tell: Callable[[str], object]) -> None:
         self._rule, self._tell = rule, tell

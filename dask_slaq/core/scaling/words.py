@@ -10,11 +10,7 @@ from dask_slaq.core.scaling_terms import ScalingTerms
 
 
 def seconds_in_words(seconds: float) -> str:
-    """Return a time with a fitting unit.
-
-    >>> [seconds_in_words(s) for s in (4.2, 90, 900, 9000)]
-    ['4 s', '90 s', '15 min', '2.5 h']
-    """
+    """Return a time with a fitting unit, such as ``90 s`` or ``2.5 h``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:

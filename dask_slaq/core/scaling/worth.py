@@ -145,10 +145,7 @@ class Worth:
         return each
 
     def best(self, least: int = 0, most: int | None = None) -> int:
-        """Return the number of workers from `least` to `most` at which time and money cost least.
-
-        Of several it is the fewest.
-        """
+        """Return the fewest workers from `least` to `most` at which time and money cost least."""
         most = len(self._arrive) if most is None else min(most, len(self._arrive))
         total = (self.money + self.time)[least : most + 1]
         if not len(total) or not np.isfinite(total).any():
@@ -156,12 +153,7 @@ class Worth:
         return least + int(np.argmin(total))
 
     def compare(self, fewer: int, more: int) -> dict[str, Any]:
-        """Return what is gained by `more` workers instead of `fewer`.
-
-        ``seconds`` is what all jobs together end sooner, ``jobs`` how many do, ``last`` what the
-        last one does; ``worth`` of these and ``cost`` of the workers are in the unit of the price.
-        Seconds are inf for jobs that otherwise never end.
-        """
+        """Return what is gained by `more` workers instead of `fewer`, in seconds and prices."""
         with np.errstate(invalid="ignore"):
             sooner = np.nan_to_num(self.end[fewer] - self.end[more], nan=0.0, posinf=np.inf)
             worth = self.time[fewer] - self.time[more]
@@ -204,10 +196,8 @@ class _Fill:
 def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the core-seconds (n_jobs,) that jobs have left, and the threads that they can use.
 
-    `forecast` has the jobs that report, and `tasks` (n_jobs,) are those that they had to run at
-    once of late. A job of unknown length has the iterations after which its loss hardly falls any
-    more; without a forecast it goes on for as long as it has. A job that never had a task that
-    ended has nan.
+    One of unknown length has the iterations after which its loss hardly falls any more, or goes on
+    for as long as it has; one of which no task has ended has nan.
     """
     order = jobs.order()
     rows, at = order.rows, order.reporting

@@ -128,18 +128,14 @@ SCALINGS = tuple(_LAWS)
 
 
 def law(name: str, jobs: Sequence[SimulatedJob], seed: int = 0) -> Law:
-    """Make the law of running times of `jobs` by its `name` in `SCALINGS`.
-
-    The `seed` is that of what the law draws for each job.
-    """
+    """Make the law of running times of `jobs` by its `name` in `SCALINGS`; it draws by `seed`."""
     return _LAWS[name](jobs, seed)
 
 
 def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
-    """Return the iterations per second (n,) of `jobs` by a `law` on fractional `threads` (n,).
+    """Return iterations per second (n,) of `jobs` by a `law` on fractional `threads` (n,).
 
-    A job holds a fraction of a thread for that fraction of the time, so rates are linear between
-    whole numbers of threads. `jobs` (n,) are indices.
+    They are linear between whole numbers: a job holds a part of a thread for that part of the time.
     """
     low = np.floor(threads + ROUNDING)
     part = threads - low
@@ -150,10 +146,7 @@ def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
 
 
 def fastest(law: Law, cores: int) -> FloatArray:
-    """Return the threads (n_jobs,), of `cores`, on which a `law` makes jobs fastest, to 1 in 30.
-
-    The fewest threads, if several counts are equally fast.
-    """
+    """Return the fewest threads (n_jobs,) on which a `law` makes jobs fastest, to 1 in 30."""
     every = np.arange(len(law.width))
     counts = np.unique(np.round(np.geomspace(1, cores, COUNTS)))
     best = np.minimum(np.full(len(every), float(cores)), law.width)

@@ -96,10 +96,8 @@ def make_jobs(
 ) -> list[SimulatedJob]:
     """Make a list of jobs with some `curves`, in order of arrival, by a `seed`.
 
-    `work` is the mean core-seconds of a whole job; sizes are uniform, the largest three times the
-    smallest. With `partitioned`, each job has a number of parallel tasks; otherwise iterations can
-    be divided at will. See `Settings` for the others. Interarrival times and sizes are scaled to
-    have their means exactly in every list, so that all seeds load the cluster equally.
+    `work` is the mean core-seconds of a job. Means hold exactly in every list, so that all seeds
+    load the cluster equally.
     """
     # One random stream per purpose: noise, for example, must not change arrivals.
     draw = [np.random.default_rng([seed, k]) for k in range(5)]
@@ -129,20 +127,13 @@ def make_jobs(
 
 
 def offered_load(jobs: Sequence[SimulatedJob], cores: int) -> float | None:
-    """Return the core-seconds of `jobs` that arrive per core-second of `cores`.
-
-    None if all jobs, which are in order of arrival, arrive at once.
-    """
+    """Return the core-seconds of `jobs` that arrive per core-second; None if all at once."""
     time = (jobs[-1].arrival - jobs[0].arrival) * len(jobs) / max(len(jobs) - 1, 1)
     return sum(job.total for job in jobs) / (cores * time) if time > 0 else None
 
 
 def calibrate(curves: Sequence[Curve]) -> float:
-    """Return the mean core-seconds per job that reproduce the times of the paper's §6.2.
-
-    These are the mean times to 90 and 95 % under fair shares. Their ratio depends only on the
-    curves, so their geometric mean is matched. Raises `InvalidSetting` if no curve falls.
-    """
+    """Return the mean core-seconds per job that reproduce the times of the paper's §6.2."""
     lists = [make_jobs(curves, seed) for seed in CALIBRATION_SEEDS]
     arrivals = [np.array([job.arrival for job in jobs]) for jobs in lists]
     work = [work_to(jobs, (0.9, 0.95)) for jobs in lists]
@@ -162,10 +153,7 @@ def calibrate(curves: Sequence[Curve]) -> float:
 
 
 def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatArray:
-    """Return the core-seconds that `jobs` need to `fractions` of their loss reduction.
-
-    An array (n_fractions + 1, n_jobs), nan where the loss does not fall. The last row is all work.
-    """
+    """Return core-seconds (n_fractions + 1, n_jobs) to `fractions` of the fall, and in all."""
     work = np.full((len(fractions) + 1, len(jobs)), np.nan)
     for i, job in enumerate(jobs):
         for f, fraction in enumerate(fractions):

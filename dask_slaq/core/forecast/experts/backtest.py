@@ -29,11 +29,7 @@ TO_EVERY_LEAD = interpolation(np.arange(1.0, FARTHEST + 1), HORIZONS[:N_KEPT])
 
 
 class Backtest(JobArrays):
-    """Scores of the experts for each job, one row per job.
-
-    `noise_cost` (n_experts,) is the error that noise of standard deviation 1 adds to the forecast
-    of each expert.
-    """
+    """Scores of the experts, one row per job; `noise_cost` is what noise of 1 adds to errors."""
 
     def __init__(self, noise_cost: FloatArray) -> None:
         n = len(noise_cost)
@@ -55,10 +51,9 @@ class Backtest(JobArrays):
         return -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
 
     def score(self, rows: IntArray, view: NormalizedWindow) -> None:
-        """Score the stored forecasts by the reports in the present windows that have arrived since.
+        """Score the stored forecasts by the reports that have arrived since.
 
-        The error at a lead is the absolute mean of the signed errors up to that lead, so that the
-        noise of reports averages out but the bias of an expert does not.
+        The error at a lead is the mean up to it: noise averages out, but not a bias.
         """
         column = self.column
         forecast_at, scored_at = column["forecast_at"][rows], column["scored_at"][rows]
@@ -103,11 +98,7 @@ class Backtest(JobArrays):
         column["scored_at"][rows[due]] = view.total[due]
 
     def behind(self, rows: IntArray, total: IntArray) -> IntArray:
-        """Return how many reports (n_jobs,) to go back for a backcast, which can be scored at once.
-
-        It is 0 but for jobs without a recent stored forecast: in their first fit, or with many
-        reports per fit.
-        """
+        """Return how many reports (n_jobs,) to go back for a backcast that can be scored."""
         forecast_at = self.column["forecast_at"][rows]
         lacks = np.where(forecast_at == 0, total >= 2 * FIRST, total - forecast_at > 2 * CYCLE)
         return np.where(lacks, np.minimum(CYCLE, total // 2), 0)

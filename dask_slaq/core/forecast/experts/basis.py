@@ -25,10 +25,7 @@ BETWEEN = interpolation(HORIZONS, HORIZONS[::2])
 class BasisCurves:
     """Grid of decreasing basis curves: exponentials e^(-rho t) and powers (1 + t/s)^-p.
 
-    `t` is in iterations from now, negative in the past, and a report has the weight of `memory`
-    relative to one that is one iteration newer. The fit of loss = base + factor * curve to at most
-    `window` reports has a closed form, in which the sums over the basis curves depend only on the
-    number of known reports, so they are tabulated once.
+    `t` is in iterations from now; a report has `memory` times the weight of the next one.
     """
 
     def __init__(self, window: int, memory: float) -> None:
@@ -78,10 +75,8 @@ def _running(terms: FloatArray) -> FloatArray:
 def product(left: FloatArray, right: FloatArray) -> FloatArray:
     """Multiply matrices so that each row of the result depends only on that row of `left`.
 
-    The product is computed in blocks of equal size. On many processors BLAS rounds the last rows of
-    a matrix differently, and a decision must not depend on which row a job has. The blocks are also
-    too small for BLAS to use threads, which wait by spinning: on busy cores that takes far longer
-    than the product.
+    On many processors BLAS rounds the last rows differently, and blocks of equal size are also too
+    small for its threads, which would wait by spinning.
     """
     rows = len(left)
     padded = -(-rows // BLOCK) * BLOCK
@@ -103,11 +98,7 @@ class Fit(NamedTuple):
 
 
 def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: BasisCurves) -> Fit:
-    """Fit all basis curves to all jobs by weighted least squares, in one matrix product.
-
-    `losses` (n_jobs, window) are losses or means of losses, newest first, of which `known`
-    (n_jobs,) columns count. `length` (n_jobs,) is that of the whole history, in columns.
-    """
+    """Fit all basis curves to the `known` (n_jobs,) columns of `losses`, in one matrix product."""
     weight = np.where(np.arange(losses.shape[1]) < known[:, None], atoms.weight, 0.0)
     mean = (weight * losses).sum(axis=1, keepdims=True) / atoms.sum_w[known]
     centred = losses - mean
@@ -131,10 +122,7 @@ def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Basi
 def recent(
     view: NormalizedWindow, atoms: BasisCurves, fall: FloatArray | None = None
 ) -> CurveForecast:
-    """Forecast by a mixture of basis curves, weighted by evidence in the newest reports.
-
-    `fall` (n_curves, n) has the falls of the basis curves at other horizons than `HORIZONS`.
-    """
+    """Forecast by a mixture of basis curves, weighted by evidence in the newest reports."""
     n = len(atoms.weight)
     known = np.minimum(view.known, n)
     fit = project(view.losses[:, :n], known, view.total.astype(np.float64), atoms)

@@ -113,10 +113,7 @@ def power(view: NormalizedWindow, drops: Drops) -> CurveForecast:
 
 
 def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast) -> CurveForecast:
-    """Forecast log losses as a mixture of basis curves, for noise proportional to the loss.
-
-    Jobs whose losses are not bounded by zero get the forecasts in `otherwise`.
-    """
+    """Forecast log losses as a mixture of basis curves, `otherwise` where zero is no bound."""
     logs = view._replace(losses=view.logs, noise=view.log_noise)
     log_level, log_fall = recent(logs, atoms, atoms.coarse_fall)
     above, log_level = -view.zero, np.minimum(log_level, MOST_LOG)
@@ -129,11 +126,7 @@ def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast
 
 
 def _line(x: FloatArray, drops: Drops, prior: float, pull: float) -> tuple[FloatArray, FloatArray]:
-    """Fit a weighted line to the log drops of each job. Returns its height at x = 0 and its slope.
-
-    The slope is shrunk towards `prior`, which has the weight of `pull` units of squared deviation
-    of x.
-    """
+    """Return height at x = 0 and slope of a line fitted to log drops, `pull`ed towards `prior`."""
     weight = drops.weight
     total = np.maximum(weight.sum(axis=1), 1e-300)
     mean_x = (weight * x).sum(axis=1) / total

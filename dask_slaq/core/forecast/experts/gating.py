@@ -45,12 +45,7 @@ class Mixture(NamedTuple):
 
 @cache
 def trained() -> dict[str, FloatArray]:
-    """Read the coefficients of the package, which `benchmarks.gate_training` wrote.
-
-    These are ``mean`` and ``deviation`` of the features, and weights and biases of both layers:
-    ``inner`` (n_features, n_hidden), ``inner_bias``, ``outer`` (n_hidden, 2 n_experts + 3) and
-    ``outer_bias``.
-    """
+    """Read the features' ``mean`` and ``deviation`` and both layers; see `gate_training`."""
     with files("dask_slaq.core.forecast.experts").joinpath("gating.npz").open("rb") as file:
         return dict(np.load(file))
 
@@ -58,12 +53,7 @@ def trained() -> dict[str, FloatArray]:
 def gate(
     by: dict[str, FloatArray], view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray
 ) -> Mixture:
-    """Return how to combine the experts' forecasts, by a network with coefficients as `trained`.
-
-    It has one hidden layer of rectified linear units. `curves` are those of `Ensemble.ask`, and
-    `log_weight` (n_jobs, n_experts) the logs of the experts' weights by `Backtest`, up to a
-    constant per job.
-    """
+    """Return how to combine the experts' forecasts, by a network with coefficients as `trained`."""
     x = (features(view, curves, log_weight) - by["mean"]) / by["deviation"]
     np.clip(x, -MOST_UNUSUAL, MOST_UNUSUAL, out=x)
     hidden = np.maximum(product(x, by["inner"]) + by["inner_bias"], 0.0)
@@ -74,11 +64,7 @@ def gate(
 def mixture(
     out: FloatArray, log_weight: FloatArray, noise: FloatArray, log_noise: FloatArray
 ) -> Mixture:
-    """Convert the raw outputs (n_jobs, 2 n_experts + 3) of the network.
-
-    They correct the log weights of falls and of levels; the last ones are the factor, shift and
-    scale of `Mixture` before their bounds are applied.
-    """
+    """Convert the raw outputs (n_jobs, 2 n_experts + 3) of the network, which are unbounded."""
     n = log_weight.shape[1]
     return Mixture(
         softmax(log_weight + out[:, :n]),
@@ -90,10 +76,7 @@ def mixture(
 
 
 def blend(curves: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
-    """Combine the experts' forecasts, as in `gate`, into one (n_jobs, 1 + n_horizons).
-
-    `zero` (n_jobs,) is the raw loss 0 in their units.
-    """
+    """Combine the experts' forecasts, as in `gate`, into one (n_jobs, 1 + n_horizons)."""
     weight = by.weight * (by.factor * by.scale)[:, None]
     mixed: FloatArray = np.einsum("je,eji->ji", weight, curves)
     level = (by.level_weight.T * curves[:, :, 0]).sum(axis=0) + by.shift
