@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from dask_slaq.cli.connection import Where, ask
-from dask_slaq.cli.options import json_flag, scheduler_options
+from dask_slaq.cli.options import Where, ask, json_flag, scheduler_options
 from dask_slaq.cli.text import aligned, printable
 from dask_slaq.cli.text import as_json as to_json
 from dask_slaq.core.job_settings import CHANGEABLE, JOB_SETTINGS

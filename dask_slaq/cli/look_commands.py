@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dask_slaq.cli.connection import Where, ask
 from dask_slaq.cli.main import LazyGroup
 from dask_slaq.cli.memory import file_to_read
-from dask_slaq.cli.options import json_flag, json_option, scheduler_options
+from dask_slaq.cli.options import Where, ask, json_flag, json_option, scheduler_options
 from dask_slaq.cli.text import as_json as to_json
 from dask_slaq.cli.text import printable, tell
 

@@ -13,8 +13,7 @@ import click
 import dask
 from dask.utils import parse_timedelta
 
-from dask_slaq.cli.connection import Where, ask
-from dask_slaq.cli.options import json_flag, scheduler_options
+from dask_slaq.cli.options import Where, ask, json_flag, scheduler_options
 from dask_slaq.cli.text import aligned, duration, number, printable
 from dask_slaq.cli.text import as_json as to_json
 from dask_slaq.core.errors import SlaqError

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_slaq.core.assessment import build_snapshot
 from dask_slaq.core.ends import Ends
 from dask_slaq.core.forecast import LossPredictor, Predictor, diverging
+from dask_slaq.core.gains import build_snapshot
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.job_settings import (

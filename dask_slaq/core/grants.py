@@ -118,11 +118,7 @@ _COMPARED = (
 
 
 class Grants(Mapping[str, Grant]):
-    """Mapping of job to `Grant`.
-
-    `listed` (n_jobs,) says which jobs of the `decision` it contains, and `new` (n_jobs,) which of
-    them had no grant before; None means all.
-    """
+    """Mapping of job to `Grant`, of jobs that are `listed`; `new` ones had none before."""
 
     def __init__(
         self,

@@ -31,10 +31,7 @@ Values = Mapping[str, ArrayLike]
 
 
 class Epochs:
-    """Bounded history of the newest epochs, numbered from 0, which takes `nbytes`.
-
-    With many jobs, fewer than `most` epochs fit into `MOST_BYTES`. The newest is always kept.
-    """
+    """Bounded history of the newest `most` epochs, numbered from 0, which takes `nbytes`."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -195,11 +195,10 @@ class Jobs(Mapping[str, "Job"]):
         return np.where(np.isnan(own), default, own)
 
     def total(self, rows: IntArray, work: FloatArray) -> FloatArray:
-        """Return the core-seconds (n,) of jobs from arrival to end; inf if the end is unknown.
+        """Return the core-seconds (n,) of jobs from arrival to end, inf if unknown.
 
-        `work` (n,) is the core-seconds of an iteration, 0 if unknown. Before its first report, a
-        job that announced iterations has as many as long as those of past runs, or else as the
-        tasks that it submitted, or else as those of other jobs.
+        `work` is that of an iteration. Before its first report, one as long as those of past runs
+        counts, or else as the tasks that the job submitted, or else as those of other jobs.
         """
         seen = self.runtimes.column
         ahead = self.ahead(rows)

@@ -163,11 +163,9 @@ class Owners:
         self._used = dict(used)
 
     def weigh(self, jobs: Jobs, order: JobOrder, latest: float) -> None:
-        """Let owners yield that used much lately, as in Slurm, but keep all promises.
+        """Let owners yield that used much lately, as in Slurm.
 
-        The weight counts by 2 to the power of minus the owner's part of the use over its share. An
-        owner that then deserved less than its fair share over the factor `latest` (of its jobs, or
-        `latest` for those without one) could not keep its promises: it deserves this.
+        To keep all promises, one deserves at least its fair share over the factor `latest`.
         """
         self._factor = self._latest = None
         if (lately := self._lately(order)) is not None:

@@ -115,14 +115,6 @@ class Iterations:
 
     Steps that begin at 0 are counted from 1. A step that is not above the last one counts as the
     next iteration, but the first one begins a new training, and so does 0 after some without one.
-
-    >>> done = Iterations()
-    >>> [done.count(step) for step in (0, 5, 10, 10, None)]
-    [1, 6, 11, 12, 13]
-    >>> done.goes_back(10), done.goes_back(0)
-    (False, True)
-    >>> Iterations(last=2).goes_back(0)
-    True
     """
 
     last: int = 0

@@ -24,14 +24,7 @@ class Reservation(NamedTuple):
 
 
 class Reservations:
-    """Reservations that have not ended, by number.
-
-    >>> reservations = Reservations()
-    >>> reservations.add("ann", 16, begin=1000.0, end=5000.0, now=900.0).number
-    1
-    >>> reservations.at(900.0), reservations.at(1000.0), reservations.at(5000.0)
-    ({}, {'ann': 16.0}, {})
-    """
+    """Reservations that have not ended, by number."""
 
     def __init__(self) -> None:
         self.by_number: dict[int, Reservation] = {}

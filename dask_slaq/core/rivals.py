@@ -50,11 +50,7 @@ def in_order(
 def yield_to_first(
     allocation: Allocation, snapshot: Snapshot, groups: Sequence[IntArray]
 ) -> Allocation:
-    """Return an allocation in which the first of each group have as much of its share as they use.
-
-    The sum of the shares of a group stays, and so do its indices, which go to its jobs in their
-    order.
-    """
+    """Return an allocation in which the first of each group have what they use of its share."""
     share, index = allocation.share.copy(), allocation.index.copy()
     for at in groups:
         floor, cap = np.minimum(snapshot.floor[at], share[at]), snapshot.cap[at]

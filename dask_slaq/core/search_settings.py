@@ -26,8 +26,7 @@ class Pruning:
     """When a trial is without hope: after `patience` reports, if better models are ready.
 
     That is, if the lowest final loss in its reach is above theirs by more than the part `slack` of
-    the distance from its start to these, and by a quarter of `noise`. Within so many standard
-    deviations of its losses it has not changed. Raises `InvalidSetting`.
+    the distance from its start to these, and by a quarter of `noise` standard deviations.
     """
 
     slack: float = 0.0

@@ -257,9 +257,7 @@ def usage_as_dicts(
 ) -> list[dict[str, Any]]:
     """Return usage (see `sum_by`) as plain values, by day or from the largest to the smallest.
 
-    A row has the fields in `by` (``day`` as ``YYYY-MM-DD``, or ``earlier``), ``core_seconds``,
-    ``waited`` (seconds in which jobs had tasks to run and no thread), ``jobs`` (number that
-    ended), and of these ``done``, ``stopped``, ``failed`` and ``lost``.
+    ``waited`` is the seconds in which jobs had tasks to run and no thread.
     """
     numbers = ("core_seconds", "waited", "jobs", *OUTCOMES)
     rows = []

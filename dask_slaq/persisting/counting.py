@@ -33,9 +33,7 @@ _RENAMED = re.compile(r"(.*-[0-9a-f]{32})-[0-9a-f]{32}")
 class Layer:
     """Counts of the tasks of one layer: how often they ended, and for how many different keys.
 
-    `seconds` are the core-seconds of the repeats, and `size` the bytes of all results. `needs` has
-    the names of other layers that the first tasks needed, `wanted` counts the tasks that ended
-    while the client waited for their result, and `live` the keys that are remembered.
+    `needs` names other layers; `wanted` counts tasks that a client waited for, `live` known keys.
     """
 
     __slots__ = ("computed", "keys", "live", "looks", "name", "needs", "seconds", "size", "wanted")

@@ -275,10 +275,7 @@ def divide(
 def _lend(
     law: Law, jobs: IntArray, threads: FloatArray, cap: FloatArray, cores: int, index: FloatArray
 ) -> FloatArray:
-    """Lend threads that are left of `cores`, highest `index` first, while they save a job a wave.
-
-    The jobs have `threads`, and can use `cap` at most. Returns the threads (n_active,).
-    """
+    """Lend threads that are left, highest `index` first, while they save a job a wave."""
     threads, left = threads.copy(), cores - threads.sum()
     order = np.argsort(-index, kind="stable")
     lent = True
@@ -298,11 +295,9 @@ EPSILON = 1e-7
 
 
 class Iterations:
-    """Iterations of all jobs, each job at its own rate. Arrays are (n_jobs,).
+    """Iterations of all jobs, each at its `rate`, computing `compute` core-seconds per second.
 
-    The caller sets `rate`, iterations per second, and `compute`, core-seconds per second. `unsaid`
-    are core-seconds not yet reported to the engine, `finished` the iterations that have ended, and
-    `times` when each of them ended, in seconds after the start.
+    `unsaid` core-seconds are not yet reported, `finished` iterations have ended, at `times`.
     """
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:

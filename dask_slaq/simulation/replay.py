@@ -51,11 +51,7 @@ def replay_log(path: str | Path) -> dict[str, Any]:
 
 
 def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
-    """Yield the place (file and line) and the event of every line of all files.
-
-    A line that is not JSON is skipped with a note if a crash can have cut it off: at the end of the
-    log, or before the next recording.
-    """
+    """Yield the place and the event of every line, but for those cut off by a crash."""
     broken, where, line, begun = "", "", b"", False
     for place, line in _lines(path):
         try:

@@ -8,8 +8,7 @@ import numpy as np
 
 from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
 from dask_slaq.core.forecast.experts.basis import product
-from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
+from dask_slaq.core.forecast.history import MOST, Histories, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, Status, interpolation
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 

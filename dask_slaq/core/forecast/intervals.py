@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_slaq.core.forecast.experts.basis import product
-from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import NormalizedWindow
+from dask_slaq.core.forecast.history import Histories, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, interpolation
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 

@@ -10,13 +10,11 @@ import numpy as np
 from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, UnknownJob
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.corrections import unchanged
-from dask_slaq.core.forecast.experts.backtest import Backtest
-from dask_slaq.core.forecast.experts.ensemble import Ensemble
-from dask_slaq.core.forecast.experts.gating import blend, gate, trained
-from dask_slaq.core.forecast.history import Histories
+from dask_slaq.core.forecast.experts.basis import Ensemble
+from dask_slaq.core.forecast.experts.gating import Backtest, blend, gate, trained
+from dask_slaq.core.forecast.history import Histories, NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.hypotheses import FromMemory
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
-from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.types import HORIZONS, Forecast
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.memory import Kind, PastRuns

@@ -197,13 +197,7 @@ class CurveForecast(NamedTuple):
 
 
 def concave_hull(x: FloatArray, table: FloatArray) -> FloatArray:
-    """Return the upper concave hull (n, n_points) of each row of `table` at rising `x` (n_points,).
-
-    Rows that are concave up to rounding stay as they are.
-
-    >>> concave_hull(np.arange(5.0), np.array([[0.0, 2.0, 2.0, 2.0, 5.0]]))
-    array([[0., 2., 3., 4., 5.]])
-    """
+    """Return the upper concave hull (n, n_points) of each row of `table` at rising `x`."""
     slope = np.diff(table, axis=1) / np.diff(x)
     bent = (np.diff(slope, axis=1) > 1e-15 * np.abs(slope[:, :-1])).any(axis=1)
     hull = table.copy()

@@ -37,13 +37,9 @@ class Kind:
 
 
 def distance(one: Kind, other: Kind) -> float:
-    """Return the Euclidean distance between two kinds, in orders of magnitude.
+    """Return the Euclidean distance between two kinds, in orders of magnitude; or inf.
 
-    It is inf between kinds of different names, and a feature that only one of them has counts as
-    one order of magnitude.
-
-    >>> distance(Kind("a", (("rows", 6.0), ("C", 1.0))), Kind("a", (("rows", 3.0), ("C", -3.0))))
-    5.0
+    A feature that only one of them has counts as one order.
     """
     if one.name != other.name:
         return math.inf
@@ -62,11 +58,7 @@ def distance(one: Kind, other: Kind) -> float:
 def read_kind(given: object) -> Kind | None:
     """Return the kind that a user, an adapter or a message states; None for None.
 
-    It is given as a name, or as a mapping with its ``name`` and numbers >= 0: parameters that shape
-    the curve, and sizes of the data. Raises `InvalidSetting`.
-
-    >>> read_kind({"name": "resnet", "lr": 0.01, "rows": 1000})
-    Kind(name='resnet', features=(('lr', -2.0), ('rows', 3.0)))
+    It is a name, or a mapping with its ``name`` and numbers >= 0. Raises `InvalidSetting`.
     """
     if given is None:
         return None
@@ -110,13 +102,9 @@ def _feature(key: object, value: object) -> tuple[str, float]:
 
 
 def kind_of_name(name: str) -> Kind:
-    """Return the kind of a job of which nothing but the name is known.
+    """Return the kind of a job of which only the name is known: that without parts with digits.
 
-    Parts of the name with digits are cut off, since they number runs or state parameters; the first
-    part that begins with letters keeps these. If nothing is left, the job is like no other.
-
-    >>> [kind_of_name(name).name for name in ("logreg-C0.1-3", "lbfgs-16", "resnet50 lr=0.1", "7")]
-    ['logreg', 'lbfgs', 'resnet', '7']
+    The first part that begins with letters keeps these: ``logreg`` of ``logreg-C0.1-3``.
     """
     parts = _SEPARATORS.split(name[:LONGEST_NAME])
     kept = ""

@@ -15,9 +15,8 @@ ROUNDS = 8
 class FreeThreads:
     """Threads of the workers: those still ``free`` (n_workers,), and those ``held`` (n_jobs,).
 
-    Methods take `jobs` to place and `workers` they may use (arrays of int), or `places`: pairs of
-    job and worker, sorted by job, best first. `whole` and `part` are the threads (n_jobs,) that
-    jobs still want, from which placed threads are subtracted in place.
+    `places` are pairs of job and worker, sorted by job, best first. From `whole` and `part`, what
+    jobs still want, placed threads are subtracted.
     """
 
     def __init__(self, threads: FloatArray, n_jobs: int) -> None:

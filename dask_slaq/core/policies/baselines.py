@@ -26,11 +26,9 @@ RATIO = 4.0
 
 
 class _InTurn:
-    """Base class of policies that fill jobs in order of a key.
+    """Base class of policies that fill jobs in order of a key, then of arrival, weight and name.
 
-    Floors are kept, and jobs that are not `reporting` get a fair share. Equal keys are served in
-    order of arrival, then by weight, then by name. The index is the number of jobs that come
-    later, and -1 for jobs that are not `reporting`.
+    Floors are kept. Jobs that are not `reporting` get a fair share, and the index -1.
     """
 
     def key(self, snapshot: Snapshot) -> FloatArray:
@@ -69,9 +67,8 @@ class FirstInFirstOut(_InTurn):
 class LeastAttainedService(_InTurn):
     """Least attained service first: core-seconds over weight (Tiresias, NSDI 2019).
 
-    Jobs are sorted into queues by service, because with exact service similar jobs would take turns
-    at every decision. The first queue ends at the service of all threads in one second, and each
-    later one at four times the limit before. Jobs in a queue are served in order of arrival.
+    Jobs are sorted into queues by service, each to four times the limit before: with exact service
+    similar jobs would take turns at every decision.
     """
 
     name = "las"
@@ -132,10 +129,8 @@ def _shared(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
 class FinishTimeFair(GreedyPolicy):
     """Finish-time fairness by a partial auction (Themis, NSDI 2020).
 
-    Threads are offered first to the fifth of the jobs with the highest `finish_time_ratio`. Each
-    thread goes where it lowers the logarithm of the ratio most, so that the product of the ratios
-    falls. Threads that these jobs cannot use go to all others in the same way. The index is the
-    ratio on a fair share from now on.
+    Threads are offered first to the fifth of the jobs with the highest `finish_time_ratio`; each
+    goes where it lowers the logarithm of the ratio most. The others get what is left.
     """
 
     name = "finish-time-fair"

@@ -28,15 +28,8 @@ def fair_fill(
 ) -> FloatArray:
     """Return weighted fair shares (n_jobs,) with floors and caps, fractional and exact.
 
-    These are ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity, or
-    the caps where they sum to less. Where floor and cap cross, the cap holds. Floors that sum to
-    more than the capacity are scaled down in proportion.
-
-    Ten threads; the second job may use one, and the third counts double:
-
-    >>> one = np.ones(3)
-    >>> fair_fill(np.array([1.0, 1.0, 2.0]), 0 * one, np.array([9.0, 1.0, 9.0]), 10)
-    array([3., 1., 6.])
+    These are ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity. Where
+    floor and cap cross, the cap holds; floors above the capacity are scaled down.
     """
     cap = np.clip(cap, 0.0, capacity)
     floor = fit_floors(np.clip(floor, 0.0, cap), capacity)
@@ -73,18 +66,9 @@ def hand_out(
 ) -> FloatArray:
     """Give each thread to the job that values it most, until none is left or has a value.
 
-    ``worth(start, stop)`` is the value per thread (n_jobs,) between two thread counts, and must not
-    rise with `start`. Threads whose value is not positive and finite are not given out; `fair_fill`
-    can allocate the rest. Jobs start with `lower` (n_jobs,) threads, whose sum must not exceed the
-    capacity, and get at most `upper`. Ties are served in `order`, by default from first to last.
-
-    Returns threads (n_jobs,): ``max(lower, whole number)``, except for the job that gets the last,
-    fractional part of the capacity. The result equals that of a heap of marginal values, but the
-    number of calls of `worth` grows with the logarithm of the capacity only.
-
-    >>> halving = lambda start, stop: np.array([8.0, 5.0]) * 0.5**start
-    >>> hand_out(halving, np.zeros(2), np.full(2, 9.0), 5)  # 8, 5, 4, 2.5, 2
-    array([3., 2.])
+    ``worth(start, stop)`` is the value per thread (n_jobs,), which must not rise with `start`. Jobs
+    start with `lower` threads, and get at most `upper`; ties are served in `order`. The result
+    equals that of a heap of marginal values, in calls of `worth` by the logarithm of the capacity.
     """
     units = Increments(worth, lower, upper)
     order = np.arange(len(lower)) if order is None else order

@@ -2,6 +2,5 @@
 
 from dask_slaq.core.recording.past_runs import BadEvent as BadEvent
 from dask_slaq.core.recording.past_runs import Event as Event
-from dask_slaq.core.recording.recorder import VERSION as VERSION
 from dask_slaq.core.recording.recorder import Recorder as Recorder
 from dask_slaq.core.recording.replay import Replay as Replay

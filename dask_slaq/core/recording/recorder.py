@@ -54,12 +54,9 @@ SETTINGS = ("epoch", "normalizer", "latest", "floor", "move_pause", "strict")
 class Recorder:
     """Engine that records every call and decision. Other attributes are those of the engine.
 
-    The other methods of `CALLS` are made from that table, below the class. `write` gets each event
-    after it happened; calls that raise are not recorded. The engine must have no jobs yet. `about`
-    goes into the first event.
-
-    Task times are summed up per job. The sum is passed to the engine at the job's next report, at
-    the next decision or at the job's end, so that a replay computes with the same floats.
+    `write` gets each event after it happened. The engine must have no jobs yet. Task times are
+    summed up per job until its next report, the next decision or its end, so that a replay computes
+    with the same floats.
     """
 
     def __init__(

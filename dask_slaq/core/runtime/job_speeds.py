@@ -105,11 +105,7 @@ def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntA
 
 
 def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
-    """Return the waves in which iterations of `width` tasks run on whole threads: ``ceil(P / N)``.
-
-    >>> waves([8, 8, 8], [8, 7, 3]).tolist()
-    [1.0, 2.0, 3.0]
-    """
+    """Return the waves of iterations of `width` tasks on whole threads: ``ceil(P / N)``."""
     each = np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
     value: FloatArray = np.ceil(each - ROUNDING)
     return value

@@ -10,8 +10,8 @@ from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import ExpectedTime
 from dask_slaq.core.reports import is_usable, next_iteration, next_stride
 from dask_slaq.core.runtime import ernest as scaling
+from dask_slaq.core.runtime.ernest import GOOD, Population, clearly_better
 from dask_slaq.core.runtime.job_speeds import Speeds, waves
-from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
 
 #: Weight of the newest iteration in running means, which are thus dominated by the last few.
 NEWEST = 0.3

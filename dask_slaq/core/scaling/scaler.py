@@ -94,16 +94,7 @@ ASSUMED, LEAST, MOST = 5.0, 1.0, 10.0
 class UsualWorth:
     """Worker-seconds that the cluster has cost per second of a job, of late.
 
-    If a second of a job is worth as much, the number of workers at which time and money cost least
-    is the one at which the product of both is: to end 1 % sooner may cost 1 % more.
-
-    >>> usual = UsualWorth()
-    >>> usual.per_second
-    5.0
-    >>> for second in range(3600):
-    ...     usual.add(float(second), workers=6, jobs=2)
-    >>> round(usual.per_second, 1)
-    3.2
+    If a second of a job is worth as much, to end 1 % sooner may cost 1 % more.
     """
 
     def __init__(self) -> None:
@@ -132,19 +123,9 @@ PAUSES, ASSUMED_PAUSES = 64, 4
 def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -> float:
     """Return for how many seconds to keep a worker that has no work.
 
-    `pauses` are the seconds for which workers had none before they were wanted again, and `again`
-    is what it costs to get one again, in seconds of a worker. To keep it for that long never costs
-    more than twice the best (as to rent skis until they are paid for). With experience it is the
-    time that would have cost least over the pauses, from `least` seconds on.
-
-    >>> seconds_to_keep([], again=60.0)
-    60.0
-    >>> round(seconds_to_keep([40.0] * 20, again=60.0), 3)
-    49.5
-    >>> seconds_to_keep([600.0] * 20, again=60.0)
-    0.0
-    >>> round(seconds_to_keep([90.0] * 20 + [5.0], again=100.0), 3)
-    99.0
+    `again` is what it costs to get one again: to keep it for that long never costs more than twice
+    the best. With experience it is the time that would have cost least over the `pauses` without
+    work.
     """
     if not pauses:
         return max(again, least)
@@ -165,10 +146,8 @@ def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -
 class Levels:
     """Number of workers to have, from the number that pays now and what each would be of use.
 
-    Level `k` is wanted while at least `k` workers pay. Short work that comes again and again never
-    pays for a worker by itself: a level that is not there is asked for, too, once its lack has cost
-    more than it would have, by what it costs to get. A level stays for a while from when it was
-    asked for, and for as long as it pays to keep a worker that may be wanted again.
+    A level that is not there is asked for, too, once its lack has cost more than it would have. It
+    stays for a while, and for as long as it pays to keep a worker that may be wanted again.
     """
 
     def __init__(self) -> None:

@@ -17,6 +17,7 @@ from dask_slaq.core.forecast import Forecast, ending, in_logs, unreported
 from dask_slaq.core.gains import END, iterations_to_target
 from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.scaling_terms import ScalingTerms
 
 #: Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are then.
 EVENTS = 48
@@ -26,11 +27,7 @@ INSTANT, NONE = 1e-9, 1e-9
 
 @dataclass(frozen=True)
 class Demand:
-    """What jobs still need. Arrays are (n_jobs,).
-
-    `work` is in core-seconds, `width` the threads that a job can use, `weight` its part of a fair
-    cluster, and `worth` what an hour of its time is worth.
-    """
+    """`work` (n_jobs,) of jobs in core-seconds, their `width`, `weight`, and an hour's `worth`."""
 
     work: FloatArray
     width: FloatArray
@@ -53,20 +50,10 @@ class Demand:
 
 
 class Worth:
-    """Costs of 0, 1, 2, ... workers for some demand.
+    """Costs of 0, 1, 2, ... workers for some demand: ``end`` of the jobs, and ``paid`` seconds.
 
-    `arrive` (n_workers,) is the seconds until each worker computes, increasing: 0 for those that
-    are there. `stays` (n_workers,) is the seconds for which each costs at least. A worker has
-    `threads`, and costs `price` per second from now on until it is no longer of use.
-
-    The worth of time is what jobs lose by ending later.
-
-    >>> two = Demand(work=[600.0, 600.0], width=[8.0, 8.0], weight=[1.0, 1.0], worth=[1.0, 1.0])
-    >>> worth = Worth(two, arrive=np.zeros(20), stays=np.zeros(20), threads=1, price=0.1 / 3600)
-    >>> worth.end[[8, 16]].tolist()  # seconds
-    [[150.0, 150.0], [75.0, 75.0]]
-    >>> worth.best()
-    16
+    `arrive` (n_workers,) is the seconds until each worker computes, increasing, and `stays` those
+    for which each costs at least. A worker has `threads`, and costs `price` per second.
     """
 
     def __init__(
@@ -224,3 +211,64 @@ def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatA
     width = np.minimum(tasks, column["most"][rows])
     width[speeds.scaled] = np.minimum(width, speeds.efficient)[speeds.scaled]
     return left, np.where(column["paused"][rows], 0.0, width)
+
+
+def seconds_in_words(seconds: float) -> str:
+    """Return a time with a fitting unit, such as ``90 s`` or ``2.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def in_words(worth: Worth, here: int, best: int, asked: int | None, terms: ScalingTerms) -> str:
+    """Return why `best` workers pay, or what `asked` ones would change; `here` are there now."""
+    if not worth.demand.work.size:
+        reason = f"no work waits: {_workers(best)}"
+        if best:
+            reason += ", the minimum" if best == terms.minimum else ", for the data in memory"
+        return reason
+    if asked is not None and asked != here:
+        return f"{_workers(asked)} instead of {here}: {_change(worth.compare(here, asked), terms)}"
+    least = " at least" if best == terms.minimum else ""
+    if best >= terms.maximum:
+        return f"{_workers(best)}: no more are allowed; {_one_more(worth, best, terms)}"
+    return f"{_workers(best)}{least}: {_one_more(worth, best, terms)}"
+
+
+def _one_more(worth: Worth, best: int, terms: ScalingTerms) -> str:
+    found = worth.compare(best, best + 1)
+    if found["jobs"] == 0 or not math.isfinite(found["seconds"]):
+        return "another one would save no time"
+    saved = f"another one would save {seconds_in_words(found['seconds'])} of {_jobs(found['jobs'])}"
+    return f"{saved}, worth {_money(found['worth'])}, and costs {_money(found['cost'], terms)}"
+
+
+def _change(found: dict[str, Any], terms: ScalingTerms) -> str:
+    last, cost = found["last"], found["cost"]
+    for_ = f"for {_money(abs(cost), terms)} {'more' if cost >= 0 else 'less'}"
+    if abs(cost) < 1e-12:
+        for_ = "for the same"
+    if math.isinf(last):
+        return f"{'all would end at last' if last > 0 else 'nothing would end'}, {for_}"
+    if abs(last) < 0.5 and abs(found["seconds"]) < 0.5:
+        return f"nothing ends sooner, {for_}"
+    if abs(last) < 0.5:
+        sooner = "sooner" if found["seconds"] > 0 else "later"
+        total = seconds_in_words(abs(found["seconds"]))
+        return f"{_jobs(found['jobs'])} end {total} {sooner} in total, {for_}"
+    return f"all ends {seconds_in_words(abs(last))} {'sooner' if last > 0 else 'later'}, {for_}"
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker" + "s" * (count != 1)
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job" + "s" * (count != 1)
+
+
+def _money(amount: float, terms: ScalingTerms | None = None) -> str:
+    unit = f" {terms.unit}" if terms is not None and terms.unit else ""
+    return (f"{amount:.2f}" if abs(amount) >= 0.095 else f"{amount:.2g}") + unit

@@ -28,13 +28,8 @@ COUNTS = 200
 class Law:
     """Running times of all jobs of a list; this one scales linearly, ``work / N``.
 
-    In all methods `jobs` (n,) are indices in the list, `threads` (n,) are the threads of each of
-    these jobs, possibly fractional except in `seconds`, and results are (n,).
-
-    >>> from types import SimpleNamespace as Job
-    >>> law = Law([Job(work=6.0, partitions=8.0)], seed=0)
-    >>> law.seconds(np.array([0]), np.array([3.0])), rate(law, np.array([0]), np.array([1.5]))
-    (array([2.]), array([0.25]))
+    In all methods `jobs` (n,) are indices in the list, and `threads` (n,) may be fractional except
+    in `seconds`. Results are (n,).
     """
 
     def __init__(self, jobs: Sequence[SimulatedJob], seed: int) -> None:
@@ -94,9 +89,8 @@ class Waves(Law):
 class Sublinear(Law):
     """Ernest's form, ``work * (t0 + t1 / N + t2 * log(N) + t3 * N)``, drawn for each job.
 
-    Each job is fastest on 32 to 256 threads, and slower again on more because of synchronization
-    and messages. On 32 threads it takes as long as a linear job, so that lists of both kinds load
-    a cluster about equally. The threads that it holds are always busy.
+    Each is fastest on 32 to 256 threads, and on 32 takes as long as a linear one. Its threads are
+    always busy.
     """
 
     def __init__(self, jobs: Sequence[SimulatedJob], seed: int) -> None:

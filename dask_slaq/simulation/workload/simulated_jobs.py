@@ -167,14 +167,8 @@ def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatAr
 def time_shared(arrivals: FloatArray, work: FloatArray, cores: int) -> FloatArray:
     """Return the seconds from `arrivals` to amounts of `work` under ideal equal sharing.
 
-    Every active job computes on ``cores / active`` threads with linear scaling. An amount of work
-    is done when the service per job, summed since the beginning, has grown by that amount. Arrivals
-    (n_jobs,) and each job's core-seconds (n_amounts, n_jobs) ascend; a job leaves after its last
-    amount. Returns (n_amounts, n_jobs), nan where the amount is nan. Here the second job arrives
-    when the first has done half of its work:
-
-    >>> time_shared(np.array([0.0, 1.0]), np.array([[8.0, 8.0]]), cores=4)
-    array([[3., 3.]])
+    An amount of work is done when the service per job, summed since the beginning, has grown by
+    that amount. Both ascend; a job leaves after its last amount.
     """
     last = len(work) - 1
     times = np.full(work.shape, np.nan)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.placement import Placement, Workers, packing, place_all
-from dask_slaq.core.placement.worker_sets import bytes_of, numbered
+from dask_slaq.core.placement.choose_sets import bytes_of, numbered
 
 CLOSE = 1e-7
 seeds = st.integers(0, 2**32 - 1)
