@@ -22,6 +22,7 @@ from dask_slaq.core.settings import (
     check_worth,
     is_number,
     is_whole,
+    require,
     shown,
 )
 
@@ -56,20 +57,15 @@ class JobSetting:
 
 
 def _weight(value: Any) -> Any:
-    if not (is_number(value) and value > 0):
-        raise InvalidSetting(f"weight must be a finite number > 0, not {shown(value)}")
-    if not LEAST_WEIGHT <= value <= MOST_WEIGHT:
-        raise InvalidSetting(
-            f"weight must be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, not {shown(value)}"
-        )
+    require("weight", value, is_number(value) and value > 0, "a finite number > 0")
+    must = f"from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+    require("weight", value, LEAST_WEIGHT <= value <= MOST_WEIGHT, must)
     return value
 
 
 def _threads(name: str, value: Any) -> Any:
-    if not (is_number(value) and value >= 0):
-        raise InvalidSetting(f"{name} must be a finite number of threads >= 0, not {shown(value)}")
-    if value > MOST_THREADS:
-        raise InvalidSetting(f"{name} must be at most {MOST_THREADS:g}, not {shown(value)}")
+    require(name, value, is_number(value) and value >= 0, "a finite number of threads >= 0")
+    require(name, value, value <= MOST_THREADS, f"at most {MOST_THREADS:g}")
     return value
 
 
@@ -85,34 +81,28 @@ def _latest(value: Any) -> Any:
 
 
 def _target(value: Any) -> Any:
-    if not is_number(value):
-        raise InvalidSetting(f"target must be a finite loss, not {shown(value)}")
+    require("target", value, is_number(value), "a finite loss")
     return value
 
 
 def _max_iter(value: Any) -> Any:
-    if not is_whole(value, 1):
-        raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {shown(value)}")
+    require("max_iter", value, is_whole(value, 1), "a number of iterations >= 1")
     return value
 
 
 def _by(value: Any) -> Any:
-    if not (is_number(value) and 0 < value <= MOST_SECONDS):
-        raise InvalidSetting(f"by must be a time > 0 and at most 1000 days, not {shown(value)}")
+    ok = is_number(value) and 0 < value <= MOST_SECONDS
+    require("by", value, ok, "a time > 0 and at most 1000 days")
     return value
 
 
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+def _flag(name: str, value: Any) -> Any:
+    require(name, value, isinstance(value, bool), "True or False")
     return value
 
 
 def _target_kind(value: Any) -> str:
-    if value not in TARGET_KINDS:
-        raise InvalidSetting(
-            f"target_kind must be one of {', '.join(TARGET_KINDS)}, not {shown(value)}"
-        )
+    require("target_kind", value, value in TARGET_KINDS, f"one of {', '.join(TARGET_KINDS)}")
     return str(value)
 
 
@@ -246,9 +236,7 @@ def _check_together(found: Mapping[str, Any]) -> None:
         raise InvalidSetting(
             f"min_share ({least!r} threads) must not be over max_share ({most!r} threads)"
         )
-    if found.get("target_kind") == "reduction" and target is not None and not 0 < target < 1:
-        raise InvalidSetting(
-            f"target must be a part of the loss reduction in (0, 1), not {shown(target)}"
-        )
+    if found.get("target_kind") == "reduction" and target is not None:
+        require("target", target, 0 < target < 1, "a part of the loss reduction in (0, 1)")
     if target is None and (found.get("by") is not None or found.get("stop")):
         raise InvalidSetting("by and stop need a target")

@@ -15,6 +15,7 @@ from dask_slaq.core.settings import (
     check_worth,
     is_number,
     is_whole,
+    require,
     shown,
 )
 from dask_slaq.core.usage import DAY, MOST_DAYS
@@ -77,10 +78,9 @@ def standings(
     }
 
 
-def check_owners(value: object) -> dict[str, OwnerTerms]:
+def check_owners(value: Any) -> dict[str, OwnerTerms]:
     """Return the owners' terms by name, from their configuration, or raise `InvalidSetting`."""
-    if not isinstance(value, Mapping):
-        raise InvalidSetting(f"owners must be a mapping of owner to settings, not {shown(value)}")
+    require("owners", value, isinstance(value, Mapping), "a mapping of owner to settings")
     found = {}
     for owner, given in value.items():
         if not (isinstance(owner, str) and isinstance(given, Mapping | None)):
@@ -109,61 +109,42 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                     "max-jobs, max-resources, latest, worth-per-hour, and budget with "
                     "core-hours, period and over"
                 )
-            if key == "over":
-                if number not in (WAIT, ON_SPARE):
-                    raise InvalidSetting(
-                        f"over of owner {shown(owner)} must be {WAIT} or {ON_SPARE}: what happens "
-                        f"above its budget; not {shown(number)}"
-                    )
-            elif key == "period":
-                terms[key] = _period(owner, number)
-            elif key == "max_resources":
-                terms[key] = check_resources(number)
-            elif key == "latest":
-                check_latest(number)
-            elif key == "worth_per_hour":
-                check_worth(number)
-            elif number == math.inf and key != "weight":  # no limit
-                continue
-            elif key == "max_jobs" and not is_whole(number, 1):
-                raise InvalidSetting(
-                    f"max-jobs of owner {shown(owner)} must be a whole number of jobs, "
-                    f"not {shown(number)}"
-                )
-            elif not (is_number(number) and 0 < number <= _MOST.get(key, 1e6)):
-                raise InvalidSetting(
-                    f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
-                    f"most {_MOST.get(key, 1e6):g}, not {shown(number)}"
-                )
-            if key not in ("over", "period", "max_resources"):
-                terms[key] = float(number)
+            terms[key] = _checked(owner, key, number)
         found[owner] = OwnerTerms(**terms)
     return found
+
+
+def _checked(owner: str, key: str, value: Any) -> Any:
+    """Return a setting of an owner as it is kept, or raise `InvalidSetting`."""
+    name = f"{key.replace('_', '-')} of owner {shown(owner)}"
+    if key == "over":
+        require(name, value, value in (WAIT, ON_SPARE), f"{WAIT} or {ON_SPARE}")
+        return value
+    if key == "max_resources":
+        return check_resources(value)
+    if key == "period":
+        days = re.fullmatch(r"\s*(\d+)\s*d(ays?)?\s*", value) if isinstance(value, str) else None
+        seconds = float(days[1]) * DAY if days else value
+        ok = is_number(seconds) and DAY <= seconds < MOST_DAYS * DAY
+        require(name, value, ok, f"a number of days from 1d to {MOST_DAYS - 1}d")
+        return float(seconds)
+    if key == "latest":
+        check_latest(value)
+    elif key == "worth_per_hour":
+        check_worth(value)
+    elif value != math.inf or key == "weight":  # else there is no limit
+        if key == "max_jobs":
+            require(name, value, is_whole(value, 1), "a whole number of jobs")
+        most = 1e9 if key == "core_hours" else 1e6
+        ok = is_number(value) and 0 < value <= most
+        require(name, value, ok, f"a number > 0 and at most {most:g}")
+    return float(value)
 
 
 def flat_terms(owner: str, given: Mapping[Any, Any]) -> dict[str, Any]:
     """Return settings of an owner, with those of its budget, by the names in `OwnerTerms`."""
     terms = {str(key).replace("-", "_"): value for key, value in given.items()}
     budget = terms.pop("budget", {})
-    if not isinstance(budget, Mapping):
-        raise InvalidSetting(
-            f"budget of owner {shown(owner)} must be a mapping such as {{'core-hours': 2000, "
-            f"'period': '30d'}}, not {shown(budget)}"
-        )
+    must = "a mapping such as {'core-hours': 2000, 'period': '30d'}"
+    require(f"budget of owner {shown(owner)}", budget, isinstance(budget, Mapping), must)
     return terms | {str(key).replace("-", "_"): value for key, value in budget.items()}
-
-
-#: Maximum values other than 1e6.
-_MOST = {"core_hours": 1e9}
-
-
-def _period(owner: str, value: Any) -> float:
-    """Return the period of a budget in seconds, or raise `InvalidSetting`."""
-    days = re.fullmatch(r"\s*(\d+)\s*d(ays?)?\s*", value) if isinstance(value, str) else None
-    seconds = float(days[1]) * DAY if days else value
-    if not (is_number(seconds) and DAY <= seconds < MOST_DAYS * DAY):
-        raise InvalidSetting(
-            f"period of owner {shown(owner)} must be a number of days from 1d to {MOST_DAYS - 1}d, "
-            f"not {shown(value)}"
-        )
-    return float(seconds)

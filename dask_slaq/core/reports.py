@@ -9,6 +9,7 @@ from operator import index
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
+from dask_slaq.core.settings import require
 from dask_slaq.core.text import printable
 
 #: Larger losses count as infinite, so that the difference of two losses cannot overflow.
@@ -104,8 +105,7 @@ def as_step(step: Any) -> int | None:
         number = -1 if isinstance(step, bool) else index(step)
     except TypeError:
         number = -1
-    if not 0 <= number <= 10**12:
-        raise InvalidSetting(f"step must be a whole number from 0 to 1e12, not {step!r}")
+    require("step", step, 0 <= number <= 10**12, "a whole number from 0 to 1e12")
     return number
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.search_goals import GOALS
-from dask_slaq.core.settings import is_number, is_whole, shown
+from dask_slaq.core.settings import is_number, is_whole, require, shown
 
 #: Settings of a search that can be changed while it runs.
 CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
@@ -37,10 +37,9 @@ class Pruning:
         for name in ("slack", "noise"):
             if not (is_number(value := getattr(self, name)) and 0 <= value < math.inf):
                 raise InvalidSetting(f"{name} of prune must be a number >= 0, not {shown(value)}")
-        if self.patience is not None and not is_whole(self.patience, 1):
-            raise InvalidSetting(
-                f"patience of prune must be a number of reports >= 1, not {shown(self.patience)}"
-            )
+        patience = self.patience
+        ok = patience is None or is_whole(patience, 1)
+        require("patience of prune", patience, ok, "a number of reports >= 1")
 
     @staticmethod
     def of(given: object) -> Pruning:
@@ -79,25 +78,18 @@ class SearchSettings:
         if not isinstance(self.goal, str) or self.goal not in GOALS:
             allowed = ", ".join(GOALS)
             raise InvalidSetting(f"goal must be one of {allowed}, not {shown(self.goal)}")
-        if self.steps is not None and not is_whole(self.steps, 1):
-            raise InvalidSetting(
-                f"steps must be a number of steps >= 1, or None, not {shown(self.steps)}"
-            )
-        if not isinstance(self.maximize, bool):
-            raise InvalidSetting(f"maximize must be True or False, not {shown(self.maximize)}")
+        ok = self.steps is None or is_whole(self.steps, 1)
+        require("steps", self.steps, ok, "a number of steps >= 1, or None")
+        require("maximize", self.maximize, isinstance(self.maximize, bool), "True or False")
         Pruning.of(self.prune)
         for name in ("trial_timeout", "silent", "keep"):
             limit = getattr(self, name)
-            if limit is not None and not (is_number(limit) and 0 < limit < math.inf):
-                raise InvalidSetting(
-                    f"{name} must be a number of seconds > 0, or None, not {shown(limit)}"
-                )
-        if self.states is not None and not (isinstance(self.states, str) and self.states):
-            raise InvalidSetting(f"states must be a path or None, not {shown(self.states)}")
-        if not is_whole(self.max_waiting, 0):
-            raise InvalidSetting(
-                f"max_waiting must be a number of models >= 0, not {shown(self.max_waiting)}"
-            )
+            ok = limit is None or (is_number(limit) and 0 < limit < math.inf)
+            require(name, limit, ok, "a number of seconds > 0, or None")
+        ok = self.states is None or (isinstance(self.states, str) and bool(self.states))
+        require("states", self.states, ok, "a path or None")
+        ok = is_whole(self.max_waiting, 0)
+        require("max_waiting", self.max_waiting, ok, "a number of models >= 0")
 
     @property
     def prunes(self) -> bool:

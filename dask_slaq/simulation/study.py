@@ -14,7 +14,7 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, Policy, add_policy, added_policies, policy
-from dask_slaq.core.settings import is_number
+from dask_slaq.core.settings import is_number, require
 from dask_slaq.simulation.fluid import Simulation, Watcher
 from dask_slaq.simulation.metrics import Run, summarize
 from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor
@@ -255,8 +255,8 @@ class Settings:
             if not row.metadata or value is None:
                 continue
             low, high = row.metadata["range"]
-            if not (is_number(value) and low <= value <= high):
-                raise InvalidSetting(f"{row.name} must be from {low:g} to {high:g}, not {value!r}")
+            ok = is_number(value) and low <= value <= high
+            require(row.name, value, ok, f"from {low:g} to {high:g}")
         Engine(  # which checks its own
             "fair",
             epoch=self.epoch,

@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import LONGEST_NAME, is_name, is_number, shown
+from dask_slaq.core.settings import LONGEST_NAME, is_name, is_number, require, shown
 
 #: Maximum number of features of a kind, and of characters in the name of one.
 MOST_FEATURES, LONGEST_FEATURE = 32, 64
@@ -55,7 +56,7 @@ def distance(one: Kind, other: Kind) -> float:
     return math.sqrt(squares)
 
 
-def read_kind(given: object) -> Kind | None:
+def read_kind(given: Any) -> Kind | None:
     """Return the kind that a user, an adapter or a message states; None for None.
 
     It is a name, or a mapping with its ``name`` and numbers >= 0. Raises `InvalidSetting`.
@@ -63,11 +64,8 @@ def read_kind(given: object) -> Kind | None:
     if given is None:
         return None
     features = {} if isinstance(given, str) else given
-    if not isinstance(features, Mapping):
-        raise InvalidSetting(
-            "kind must be a name, or a mapping such as {'name': 'resnet', 'lr': 0.01}, not "
-            + shown(given)
-        )
+    must = "a name, or a mapping such as {'name': 'resnet', 'lr': 0.01}"
+    require("kind", given, isinstance(features, Mapping), must)
     name = given if isinstance(given, str) else features.get(NAME)
     if not is_name(name):
         raise InvalidSetting(
@@ -96,8 +94,8 @@ def _feature(key: object, value: object) -> tuple[str, float]:
             f"names of a kind's numbers must have 1 to {LONGEST_FEATURE} characters, not "
             + shown(key)
         )
-    if not is_number(value) or value < 0:  # type: ignore[operator]
-        raise InvalidSetting(f"{key!r} of a kind must be a finite number >= 0, not {shown(value)}")
+    ok = is_number(value) and value >= 0  # type: ignore[operator]
+    require(f"{key!r} of a kind", value, ok, "a finite number >= 0")
     return key, math.log10(max(float(value), ZERO))  # type: ignore[arg-type]
 
 
