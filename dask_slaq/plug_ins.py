@@ -22,7 +22,7 @@ from dask_slaq.core.errors import BROKEN, InvalidSetting, UnknownPolicy
 from dask_slaq.core.forecast import GuardedPredictor, LossPredictor
 from dask_slaq.core.policies import POLICIES, GuardedPolicy, Policy, add_policy
 from dask_slaq.core.policies import policy as own_policy
-from dask_slaq.core.search_goals import GOALS, Goal, GuardedGoal, add_goal
+from dask_slaq.core.search_settings import GOALS, Goal, GuardedGoal, add_goal
 
 if TYPE_CHECKING:
     from dask_slaq.core.forecast import Predictor

@@ -51,36 +51,28 @@ def set_job(job: str, where: Where, **settings: float | None) -> None:
     _say(f"{job}: {values}")
 
 
-@_command(
-    "pause",
-    "Pause the running job JOB: no task of it starts until it is resumed, and those that run "
-    "go on.",
-)
-@click.argument("job")
-@scheduler_options
-def pause(job: str, where: Where) -> None:
-    _steer(where, job, "pause")
-    _say(f"{job} is paused: no task of it starts until it is resumed, and those that run go on")
+def _steering(name: str, text: str, told: str) -> click.Command:
+    """Return a command of one argument, the job, which tells what it has done."""
+
+    @_command(name, text)
+    @click.argument("job")
+    @scheduler_options
+    def steer(job: str, where: Where) -> None:
+        _steer(where, job, name)
+        _say(f"{job} {told}")
+
+    return steer
 
 
-@_command("resume", "Resume the paused job JOB.")
-@click.argument("job")
-@scheduler_options
-def resume(job: str, where: Where) -> None:
-    _steer(where, job, "resume")
-    _say(f"{job} goes on")
-
-
-@_command(
+_PAUSED = "no task of it starts until it is resumed, and those that run go on"
+pause = _steering("pause", f"Pause the running job JOB: {_PAUSED}.", f"is paused: {_PAUSED}")
+resume = _steering("resume", "Resume the paused job JOB.", "goes on")
+stop = _steering(
     "stop",
     "Stop the running job JOB: its next report of a loss raises StopTraining in its training "
     "loop. A fit of a supported library ends with the model that it has.",
+    "ends at its next report",
 )
-@click.argument("job")
-@scheduler_options
-def stop(job: str, where: Where) -> None:
-    _steer(where, job, "stop")
-    _say(f"{job} ends at its next report")
 
 
 @click.command()

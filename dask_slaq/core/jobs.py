@@ -229,7 +229,7 @@ def _cell(name: str, none: float | None = None) -> Any:
 
 
 def _seen(name: str) -> Any:
-    """Return a property that reads a column of `Jobs.runtimes` that is always up to date."""
+    """Return a property that reads a column of `Jobs.runtimes`."""
     return property(lambda job: job._jobs.runtimes.column[name].item(job._row))
 
 
@@ -250,6 +250,10 @@ class Job:
     iteration: int = _seen("step")  # reports so far, or as they are numbered
     missed: int = _seen("missed")  # last reports without a usable loss
     loss: float = _seen("loss")  # the last usable one, raw; nan before it
+    # As of the last decision, but for `attained`.
+    work: float = _seen("work")  # core-seconds per iteration, 0 before the first report
+    attained: float = _seen("attained")  # core-seconds charged to the job so far
+    scaled: bool = _seen("scaled")  # whether its times follow Ernest's law, not linear scaling
     paused: bool = _cell("paused")
     arrival: float = _cell("arrival")  # seconds on the caller's clock
 
@@ -261,21 +265,6 @@ class Job:
         """Settings that the engine uses, by name."""
         return {name: getattr(self, name) for name in OF_ENGINE}
 
-    @property
-    def runtime(self) -> JobRuntime:
-        """Observed iterations: `attained` as of now, the rest as of the last decision."""
-        column = self._jobs.runtimes.column
-        return JobRuntime(*(column[name].item(self._row) for name in JobRuntime._fields))
-
 
 for _name in OF_ENGINE:
     setattr(Job, _name, _cell(JOB_SETTINGS[_name].column, JOB_SETTINGS[_name].empty))
-
-
-class JobRuntime(NamedTuple):
-    """Observations of the iterations of one job."""
-
-    work: float  # core-seconds per iteration, 0 before the first report
-    width: float  # tasks of one iteration that run in parallel, at least 1
-    attained: float  # core-seconds charged to the job so far
-    scaled: bool  # whether its times follow Ernest's law rather than linear scaling

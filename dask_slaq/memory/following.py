@@ -99,10 +99,8 @@ class Memory:
             from dask_slaq.memory.store import RunStore  # and SQLite
 
             self.store = RunStore(path, self._acknowledge)
-            ends = self._loop.run_in_executor(None, self.store.ends)
-            ends.add_done_callback(self._recall_ends)
-            searches = self._loop.run_in_executor(None, self.store.events, "searches")
-            searches.add_done_callback(self._recall_searches)
+            self._read(lambda ends: engine().jobs.ends.recall(ends), self.store.ends)
+            self._read(self._recall_searches, self.store.events, "searches")
 
     @property
     def stages(self) -> PastStages:
@@ -171,10 +169,9 @@ class Memory:
             if self.store is not None:
                 self.store.add_event("searches", {**about, "models": found})
 
-    @safely
-    def _recall_searches(self, found: asyncio.Future[list[dict[str, Any]]]) -> None:
+    def _recall_searches(self, found: list[dict[str, Any]]) -> None:
         """Take up the models of searches on earlier schedulers."""
-        for search in found.result():
+        for search in found:
             models = [PastModel(*model) for model in search["models"]]
             self.searches.add(search["owner"], (search["kind"], search["maximize"]), models)
 
@@ -200,10 +197,17 @@ class Memory:
 
     # What is done for a file
 
+    def _read(
+        self, then: Callable[[Any], object], read: Callable[..., Any], *given: Any
+    ) -> asyncio.Future[Any]:
+        """Read something off the event loop, and call `then` with it."""
+        found = self._loop.run_in_executor(None, read, *given)
+        found.add_done_callback(functools.partial(self._take, then))
+        return found
+
     @safely
-    def _recall_ends(self, ends: asyncio.Future[list[tuple[bool, float]]]) -> None:
-        """Count the ends of jobs on earlier schedulers."""
-        self._engine().jobs.ends.recall(ends.result())
+    def _take(self, then: Callable[[Any], object], found: asyncio.Future[Any]) -> None:
+        then(found.result())
 
     async def prepare(self, name: str, kind: Kind | None) -> None:
         """Read what is stored of a job that is about to begin, but do not wait for long."""
@@ -217,18 +221,16 @@ class Memory:
         if self.store is None or kind in self._loaded:
             return None
         if kind not in self._loading:
-            found = self._loop.run_in_executor(None, _read, self.store, kind)
-            found.add_done_callback(functools.partial(self._recall, kind))
-            self._loading[kind] = found
+            then = functools.partial(self._recall, kind)
+            self._loading[kind] = self._read(then, _read_kind, self.store, kind)
         return self._loading[kind]
 
-    @safely
-    def _recall(self, kind: str, found: asyncio.Future[_Loaded]) -> None:
+    def _recall(self, kind: str, found: _Loaded) -> None:
         del self._loading[kind]
         if len(self._loaded) >= MOST_LOADED_KINDS:  # those without runs are read again
             self._loaded = {known for known in self._loaded if self.runs.knows(known)}
         self._loaded.add(kind)
-        runs, stages = found.result()
+        runs, stages = found
         for run in reversed(runs):
             self.runs.recall(run)
         for staged in stages:
@@ -262,18 +264,12 @@ class Memory:
 
     def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
         """Call `then` with the alerts of jobs that ended `since` a Unix time, before this."""
-        if self.store is not None:
-            found = self._loop.run_in_executor(None, self.store.events, "ended")
-            found.add_done_callback(functools.partial(self._found, since, then))
 
-    @safely
-    def _found(
-        self,
-        since: float,
-        then: Callable[[list[dict[str, Any]]], None],
-        found: asyncio.Future[list[dict[str, Any]]],
-    ) -> None:
-        then([x for x in found.result() if is_number(x.get("ended")) and x["ended"] >= since])
+        def late(found: list[dict[str, Any]]) -> None:
+            then([x for x in found if is_number(x.get("ended")) and x["ended"] >= since])
+
+        if self.store is not None:
+            self._read(late, self.store.events, "ended")
 
     # What people look at
 
@@ -336,5 +332,5 @@ class Memory:
                 self.store.close()
 
 
-def _read(store: RunStore, kind: str) -> _Loaded:
+def _read_kind(store: RunStore, kind: str) -> _Loaded:
     return store.load(kind, MOST_LOADED), store.stages(kind)

@@ -46,12 +46,12 @@ class PastRun:
         return np.interp(np.arange(first, last + 1), self.iteration, self.loss)
 
 
-def thinned(iteration: IntArray, most: int = MOST_POINTS) -> IntArray:
-    """Return at most `most` positions of a curve: the first, the last, and some evenly in log."""
+def thinned(iteration: IntArray) -> IntArray:
+    """Return positions of a curve to keep: the first, the last, and some evenly in log."""
     n = len(iteration)
-    if n <= most:
+    if n <= MOST_POINTS:
         return np.arange(n)
-    wanted = np.geomspace(iteration[0], iteration[-1], most)
+    wanted = np.geomspace(iteration[0], iteration[-1], MOST_POINTS)
     return np.unique(np.searchsorted(iteration, wanted.round()).clip(0, n - 1))
 
 

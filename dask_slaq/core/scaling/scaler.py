@@ -120,7 +120,7 @@ class UsualWorth:
 PAUSES, ASSUMED_PAUSES = 64, 4
 
 
-def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -> float:
+def seconds_to_keep(pauses: Sequence[float], again: float) -> float:
     """Return for how many seconds to keep a worker that has no work.
 
     `again` is what it costs to get one again: to keep it for that long never costs more than twice
@@ -128,7 +128,7 @@ def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -
     work.
     """
     if not pauses:
-        return max(again, least)
+        return again
     known = np.asarray(pauses, dtype=float)
     # Pauses shorter and longer than anything seen are possible: some that end at any time.
     assumed = np.linspace(0.0, 2.0 * again, 2 * ASSUMED_PAUSES + 1)[1::2]
@@ -140,7 +140,7 @@ def seconds_to_keep(pauses: Sequence[float], again: float, least: float = 0.0) -
     ]
     best = float(tries[int(np.argmin(cost))])
     # A little longer than the pause that it is to outlast.
-    return max(min(best * 1.1, again) if best else 0.0, least)
+    return min(best * 1.1, again)
 
 
 class Levels:
