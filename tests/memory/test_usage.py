@@ -77,7 +77,7 @@ def test_usage_is_written_once_where_the_file_was_locked_for_a_while(path, monke
 
     store = RunStore(path)
     assert store.flush()
-    monkeypatch.setattr(store_module, "prune_to", prune_to)
+    monkeypatch.setattr(store_module.sql, "prune_to", prune_to)
     monkeypatch.setattr(store_module, "PAUSE", 0.01)
     store.add_usage([(UsageKey(TODAY, "ann", "", ""), Usage(1.0))])
     assert store.flush() and not failures
