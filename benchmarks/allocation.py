@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common.results import give, json_option, table
 from benchmarks.common.slaq2017 import algorithm_1
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.core.policies.water_filling import hand_out
 
 __all__ = ["SIZES", "Forecasts", "main", "measure"]

@@ -117,7 +117,7 @@ def _text(value: Any) -> str:
 
 
 def _owners(value: Any) -> dict[str, OwnerTerms]:
-    from dask_slaq.core.owner_settings import check_owners
+    from dask_slaq.core.owner_terms import check_owners
 
     return check_owners(value)
 

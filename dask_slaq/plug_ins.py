@@ -22,26 +22,12 @@ from dask_slaq.core.errors import BROKEN, InvalidSetting, UnknownPolicy
 from dask_slaq.core.forecast import GuardedPredictor, LossPredictor
 from dask_slaq.core.policies import POLICIES, GuardedPolicy, Policy, add_policy
 from dask_slaq.core.policies import policy as own_policy
-from dask_slaq.core.search_goals import GOALS, Goal, GuardedGoal, add_goal
+from dask_slaq.core.search_settings import GOALS, Goal, GuardedGoal, add_goal
 
 if TYPE_CHECKING:
     from dask_slaq.core.forecast import Predictor
     from dask_slaq.core.memory import PastRuns
     from dask_slaq.core.scaling import ScalingRule
-
-__all__ = [
-    "GROUPS",
-    "add_goals",
-    "add_policies",
-    "added_names",
-    "canonical",
-    "check_policy_name",
-    "is_class_path",
-    "load",
-    "policy_of",
-    "predictor_of",
-    "scaling_rule_of",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +55,7 @@ class Reference(NamedTuple):
 
 
 def canonical(kind: str, value: object) -> str:
-    """Return what a setting names as one text, without loading it.
-
-    Raises `InvalidSetting` if it is no class path, and no name of an entry point for this `kind`.
-    """
+    """Return what a setting names as one text, without loading it. Raises `InvalidSetting`."""
     if isinstance(value, Mapping):
         given = {str(key): argument for key, argument in value.items()}
         where = given.pop("class", None)
@@ -132,10 +115,7 @@ def add_goals() -> None:
 
 
 def _goal_of(text: str) -> Goal:
-    """Return a new goal by its name. One that is broken is told, and orders as best.
-
-    It gives nothing up.
-    """
+    """Return a new goal by its name. One that is broken is told, and orders as best."""
     made = _made("goal", text, "models", "goal of a search", "best")
     return GuardedGoal(made, partial(_tell_broken, "goals", text, "best"))
 
@@ -195,10 +175,7 @@ class Timely:
 
 
 def check_policy_name(value: object) -> str:
-    """Return the name or class path of a policy as one text, without loading it.
-
-    Raises `UnknownPolicy` for what is neither.
-    """
+    """Return the name or class path of a policy as one text, or raise `UnknownPolicy`."""
     if value in POLICIES:
         return str(value)
     try:
@@ -215,10 +192,7 @@ def check_policy_name(value: object) -> str:
 
 
 def policy_of(text: str, *, timely: bool = False) -> Policy:
-    """Return a new policy by its name or class path. One that is broken is told, and replaced.
-
-    On a scheduler it must be `timely`. Raises `UnknownPolicy` for what is neither name nor path.
-    """
+    """Return a new policy by its name or class path. One that is broken is told, and replaced."""
     text = check_policy_name(text)
     instead = own_policy(INSTEAD)
     if text in POLICIES:
@@ -235,10 +209,7 @@ def policy_of(text: str, *, timely: bool = False) -> Policy:
 
 
 def predictor_of(text: str, memory: PastRuns | None) -> Predictor:
-    """Return a new predictor by its name or class path. One that is broken is told, and replaced.
-
-    The default has the `memory`.
-    """
+    """Return a new predictor, or the default with the `memory` where it is broken."""
     instead, default = LossPredictor(memory), "the default"
     try:
         made = load("predictor", text)

@@ -17,7 +17,7 @@ from dask_slaq import plug_ins
 from dask_slaq.config import settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, add_policy, policy
-from dask_slaq.core.search_goals import GOALS
+from dask_slaq.core.search_settings import GOALS
 from dask_slaq.testing import check_policy, check_predictor
 from tests.driving import start_plugin, until
 

@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecasting.scores import prepare
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.experts.backtest import Backtest
-from dask_slaq.core.forecast.experts.ensemble import Ensemble
-from dask_slaq.core.forecast.experts.gating import features
-from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import normalize_window
+from dask_slaq.core.forecast.experts.basis import Ensemble
+from dask_slaq.core.forecast.experts.gating import Backtest, features
+from dask_slaq.core.forecast.history import Histories, normalize_window
+from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.simulation.workload.curves import Curve
 
 __all__ = ["Lessons", "lessons"]

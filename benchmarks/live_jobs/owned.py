@@ -121,7 +121,7 @@ async def _watch(scheduler: Any, jobs: list[OwnedJob], begin: float, watched: Wa
         plugin, now = scheduler.plugins["slaq"], virtual.now() - begin
         for name, row in status_of_jobs(plugin.jobs).items():
             if name in work and name not in watched.ended:
-                done = plugin.engine.jobs[name].runtime.attained / work[name]
+                done = plugin.engine.jobs[name].attained / work[name]
                 look = now, min(done, 1.0), name in watched.first, row["ends"]
                 watched.looks.setdefault(name, []).append(look)
 

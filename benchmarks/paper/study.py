@@ -12,8 +12,7 @@ import numpy as np
 
 from benchmarks import nine_algorithms
 from dask_slaq.simulation.metrics import Run
-from dask_slaq.simulation.processes import process_pool
-from dask_slaq.simulation.study import Settings, job_lists, run
+from dask_slaq.simulation.study import Settings, job_lists, process_pool, run
 from dask_slaq.simulation.workload import curves as curve_files
 from dask_slaq.simulation.workload.curves import Curve
 from dask_slaq.simulation.workload.simulated_jobs import calibrate

@@ -6,8 +6,6 @@ import click
 
 from dask_slaq.cli.options import json_option, known_policies, with_default, writable
 
-__all__ = ["demo"]
-
 
 @click.command()
 @click.option("--jobs", is_flag=True, help="Train jobs of many tasks, under each policy.")

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dask_slaq.cli.connection import Where, ask
-from dask_slaq.cli.lazy_group import LazyGroup
+from dask_slaq.cli.main import LazyGroup
 from dask_slaq.cli.memory import file_to_read
-from dask_slaq.cli.options import json_flag, scheduler_options
+from dask_slaq.cli.options import Where, ask, json_flag, json_option, scheduler_options
 from dask_slaq.cli.text import as_json as to_json
-from dask_slaq.cli.text import printable
+from dask_slaq.cli.text import printable, tell
 
 if TYPE_CHECKING:
     from distributed import Client
-
-
-__all__ = ["audit", "explain", "jobs", "limits", "owners", "workers"]
 
 
 @click.command()
@@ -197,3 +194,31 @@ def _status(where: Where) -> dict[str, Any]:
 def _width() -> int | None:
     """Return the width of the terminal, or None if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+@click.command()
+@click.option(
+    "--workers",
+    is_flag=False,
+    flag_value=0,
+    default=0,
+    type=click.IntRange(0),
+    metavar="[N]",
+    help="Number of workers to compare with those that are there; that which pays by default.",
+)
+@scheduler_options
+@json_option
+def advise(where: Where, workers: int, json_file: str | None) -> None:
+    """Say how many workers pay for the jobs of a running scheduler, or what N would change.
+
+    They pay by the worth of the jobs' time and the price in the setting slaq.scaling, without it in
+    worker-hours. What to persist is told by dask_slaq.persisting.
+    """
+    found = ask(where, partial(_whatif, workers))
+    tell(found, found["text"], json_file)
+
+
+async def _whatif(workers: int, client: Client) -> dict[str, Any]:
+    from dask_slaq.client import whatif
+
+    return await whatif(workers or None, client=client)  # type: ignore[misc]

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
 import click
 
-from dask_slaq.cli.lazy_group import LazyGroup
-
-__all__ = ["COMMANDS", "slaq"]
-
 _MODULES = {
-    "advise": ("advise",),
-    "change_commands": ("pause", "policy", "resume", "stop"),
+    "change_commands": ("pause", "policy", "reserve", "resume", "stop"),
     "demo": ("demo",),
-    "look_commands": ("audit", "explain", "jobs", "limits", "owners", "workers"),
-    "memory": ("memory",),
-    "replay": ("replay",),
-    "reserve": ("reserve",),
-    "simulate": ("simulate",),
+    "look_commands": ("advise", "audit", "explain", "jobs", "limits", "owners", "workers"),
+    "memory": ("memory", "usage"),
+    "simulate": ("replay", "simulate"),
     "top": ("top",),
-    "usage": ("usage",),
 }
 #: Where each command is defined: ``module:name``.
 COMMANDS = {name: f"{module}:{name}" for module, names in _MODULES.items() for name in names}
 COMMANDS["set"] = "change_commands:set_job"
+
+
+class LazyGroup(click.Group):
+    """Group whose commands are ``module:name`` by their names, in modules of this package."""
+
+    def __init__(self, *args: Any, members: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._members = members
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted(self._members)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Return a command by its name."""
+        if name not in self._members:
+            return None
+        module, _, attribute = self._members[name].partition(":")
+        found: click.Command = getattr(import_module(f"dask_slaq.cli.{module}"), attribute)
+        return found
 
 
 @click.group(

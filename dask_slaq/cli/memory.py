@@ -1,20 +1,26 @@
-"""The command ``dask slaq memory``: what a store of past runs holds, and its pruning."""
+"""The commands ``dask slaq memory`` and ``usage``, which read the file of a scheduler's memory."""
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import click
+import dask
+from dask.utils import parse_timedelta
 
-from dask_slaq.cli.options import json_flag
+from dask_slaq.cli.options import Where, ask, json_flag, scheduler_options
+from dask_slaq.cli.text import aligned, duration, number, printable
+from dask_slaq.cli.text import as_json as to_json
+from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.usage import DAY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dask_slaq.cli.connection import Where
     from dask_slaq.memory import KindSummary
-
-__all__ = ["file_to_read", "memory"]
 
 
 @click.command()
@@ -38,8 +44,6 @@ def memory(
     FILE is the setting slaq.memory by default. A scheduler may be writing to it. It does not
     look at deleted runs again, but remembers those that it has already read until it ends.
     """
-    from dask_slaq.cli.text import as_json as to_json
-    from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import prune as delete
     from dask_slaq.memory import read_kinds
 
@@ -64,12 +68,7 @@ def memory(
 
 
 def file_to_read(file: str | None, where: Where) -> str | None:
-    """Return the store to read; None to ask a scheduler.
-
-    Raises a `click.UsageError` if both are given, or none is given or configured.
-    """
-    import dask
-
+    """Return the store to read; None to ask a scheduler. Raises `click.UsageError`."""
     asked = where.address or where.scheduler_file
     if file and asked:
         raise click.UsageError("give FILE or a scheduler, not both")
@@ -84,21 +83,12 @@ def file_to_read(file: str | None, where: Where) -> str | None:
 
 
 def _given_or_configured(file: str | None) -> str | None:
-    import os
-
-    import dask
-
     path = file or dask.config.get("slaq.memory", None)
     return os.path.expanduser(os.fspath(path)) if path else None
 
 
 def _before(age: str | None) -> float | None:
     """Return the Unix seconds of so long ago."""
-    import math
-    from time import time
-
-    from dask.utils import parse_timedelta
-
     if age is None:
         return None
     try:
@@ -111,9 +101,6 @@ def _before(age: str | None) -> float | None:
 
 
 def _figures(path: str, kinds: Sequence[KindSummary]) -> dict[str, Any]:
-    import os
-    from dataclasses import asdict
-
     return {
         "file": path,
         "bytes": os.path.getsize(path),
@@ -123,24 +110,95 @@ def _figures(path: str, kinds: Sequence[KindSummary]) -> dict[str, Any]:
 
 
 def _table(kinds: Sequence[KindSummary]) -> str:
-    from time import time
-
-    from dask_slaq.cli.text import aligned, duration, number, printable
-
     if not kinds:
         return "no runs"
     cells = [["kind", "runs", "done", "iterations", "last run"]]
     for one in kinds:
         spread = "" if one.least == one.most else f" ({one.least} to {one.most})"
-        cells.append(
-            [
-                printable(one.kind),
-                str(one.runs),
-                str(one.done),
-                number(one.mean, 3) + spread,
-                f"{duration(max(time() - one.last, 0.0))} ago",
-            ]
-        )
+        ago = f"{duration(max(time() - one.last, 0.0))} ago"
+        iterations = number(one.mean, 3) + spread
+        cells.append([printable(one.kind), str(one.runs), str(one.done), iterations, ago])
     runs = sum(one.runs for one in kinds)
     some = "1 kind" if len(kinds) == 1 else f"{len(kinds)} kinds"
     return "\n".join([*aligned(cells), "", f"{runs} runs of {some}"])
+
+
+@click.command()
+@click.argument("file", required=False)
+@click.option(
+    "--since", metavar="TIME", help="How far back, such as 7d; in whole days (UTC). All by default."
+)
+@click.option(
+    "--by",
+    multiple=True,
+    type=click.Choice(["owner", "kind", "job", "day"]),
+    help="What to sum by; may be given several times.  [default: owner]",
+)
+@scheduler_options
+@json_flag
+def usage(
+    file: str | None, since: str | None, by: tuple[str, ...], where: Where, as_json: bool
+) -> None:
+    """Say who used the cluster: core-seconds, waits and jobs by owner, kind, job or day.
+
+    \b
+    Examples:
+        dask slaq usage --since 7d
+        dask slaq usage runs.db --by owner --by day
+
+    A running scheduler is asked, or FILE is read (the setting slaq.memory of the scheduler), also
+    while a scheduler writes to it. Without both, it is the file of slaq.memory.
+
+    Of owners with a budget, a running scheduler also says what is left of it.
+
+    "waited" is the time in which jobs had tasks to run and no thread. Work outside of jobs counts
+    for the owner of its client's last job, or for unknown@ its machine.
+    """
+    by = tuple(dict.fromkeys(by)) or ("owner",)
+    found = _found(file, since, by, where)
+    text = "\n".join([_usage_table(found["rows"], by), *_budgets(found.get("budgets", ()))])
+    click.echo(to_json(found) if as_json else text)
+    if found["note"] and not as_json:
+        click.echo(printable(found["note"]))
+
+
+def _found(file: str | None, since: str | None, by: Sequence[str], where: Where) -> dict[str, Any]:
+    """Return usage as `dask_slaq.usage` does."""
+    from dask_slaq.client import seconds_of
+    from dask_slaq.client import usage as ask_usage
+    from dask_slaq.memory import read_usage, usage_as_dicts
+
+    path = file_to_read(file, where)
+    try:
+        seconds = seconds_of(since)
+    except SlaqError as error:
+        raise click.BadParameter(f"--{error}") from None
+    if path is None:
+        return ask(where, lambda client: ask_usage(seconds, by, client))  # type: ignore[arg-type, return-value]
+    try:
+        rows = read_usage(path, by, None if seconds is None else int((time() - seconds) // DAY))
+    except SlaqError as error:
+        raise click.ClickException(str(error)) from None
+    return {"rows": usage_as_dicts(rows, by), "file": path, "since": None, "note": None}
+
+
+def _budgets(budgets: Sequence[dict[str, Any]]) -> list[str]:
+    """Return what was used and is left of each budget, one line per owner."""
+    lines = [f"{printable(one['text'])}: {number(one['left'], 4)} are left" for one in budgets]
+    return ["", *lines] if lines else []
+
+
+_NUMBERS = ("jobs", "done", "stopped", "failed", "lost")
+
+
+def _usage_table(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> str:
+    if not rows:
+        return "nothing was used"
+    cells = [[*by, "core-s", "waited", *_NUMBERS]]
+    for row in rows:
+        names = [printable(row[name]) or ("(none)" if name == "owner" else "-") for name in by]
+        numbers = [str(row[name]) for name in _NUMBERS]
+        cells.append([*names, f"{row['core_seconds']:.1f}", duration(row["waited"]), *numbers])
+    total = sum(row["core_seconds"] for row in rows)
+    in_all = f"{total:.1f} core-seconds ({total / 3600:.2f} core-hours)"
+    return "\n".join([*aligned(cells, tuple(range(len(by)))), "", in_all])

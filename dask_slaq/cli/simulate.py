@@ -1,12 +1,38 @@
-"""The command ``dask slaq simulate``."""
+"""The commands ``dask slaq simulate`` and ``dask slaq replay``, which need no scheduler."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from textwrap import fill
+from typing import Any
 
 import click
 
 from dask_slaq.cli.options import json_option, policies_or_oracles, with_default
+from dask_slaq.cli.text import aligned, tell
 
-__all__ = ["simulate"]
+#: Heading, key and number of decimals of each column.
+COLUMNS = (
+    ("t90/s", "t90_mean_s", 1),
+    ("t95/s", "t95_mean_s", 1),
+    ("end/s", "completion_mean_s", 1),
+    ("loss", "mean_normalized_loss", 3),
+    ("area/s", "area", 1),
+    ("rho", "rho_mean", 2),
+    ("p95", "rho_p95", 2),
+    ("max", "rho_max", 2),
+    ("busy", "utilization", 2),
+    ("active", "active_mean", 1),
+    ("decision/ms", "decision_seconds", 1),
+)
+#: Number of jobs, summed over all runs, from which starting more processes pays off.
+MANY = 500
+_LEGEND = (
+    "Means over all jobs: seconds from arrival to 90 and 95 % of the loss reduction and to the "
+    "end;\nnormalized loss over the active jobs, and its integral a job; rho: seconds to the end "
+    "over those under fair."
+)
 
 
 @click.command()
@@ -129,14 +155,58 @@ def simulate(
     The scheduling engine is the one of the live plugin; jobs, clock and cores are simulated. The
     defaults reproduce the setting of section 6.2 of the SLAQ paper.
     """
-    from dask_slaq.cli.tables import show
+    from dask_slaq.core.errors import SlaqError
+    from dask_slaq.simulation import CurveError, Settings, TraceError
+    from dask_slaq.simulation import simulate as run
 
-    show(
-        policies,
-        curves,
-        settings,
-        arrivals=arrivals,
-        trace=trace,
-        processes=processes,
-        json_file=json_file,
+    try:
+        chosen = Settings(**settings)  # type: ignore[arg-type]
+        runs = chosen.seeds * len({*policies, "fair"})
+        if processes is None:
+            processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
+        about = {"arrivals": arrivals, "trace": trace, "processes": processes}
+        found = run(policies, curves or None, chosen, **about)  # type: ignore[arg-type]
+    except (SlaqError, CurveError, TraceError) as error:
+        raise click.ClickException(str(error)) from None
+    tell(found, _table(found), json_file)
+
+
+def _table(found: Mapping[str, Any]) -> str:
+    """Return the result of a study as a table below a summary of its settings."""
+    cells = [["policy", *(heading for heading, _, _ in COLUMNS)]]
+    for name, figures in found["policies"].items():
+        line = [name]
+        for _, key, digits in COLUMNS:
+            value = figures[key]
+            if value is not None and key == "decision_seconds":
+                value *= 1e3
+            line.append("-" if value is None else f"{value:.{digits}f}")
+        cells.append(line)
+    s = found["settings"]
+    title = (
+        f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
+        f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )
+    legend = [_LEGEND]
+    if assumption := s.get("assumption"):  # with a trace
+        legend.append(fill(assumption, 100))
+    return "\n".join([title, "", *aligned(cells), "", *legend])
+
+
+@click.command()
+@click.argument("log", metavar="LOG", type=click.Path(exists=True, dir_okay=False))
+@json_option
+def replay(log: str, json_file: str | None) -> None:
+    """Replay a recorded log, and compare the decisions with the recorded ones.
+
+    LOG is the newest file recorded with the setting slaq.log; older files (LOG.1, LOG.2, ...)
+    are read first. The exit code is 1 if a recorded decision is not reproduced.
+    """
+    from dask_slaq.simulation.replay import LogError, replay_log
+
+    try:
+        found = replay_log(log)
+    except LogError as error:
+        raise click.ClickException(str(error)) from None
+    tell(found, "\n".join([found["said"], *found["notes"]]), json_file)
+    raise SystemExit(0 if found["difference"] is None else 1)

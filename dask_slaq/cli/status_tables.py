@@ -10,17 +10,6 @@ from dask_slaq.cli.text import aligned, duration, number, printable
 from dask_slaq.core.job_columns import JOB_COLUMNS, Column, Row, rows
 from dask_slaq.core.usage import DAY
 
-__all__ = [
-    "COLUMNS",
-    "cell",
-    "ended_table",
-    "jobs_table",
-    "limits_table",
-    "owners_table",
-    "summary",
-    "workers_table",
-]
-
 #: Columns of the table of running jobs.
 COLUMNS = tuple(column for column in JOB_COLUMNS if column.terminal)
 #: Heading, key and number of significant digits of each column of the table of owners.

@@ -42,10 +42,7 @@ def as_json(found: Any) -> str:
 
 
 def tell(found: Any, text: str, json_file: str | None) -> None:
-    """Write figures as JSON to a file if one is given, and print a text.
-
-    ``-`` is standard output, on which the text is left out.
-    """
+    """Write figures as JSON to a file, if one is given, and print a text; ``-`` is only figures."""
     figures = as_json(found) + "\n"
     if json_file == "-":
         click.echo(figures, nl=False)

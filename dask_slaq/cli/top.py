@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dask_slaq.cli.connection import Where, ask, close, connect, explained, quiet
-from dask_slaq.cli.options import scheduler_options
+from dask_slaq.cli.options import Where, ask, close, connect, explained, quiet, scheduler_options
 from dask_slaq.cli.text import printable
 from dask_slaq.core.job_columns import JOB_COLUMNS, rows
 from dask_slaq.core.text import shortened
 
 if TYPE_CHECKING:
     from distributed import Client
-
-__all__ = ["screen_of", "screens", "top"]
 
 #: Columns of the table, by the name that ``--sort`` takes.
 COLUMNS = {column.name: column for column in JOB_COLUMNS if column.terminal}

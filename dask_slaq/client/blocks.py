@@ -15,9 +15,9 @@ from dask_slaq.client.queries import seconds_of
 from dask_slaq.client.search_block import Search
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import OF_SEARCH, check_job_settings, given_settings
-from dask_slaq.core.search_goals import is_unknown
+from dask_slaq.core.reports import as_metric
+from dask_slaq.core.search_settings import is_unknown
 from dask_slaq.core.settings import check_name, shown
-from dask_slaq.core.task_reports import as_metric
 from dask_slaq.core.trials import SearchSettings
 
 if TYPE_CHECKING:

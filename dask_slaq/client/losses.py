@@ -7,9 +7,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from dask_slaq.core.reports import as_loss, is_usable
+from dask_slaq.core.reports import NO_LOSS, Iterations, as_loss, as_metrics, as_step, is_usable
 from dask_slaq.core.settings import shown
-from dask_slaq.core.task_reports import NO_LOSS, Iterations, as_metrics, as_step
 
 __all__ = ["Losses"]
 

@@ -13,7 +13,7 @@ from dask_slaq.client.connection import ask, current_client, request
 from dask_slaq.client.live import Status
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import shown
-from dask_slaq.core.usage_sums import check_by
+from dask_slaq.core.usage import check_by
 
 if TYPE_CHECKING:
     import xarray

@@ -13,8 +13,6 @@ from dask_slaq.core.owner_terms import DEFAULT, WAIT, OwnerTerms
 from dask_slaq.core.owners import Owners
 from dask_slaq.core.usage import DAY, Spent
 
-__all__ = ["ALERT_AT", "Budgets", "Spending"]
-
 #: Part of a budget whose use is worth an alert.
 ALERT_AT = 0.8
 
@@ -68,22 +66,7 @@ class Spending(NamedTuple):
 
 
 class Budgets:
-    """What owners used of their budgets, as of the last `update`.
-
-    `spent` is what all owners used, by day.
-
-    >>> spent = Spent()
-    >>> spent.add(0, "ann@desk", 1800.0)
-    >>> spent.add(1, "ann@lab", 5400.0)
-    >>> owners = Owners({"ann": OwnerTerms(core_hours=2.0, period=2 * DAY)})
-    >>> budgets = Budgets(spent)
-    >>> [(each.account, each.used) for each in budgets.update(owners, today=1)]
-    [('ann', 2.0)]
-    >>> budgets.of("ann@desk").in_words()
-    'ann has used 2 of 2 core-hours of the last 2 days'
-    >>> budgets.update(owners, today=2), budgets.of("ann@lab").used
-    ([], 1.5)
-    """
+    """What owners used of their budgets, as of the last `update`; `spent` is by day."""
 
     def __init__(self, spent: Spent) -> None:
         self.spent = spent
@@ -94,10 +77,7 @@ class Budgets:
         self._as_of: object = None  # of these
 
     def update(self, owners: Owners | None, today: int) -> list[Spending]:
-        """Find what was used until now. Returns budgets that have reached `ALERT_AT`, or all.
-
-        Each is returned once, and again when it was below that meanwhile.
-        """
+        """Return budgets that have reached `ALERT_AT`, or all, since they were last returned."""
         self._owners, self._of_account = owners, {}
         terms: Mapping[str, OwnerTerms] = {} if owners is None else owners.terms
         with_budget = {name for name, each in terms.items() if each.has_budget}
@@ -141,10 +121,7 @@ class Budgets:
         return news
 
     def of(self, owner: str) -> Spending | None:
-        """Return what was used of the budget of an owner, or of a team of it; None without any.
-
-        Of several it is the one that limits the owner most.
-        """
+        """Return what was used of that budget, also of a team, which limits an owner most."""
         if not self._of_account or self._owners is None:
             return None
         budgets = map(self._of_account.get, self._owners.budgets_of(owner))

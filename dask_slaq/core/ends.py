@@ -11,8 +11,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-__all__ = ["COLUMNS", "EndForecasts", "Ends", "Hits"]
-
 #: Parts of the work at which a job enters the next group.
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
 #: Number of groups: for each part, jobs whose iterations are known, and others that announced some.
@@ -55,10 +53,7 @@ COLUMNS = {
 
 
 class Ends(NamedTuple):
-    """Seconds (n,) from now until jobs end; nan where their length is unknown.
-
-    What is expected is nan, too, where it is known too little to be of use.
-    """
+    """Seconds (n,) until jobs end; nan where unknown, or known too little to be of use."""
 
     fair: FloatArray  # on a cluster that shares fairly; negative for one that would have ended
     promised: FloatArray  # as it is stated, with room for jobs to come; inf for no promise
@@ -77,12 +72,10 @@ class Hits(NamedTuple):
 class EndForecasts:
     """Forecasts of the ends of the jobs in `table`, corrected by those that have ended.
 
-    A job is expected to need its work left at a rate between its fair share and all threads that
-    it can use. How wrong this was for jobs that have ended, at any part of their work, gives the
-    band of all (split conformal prediction: Lei et al., JASA 2018). A score is 0 for the assumed
-    middle, -1 for the assumed low end of the band, and 1 for the high one. The promise of a job
-    grows with every job that comes later. It is stated with so much room that nearly all jobs end
-    by what was stated.
+    A job is expected to need its work left at a rate between its fair share and all threads that it
+    can use. How wrong this was gives the band of all (split conformal prediction: Lei et al., JASA
+    2018). A score is 0 for the assumed middle, -1 for the low end of the band, and 1 for the high
+    one.
     """
 
     def __init__(self, table: JobArrays) -> None:
@@ -127,11 +120,9 @@ class EndForecasts:
     ) -> Ends:
         """Return when jobs end, and keep what is expected of those that are new to a group.
 
-        All arrays are (n,). `attained` and `total` are core-seconds, until now and of the whole
-        job, inf if unknown; `share` is the fair share and `most` all that it can use, in threads,
-        and `settled` tells whether the cost of iterations was observed. `fair` and `promised` are
-        seconds until the end in the fair world, and until the one promised to the present jobs.
-        Nothing is expected sooner than in an `epoch`; `threads` are those of the cluster.
+        Arrays are (n,): `attained` and `total` in core-seconds, `share` and `most` in threads, and
+        `fair` and `promised` in seconds; `settled` tells whether the cost of iterations was
+        observed.
         """
         column = self._table.column
         self._epoch = epoch

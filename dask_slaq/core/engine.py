@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_slaq.core.assessment import build_snapshot
 from dask_slaq.core.ends import Ends
 from dask_slaq.core.forecast import LossPredictor, Predictor, diverging
+from dask_slaq.core.gains import build_snapshot
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.job_settings import (
@@ -47,8 +47,6 @@ from dask_slaq.core.settings import check_engine_settings
 
 if TYPE_CHECKING:
     from dask_slaq.core.owner_terms import OwnerTerms
-
-__all__ = ["Engine", "Predictor"]
 
 #: Settings of running jobs that `Engine.set_job` changes.
 CHANGES = tuple(name for name in CHANGEABLE if name in OF_ENGINE)
@@ -214,10 +212,9 @@ class Engine:
         self.jobs.runtimes.end_iteration(row, self._since(now), loss, step)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
-        """Charge a job with the core-seconds of a finished task, or of several. O(1).
+        """Charge a job with the core-seconds of a finished task. O(1).
 
-        `at_once` is the number of tasks of the job that were ready or running with this one, itself
-        included. Tasks that need no slot do not count.
+        `at_once` is the number of its tasks that were ready or running with this one.
         """
         rows = self.jobs.rows
         row = rows[job] if job in rows else self.jobs.row(job)  # which raises
@@ -237,32 +234,20 @@ class Engine:
         column["left"][row] = math.nan if more else seconds
 
     def observe_after(self, job: str, seconds: float) -> None:
-        """Record the core-seconds of the stages of a job to come; nan if it has no stages.
-
-        If it has, what `observe_left` records counts those of the present stage and of these.
-        """
+        """Record the core-seconds of the stages of a job to come; nan if it has no stages."""
         self.jobs.table.column["after"][self.jobs.row(job)] = seconds
 
     def observe_use(self, used: Mapping[str, float]) -> None:
-        """Record what owners `used` lately, in core-seconds; those that used much yield.
-
-        Without shares of owners it has no effect.
-        """
+        """Record what owners `used` lately, in core-seconds; those that used much yield."""
         if self.owners is not None:
             self.owners.observe_use(used)
 
     def set_spare(self, owners: Collection[str]) -> bool:
-        """Let `owners` run on what nobody else wants, and no others. Returns if that is new.
-
-        Without shares of owners it has no effect.
-        """
+        """Let `owners` run on what nobody else wants, and no others. Returns if that is new."""
         return self.owners is not None and self.owners.set_spare(owners)
 
     def set_reserved(self, threads: Mapping[str, float]) -> bool:
-        """Let owners deserve at least so many `threads`, and no others. Returns if that is new.
-
-        If no owner had any terms, jobs share by owner from the first reservation on.
-        """
+        """Let owners deserve at least so many `threads`, and no others. Returns if that is new."""
         if threads:
             self._share_by_owner()
         return self.owners is not None and self.owners.set_reserved(threads)
@@ -301,10 +286,7 @@ class Engine:
         self.policy: Policy = policy_named(policy) if isinstance(policy, str) else policy
 
     def set_owner(self, owner: str, terms: OwnerTerms) -> None:
-        """Set the `terms` of an `owner`. If no owner had any, jobs share by owner from now on.
-
-        Its `latest` is given to later jobs by whoever adds them.
-        """
+        """Set the `terms` of an `owner`. If no owner had any, jobs share by owner from now on."""
         owners = self._share_by_owner()
         owners.terms = {**owners.terms, owner: terms}
 
@@ -333,10 +315,7 @@ class Engine:
         return self.grants.since(before)
 
     def next_thread(self) -> dict[str, float]:
-        """Return the predicted fall of each job's normalized loss in an epoch by one more thread.
-
-        It counts from the share of the last decision. Jobs without a forecast are left out.
-        """
+        """Return the predicted fall of each job's normalized loss by one more thread."""
         decision = self.grants.decision
         if decision is None or self._gain is None:
             return {}

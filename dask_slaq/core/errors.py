@@ -8,21 +8,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = [
-    "BROKEN",
-    "DuplicateJob",
-    "InvalidSetting",
-    "NoPlugin",
-    "NonFiniteLoss",
-    "NotAllowed",
-    "SlaqError",
-    "StopTraining",
-    "TrialPruned",
-    "UnknownJob",
-    "UnknownPolicy",
-]
-
-
 #: What code of others may raise that is called in the scheduler. `SystemExit` would end that.
 BROKEN = (Exception, SystemExit)
 

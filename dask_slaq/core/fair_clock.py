@@ -15,9 +15,6 @@ import numpy as np
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.policies import fair_fill
 
-__all__ = ["COLUMNS", "FairClock"]
-
-
 #: Ages of each job at which the clock remembers what it had received. When they are used up, every
 #: second one is dropped.
 POINTS = 64
@@ -45,8 +42,6 @@ class FairClock:
     """Fair cluster of the jobs in `table`, and of those that have left the real one before it.
 
     Jobs share it by weight, capped by their tasks, and leave when their work is done *there*.
-    Arrays are (n,), one value per job in `rows`; `total` is in core-seconds from arrival to end,
-    inf if unknown, and `age` in seconds since arrival.
     """
 
     def __init__(self, table: JobArrays) -> None:
@@ -68,9 +63,7 @@ class FairClock:
     ) -> FloatArray:
         """Advance by `elapsed` seconds, and return the threads (n,) of the jobs in `rows` here.
 
-        A job without tasks has a `cap` of 0 threads. `step` is the seconds between the first points
-        of the history. `within` returns the caps within the limits of owners, from weights and caps
-        of the jobs in `rows`.
+        `step` is the seconds between the first points of the history, and `within` limits caps.
         """
         column, n = self._table.column, len(rows)
         before = column["fair_served"][rows]
@@ -149,10 +142,7 @@ class FairClock:
     def until_end(
         self, rows: IntArray, total: FloatArray, threads: FloatArray, age: FloatArray
     ) -> FloatArray:
-        """Return the seconds (n,) until jobs end on their `threads`, if no job comes or goes.
-
-        They are negative for jobs that have ended here, and nan for those of unknown length.
-        """
+        """Return seconds (n,) until jobs end on their `threads`; < 0 where they have here."""
         column = self._table.column
         left = total - column["fair_served"][rows]
         ahead = np.divide(left, threads, out=np.full(len(rows), np.inf), where=threads > 0)

@@ -6,19 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable
 from typing import TypeVar
 
-__all__ = ["oldest_of_most"]
-
 T = TypeVar("T")
 
 
 def oldest_of_most(known: Collection[T], whose: Callable[[T], Hashable]) -> T:
-    """Return the oldest of those who have most of what is `known`, which is in order of age.
-
-    So nobody who has many makes those of others be forgotten.
-
-    >>> oldest_of_most(["ann-1", "bob-1", "bob-2"], lambda name: name[:3])
-    'bob-1'
-    """
+    """Return the oldest of those who have most of what is `known`, which is in order of age."""
     count = Counter(map(whose, known))
     most = max(count.values())
     return next(each for each in known if count[whose(each)] == most)

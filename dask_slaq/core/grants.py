@@ -17,8 +17,6 @@ from dask_slaq.core.reports import LOST
 if TYPE_CHECKING:
     from dask_slaq.core.owner_terms import OwnerGrant
 
-__all__ = ["Decision", "Grant", "Grants", "Terms"]
-
 
 @dataclass(frozen=True)
 class Grant:
@@ -86,10 +84,7 @@ class Decision:
         )
 
     def differs(self, before: Decision, at: IntArray) -> BoolArray:
-        """Return which grants (n_jobs,) differ from those of an earlier decision, except for sets.
-
-        `at` has the position of each job in `before`; for jobs that were not in it, any.
-        """
+        """Return which grants (n_jobs,) differ from those at `before`, except for sets."""
         changed = np.full(len(at), self.blind != before.blind or self.epoch != before.epoch)
         for name in _COMPARED:
             now, then = getattr(self, name), getattr(before, name)[at]
@@ -123,11 +118,7 @@ _COMPARED = (
 
 
 class Grants(Mapping[str, Grant]):
-    """Mapping of job to `Grant`.
-
-    `listed` (n_jobs,) says which jobs of the `decision` it contains, and `new` (n_jobs,) which of
-    them had no grant before; None means all.
-    """
+    """Mapping of job to `Grant`, of jobs that are `listed`; `new` ones had none before."""
 
     def __init__(
         self,

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["BoolArray", "FloatArray", "IntArray", "JobArrays"]
-
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -18,8 +16,7 @@ BoolArray = NDArray[np.bool_]
 class JobArrays:
     """Arrays that share their first axis. Rows are reused, and doubled when all are in use.
 
-    `columns` has the shape of one row, dtype and initial value of each array. The arrays in
-    `column` are replaced when rows are doubled, so do not keep references to them.
+    `columns` has shape of a row, dtype and initial value of each. Keep no array of `column`.
     """
 
     def __init__(self, columns: Mapping[str, tuple[tuple[int, ...], DTypeLike, float]]) -> None:

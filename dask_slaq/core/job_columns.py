@@ -12,8 +12,6 @@ from typing import Any
 
 from dask_slaq.core.text import duration, number
 
-__all__ = ["JOB_COLUMNS", "Column", "Row", "rows", "time_to_target"]
-
 #: Status of a job, and its name as ``job``.
 Row = Mapping[str, Any]
 

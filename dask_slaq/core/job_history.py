@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_slaq.core.job_columns import JOB_COLUMNS
 
-__all__ = ["ROW", "VARIABLES", "Epochs"]
-
 _KEPT = {column.name: column.kept for column in JOB_COLUMNS if column.kept}
 #: Values kept of each job in each epoch.
 VARIABLES = tuple(_KEPT)
@@ -33,10 +31,7 @@ Values = Mapping[str, ArrayLike]
 
 
 class Epochs:
-    """Bounded history of the newest epochs, numbered from 0, which takes `nbytes`.
-
-    With many jobs, fewer than `most` epochs fit into `MOST_BYTES`. The newest is always kept.
-    """
+    """Bounded history of the newest `most` epochs, numbered from 0, which takes `nbytes`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -73,21 +68,14 @@ class Epochs:
         self._ended.clear()
 
     def end(self, name: str, values: Values, time: float) -> None:
-        """Keep the last values of a job that ends until the next epoch is added. See `add`.
-
-        Jobs that are shorter than an epoch may come one after another, and none be added for long.
-        """
+        """Keep the last values of a job that ends until the next epoch is added. See `add`."""
         if len(self._ended) >= MOST_ENDED:
             self._append(time, np.concatenate(list(self._ended.values())))
             self._ended.clear()
         self._ended[name] = self._rows([name], values)
 
     def begin(self, name: str, time: float) -> None:
-        """Prepare for a new job at a Unix `time`.
-
-        If a job of the same name ended since the last epoch, it gets an epoch of its own, because
-        an epoch holds one value per name.
-        """
+        """Prepare for a new job: one of its name that just ended gets an epoch of its own."""
         if name in self._ended:
             self._append(time, self._ended.pop(name))
 
@@ -168,3 +156,52 @@ class Epochs:
                 name = self._names.pop(number)
                 del self._numbers[name], self._last[number]
         self._first += 1
+
+
+#: Values that `table` returns.
+SHOWN = ("normalized_loss", "core_seconds")
+
+
+def threads(times: NDArray[Any], core_seconds: NDArray[Any], n_epochs: int) -> NDArray[Any]:
+    """Return how many threads jobs used, over `n_epochs` up to each epoch; the first column is 0.
+
+    `core_seconds` (n_jobs, n_epochs) are used so far, and begin anew with another job of the name.
+    """
+    used = np.zeros(core_seconds.shape)
+    if len(times) < 2:
+        return used
+    absent = np.isnan(core_seconds)
+    # The last value known before each epoch: 0 for a job that began later.
+    last = np.where(absent, 0, np.arange(len(times)))
+    last = np.maximum.accumulate(last, axis=1)
+    total = np.nan_to_num(np.take_along_axis(core_seconds, last, axis=1))
+    step = np.diff(total, axis=1)
+    # Of tasks that run, the time so far is only estimated, and may have been too much.
+    began_anew = total[:, 1:] < 0.5 * total[:, :-1]
+    used[:, 1:] = np.where(began_anew, total[:, 1:], np.maximum(step, 0.0))
+    seconds = np.concatenate([[0.0], np.diff(times)])
+    summed, passed = np.cumsum(used, axis=1), np.cumsum(seconds)
+    first = np.maximum(np.arange(len(times)) - n_epochs, 0)
+    over = np.maximum(passed - passed[first], 1e-9)
+    mean: NDArray[Any] = (summed - summed[:, first]) / over
+    return mean
+
+
+def table(
+    epochs: Epochs, seconds: float, most: int = 300
+) -> tuple[list[str], NDArray[Any], dict[str, NDArray[Any]]]:
+    """Return names, Unix times and values of `SHOWN` by job and epoch, of at most `most` epochs."""
+    some = epochs.since(seconds)
+    if not some:
+        nothing = np.empty((0, 0))
+        return [], np.empty(0), dict.fromkeys(SHOWN, nothing)
+    some = some[::-1][:: -(-len(some) // most)][::-1]
+    rows = np.concatenate([rows for _, rows in some])
+    numbers, which = np.unique(rows["job"], return_inverse=True)
+    epoch = np.repeat(np.arange(len(some)), [len(rows) for _, rows in some])
+    values = {}
+    for name in SHOWN:
+        values[name] = np.full((len(numbers), len(some)), np.nan)
+        values[name][which, epoch] = rows[name]
+    names = [epochs.name_of(number) for number in numbers.tolist()]
+    return names, np.array([time for time, _ in some]), values

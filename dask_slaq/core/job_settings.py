@@ -22,22 +22,9 @@ from dask_slaq.core.settings import (
     check_worth,
     is_number,
     is_whole,
+    require,
     shown,
 )
-
-__all__ = [
-    "CHANGEABLE",
-    "JOB_SETTINGS",
-    "OF_ENGINE",
-    "OF_SEARCH",
-    "SENT",
-    "JobSetting",
-    "as_columns",
-    "check_changes",
-    "check_job_settings",
-    "given_settings",
-    "plain",
-]
 
 #: Bounds, so that sums over jobs do not overflow.
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
@@ -70,20 +57,15 @@ class JobSetting:
 
 
 def _weight(value: Any) -> Any:
-    if not (is_number(value) and value > 0):
-        raise InvalidSetting(f"weight must be a finite number > 0, not {shown(value)}")
-    if not LEAST_WEIGHT <= value <= MOST_WEIGHT:
-        raise InvalidSetting(
-            f"weight must be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, not {shown(value)}"
-        )
+    require("weight", value, is_number(value) and value > 0, "a finite number > 0")
+    must = f"from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+    require("weight", value, LEAST_WEIGHT <= value <= MOST_WEIGHT, must)
     return value
 
 
 def _threads(name: str, value: Any) -> Any:
-    if not (is_number(value) and value >= 0):
-        raise InvalidSetting(f"{name} must be a finite number of threads >= 0, not {shown(value)}")
-    if value > MOST_THREADS:
-        raise InvalidSetting(f"{name} must be at most {MOST_THREADS:g}, not {shown(value)}")
+    require(name, value, is_number(value) and value >= 0, "a finite number of threads >= 0")
+    require(name, value, value <= MOST_THREADS, f"at most {MOST_THREADS:g}")
     return value
 
 
@@ -99,34 +81,28 @@ def _latest(value: Any) -> Any:
 
 
 def _target(value: Any) -> Any:
-    if not is_number(value):
-        raise InvalidSetting(f"target must be a finite loss, not {shown(value)}")
+    require("target", value, is_number(value), "a finite loss")
     return value
 
 
 def _max_iter(value: Any) -> Any:
-    if not is_whole(value, 1):
-        raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {shown(value)}")
+    require("max_iter", value, is_whole(value, 1), "a number of iterations >= 1")
     return value
 
 
 def _by(value: Any) -> Any:
-    if not (is_number(value) and 0 < value <= MOST_SECONDS):
-        raise InvalidSetting(f"by must be a time > 0 and at most 1000 days, not {shown(value)}")
+    ok = is_number(value) and 0 < value <= MOST_SECONDS
+    require("by", value, ok, "a time > 0 and at most 1000 days")
     return value
 
 
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+def _flag(name: str, value: Any) -> Any:
+    require(name, value, isinstance(value, bool), "True or False")
     return value
 
 
 def _target_kind(value: Any) -> str:
-    if value not in TARGET_KINDS:
-        raise InvalidSetting(
-            f"target_kind must be one of {', '.join(TARGET_KINDS)}, not {shown(value)}"
-        )
+    require("target_kind", value, value in TARGET_KINDS, f"one of {', '.join(TARGET_KINDS)}")
     return str(value)
 
 
@@ -206,10 +182,7 @@ SENT = tuple(name for name, each in JOB_SETTINGS.items() if each.sent)
 def check_job_settings(
     given: Mapping[str, Any], allowed: Collection[str] = tuple(JOB_SETTINGS)
 ) -> dict[str, Any]:
-    """Return the `allowed` settings of a new job, checked, with defaults for those not `given`.
-
-    Raises `InvalidSetting`.
-    """
+    """Return `allowed` settings of a new job, checked, with defaults; or raise."""
     _refuse_others(given, allowed, "is not a job setting")
     found = {}
     for name in allowed:
@@ -222,11 +195,7 @@ def check_job_settings(
 def check_changes(
     given: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str] = CHANGEABLE
 ) -> dict[str, Any]:
-    """Return new values for settings of a running job, of which the others are as `now`.
-
-    A value that stands for None in its row, such as a `max_share` of inf, removes the setting.
-    Raises `InvalidSetting`.
-    """
+    """Return checked new values for settings of a running job; None for one that is removed."""
     _refuse_others(given, allowed, "cannot be changed while a job runs")
     found = {}
     for name, value in given.items():
@@ -267,9 +236,7 @@ def _check_together(found: Mapping[str, Any]) -> None:
         raise InvalidSetting(
             f"min_share ({least!r} threads) must not be over max_share ({most!r} threads)"
         )
-    if found.get("target_kind") == "reduction" and target is not None and not 0 < target < 1:
-        raise InvalidSetting(
-            f"target must be a part of the loss reduction in (0, 1), not {shown(target)}"
-        )
+    if found.get("target_kind") == "reduction" and target is not None:
+        require("target", target, 0 < target < 1, "a part of the loss reduction in (0, 1)")
     if target is None and (found.get("by") is not None or found.get("stop")):
         raise InvalidSetting("by and stop need a target")

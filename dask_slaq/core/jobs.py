@@ -18,8 +18,6 @@ from dask_slaq.core.reports import LOST
 from dask_slaq.core.runtime import Runtimes
 from dask_slaq.core.settings import teams_above
 
-__all__ = ["Job", "JobOrder", "JobRuntime", "Jobs"]
-
 
 class JobOrder(NamedTuple):
     """Order of the jobs, by name, in all arrays of one decision."""
@@ -119,10 +117,7 @@ class Jobs(Mapping[str, "Job"]):
             )
 
     def add(self, name: str, owner: str = "", search: str = "", **settings: float) -> None:
-        """Add the job `name` of an `owner`, with values for some columns of `table`.
-
-        It is a model of a `search`, unless that is empty.
-        """
+        """Add the job `name` of an `owner`, with values for some columns of `table`."""
         row = self.table.acquire()
         self.runtimes.acquire()  # both tables acquire and release together, so rows agree
         for column, value in settings.items():
@@ -178,10 +173,7 @@ class Jobs(Mapping[str, "Job"]):
         return np.maximum(now - self.table.column["arrival"][rows], 0.0)
 
     def ahead(self, rows: IntArray) -> FloatArray:
-        """Return the most reports to come (n,) of jobs in `rows`.
-
-        It is inf where unknown, and where a job goes on after its ``max_iter``.
-        """
+        """Return the most reports to come (n,); inf where unknown, or after ``max_iter``."""
         seen = self.runtimes.column
         left = (self.table.column["max_iter"][rows] - seen["step"][rows]) / seen["stride"][rows]
         return np.where(left > 0, left, math.inf)
@@ -198,19 +190,15 @@ class Jobs(Mapping[str, "Job"]):
         return lost
 
     def latest(self, rows: IntArray, default: float) -> FloatArray:
-        """Return the factors (n,) of their fair time at which jobs end at the latest.
-
-        Jobs without a factor of their own have the `default`.
-        """
+        """Return the factors (n,) of their fair time at which jobs end at the latest."""
         own = self.table.column["latest"][rows]
         return np.where(np.isnan(own), default, own)
 
     def total(self, rows: IntArray, work: FloatArray) -> FloatArray:
-        """Return the core-seconds (n,) of jobs from arrival to end; inf if the end is unknown.
+        """Return the core-seconds (n,) of jobs from arrival to end, inf if unknown.
 
-        `work` (n,) is the core-seconds of an iteration, 0 if unknown. Before its first report, a
-        job that announced iterations has as many as long as those of past runs, or else as the
-        tasks that it submitted, or else as those of other jobs.
+        `work` is that of an iteration. Before its first report, one as long as those of past runs
+        counts, or else as the tasks that the job submitted, or else as those of other jobs.
         """
         seen = self.runtimes.column
         ahead = self.ahead(rows)
@@ -241,7 +229,7 @@ def _cell(name: str, none: float | None = None) -> Any:
 
 
 def _seen(name: str) -> Any:
-    """Return a property that reads a column of `Jobs.runtimes` that is always up to date."""
+    """Return a property that reads a column of `Jobs.runtimes`."""
     return property(lambda job: job._jobs.runtimes.column[name].item(job._row))
 
 
@@ -262,6 +250,10 @@ class Job:
     iteration: int = _seen("step")  # reports so far, or as they are numbered
     missed: int = _seen("missed")  # last reports without a usable loss
     loss: float = _seen("loss")  # the last usable one, raw; nan before it
+    # As of the last decision, but for `attained`.
+    work: float = _seen("work")  # core-seconds per iteration, 0 before the first report
+    attained: float = _seen("attained")  # core-seconds charged to the job so far
+    scaled: bool = _seen("scaled")  # whether its times follow Ernest's law, not linear scaling
     paused: bool = _cell("paused")
     arrival: float = _cell("arrival")  # seconds on the caller's clock
 
@@ -273,21 +265,6 @@ class Job:
         """Settings that the engine uses, by name."""
         return {name: getattr(self, name) for name in OF_ENGINE}
 
-    @property
-    def runtime(self) -> JobRuntime:
-        """Observed iterations: `attained` as of now, the rest as of the last decision."""
-        column = self._jobs.runtimes.column
-        return JobRuntime(*(column[name].item(self._row) for name in JobRuntime._fields))
-
 
 for _name in OF_ENGINE:
     setattr(Job, _name, _cell(JOB_SETTINGS[_name].column, JOB_SETTINGS[_name].empty))
-
-
-class JobRuntime(NamedTuple):
-    """Observations of the iterations of one job."""
-
-    work: float  # core-seconds per iteration, 0 before the first report
-    width: float  # tasks of one iteration that run in parallel, at least 1
-    attained: float  # core-seconds charged to the job so far
-    scaled: bool  # whether its times follow Ernest's law rather than linear scaling

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["later"]
-
 
 def later(package: str, modules: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package: names by the module in it that defines them."""

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import ALERTS, shown
 
-__all__ = ["NoticeTerms", "check_notify"]
-
 #: Sinks that were settings, and what each is now.
 _EXAMPLES = {
     "webhook": "{class: slaq_webhook.Webhook, url: ...}",
@@ -28,10 +26,7 @@ class NoticeTerms(NamedTuple):
 
 
 def check_notify(value: object) -> dict[str, NoticeTerms]:
-    """Return the settings of notices by owner, from ``slaq.notify``, or raise `InvalidSetting`.
-
-    The message does not show what is called.
-    """
+    """Return ``slaq.notify`` by owner, or raise `InvalidSetting`, which does not show secrets."""
     if not isinstance(value, Mapping):
         raise InvalidSetting("notify must be a mapping of owner to what to call, and events")
     return {str(owner): _terms(owner, given) for owner, given in value.items()}

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from dask_slaq.core.usage import DAY
-
-__all__ = ["DEFAULT", "ON_SPARE", "WAIT", "OwnerGrant", "OwnerTerms", "standings"]
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import (
+    check_latest,
+    check_owner,
+    check_resources,
+    check_worth,
+    is_number,
+    is_whole,
+    require,
+    shown,
+)
+from dask_slaq.core.usage import DAY, MOST_DAYS
 
 #: Name of the settings for all owners that are not listed; ``team/default`` for those of a team.
 DEFAULT = "default"
@@ -52,13 +62,7 @@ class OwnerGrant(NamedTuple):
 def standings(
     deserved: Mapping[str, float], got: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
-    """Return the threads that each of several deserved, got, lent, borrowed and left idle.
-
-    Threads are lent only as far as others borrowed; what is left of those not used is idle.
-
-    >>> standings({"ann": 3.0, "bob": 1.0}, {"ann": 1.0, "bob": 2.0})["ann"]
-    {'deserved': 3.0, 'got': 1.0, 'lent': 1.0, 'borrowed': 0.0, 'idle': 1.0}
-    """
+    """Return the threads that each of several deserved, got, lent, borrowed and left idle."""
     more = {name: max(got[name] - deserved[name], 0.0) for name in deserved}
     less = {name: max(deserved[name] - got[name], 0.0) for name in deserved}
     part = min(sum(more.values()) / max(sum(less.values()), 1e-9), 1.0)
@@ -72,3 +76,75 @@ def standings(
         }
         for name in deserved
     }
+
+
+def check_owners(value: Any) -> dict[str, OwnerTerms]:
+    """Return the owners' terms by name, from their configuration, or raise `InvalidSetting`."""
+    require("owners", value, isinstance(value, Mapping), "a mapping of owner to settings")
+    found = {}
+    for owner, given in value.items():
+        if not (isinstance(owner, str) and isinstance(given, Mapping | None)):
+            raise InvalidSetting(
+                "owners must map each owner to settings such as {'weight': 2, 'max-threads': 8}, "
+                f"not {shown(owner)} to {shown(given)}"
+            )
+        owner = check_owner(owner)
+        parts = owner.split("/")
+        if not all(parts) or DEFAULT in parts[:-1]:
+            raise InvalidSetting(
+                f"owners must have names like ann, ann@desk, team/ann or team/{DEFAULT}, not "
+                f"{shown(owner)}"
+            )
+        terms = flat_terms(owner, given or {})
+        for key, number in terms.items():
+            if key == "max_memory":
+                raise InvalidSetting(
+                    f"max-memory of owner {shown(owner)} is no longer a setting: limit the memory "
+                    "of each worker instead (dask worker --memory-limit), or the owner's "
+                    "max-threads"
+                )
+            if key not in OwnerTerms._fields:
+                raise InvalidSetting(
+                    f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
+                    "max-jobs, max-resources, latest, worth-per-hour, and budget with "
+                    "core-hours, period and over"
+                )
+            terms[key] = _checked(owner, key, number)
+        found[owner] = OwnerTerms(**terms)
+    return found
+
+
+def _checked(owner: str, key: str, value: Any) -> Any:
+    """Return a setting of an owner as it is kept, or raise `InvalidSetting`."""
+    name = f"{key.replace('_', '-')} of owner {shown(owner)}"
+    if key == "over":
+        require(name, value, value in (WAIT, ON_SPARE), f"{WAIT} or {ON_SPARE}")
+        return value
+    if key == "max_resources":
+        return check_resources(value)
+    if key == "period":
+        days = re.fullmatch(r"\s*(\d+)\s*d(ays?)?\s*", value) if isinstance(value, str) else None
+        seconds = float(days[1]) * DAY if days else value
+        ok = is_number(seconds) and DAY <= seconds < MOST_DAYS * DAY
+        require(name, value, ok, f"a number of days from 1d to {MOST_DAYS - 1}d")
+        return float(seconds)
+    if key == "latest":
+        check_latest(value)
+    elif key == "worth_per_hour":
+        check_worth(value)
+    elif value != math.inf or key == "weight":  # else there is no limit
+        if key == "max_jobs":
+            require(name, value, is_whole(value, 1), "a whole number of jobs")
+        most = 1e9 if key == "core_hours" else 1e6
+        ok = is_number(value) and 0 < value <= most
+        require(name, value, ok, f"a number > 0 and at most {most:g}")
+    return float(value)
+
+
+def flat_terms(owner: str, given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return settings of an owner, with those of its budget, by the names in `OwnerTerms`."""
+    terms = {str(key).replace("-", "_"): value for key, value in given.items()}
+    budget = terms.pop("budget", {})
+    must = "a mapping such as {'core-hours': 2000, 'period': '30d'}"
+    require(f"budget of owner {shown(owner)}", budget, isinstance(budget, Mapping), must)
+    return terms | {str(key).replace("-", "_"): value for key, value in budget.items()}

@@ -14,21 +14,11 @@ import numpy as np
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import fair_fill
 
-__all__ = ["OwnerTree"]
-
 
 class OwnerTree:
-    """Owners and the teams above them. Arrays (n_names,) are in the order of `names`.
+    """Owners, then the teams above them, each before its own.
 
-    `line` returns the owner and its teams, nearest first. The owners come first in `names`, then
-    the teams, each before the one that it is in.
-
-    >>> tree = OwnerTree(["a/x", "a/y", "b"], lambda o: (o, "a/") if "/" in o else (o,))
-    >>> tree.names
-    ('a/x', 'a/y', 'b', 'a/')
-    >>> one = np.ones(4)
-    >>> tree.fill(one, 0 * one[:3], np.array([1.0, 99.0, 99.0]), 99 * one, 12.0)
-    array([1., 5., 6., 6.])
+    Arrays (n_names,) are in this order.
     """
 
     def __init__(self, owners: Sequence[str], line: Callable[[str], Sequence[str]]) -> None:
@@ -64,10 +54,7 @@ class OwnerTree:
         return found[: self.n_owners]
 
     def parts(self, values: FloatArray, of: FloatArray) -> FloatArray:
-        """Return for each name (n_names,) its part of the `values` of its team, over that `of` it.
-
-        It is 0 where the values of a team sum to 0.
-        """
+        """Return each name's part of the `values` of its team, over that `of` it; else 0."""
         found = np.zeros(len(self.names))
         for _, members in self._within:
             if (total := values[members].sum()) > 0:
@@ -76,11 +63,7 @@ class OwnerTree:
         return found
 
     def flat(self, weight: FloatArray, active: BoolArray) -> FloatArray:
-        """Return weights (n_owners,) of owners by which they share as in the tree, if all want all.
-
-        That of a team is divided among the members that are `active` (n_owners,), or whose members
-        are.
-        """
+        """Return weights (n_owners,) by which `active` owners share as in the tree."""
         counts = self.sums(active.astype(np.float64)) > 0
         found = weight.copy()
         for team, members in self._within:
@@ -96,11 +79,7 @@ class OwnerTree:
         limit: FloatArray,
         capacity: float,
     ) -> FloatArray:
-        """Return weighted fair shares (n_names,) of a number of threads. See `fair_fill`.
-
-        The `floor` and the `cap` (n_owners,) are of owners, and the `weight` and the `limit`
-        (n_names,) also of teams. What a member of a team leaves goes to its team first.
-        """
+        """Return weighted fair shares (n_names,): what a member leaves goes to its team first."""
         more = np.zeros(len(self.names) - self.n_owners)
         cap = np.minimum(np.concatenate([cap, more]), limit)
         floor = np.concatenate([floor, more])

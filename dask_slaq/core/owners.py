@@ -22,8 +22,6 @@ from dask_slaq.core.owner_tree import OwnerTree
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
 from dask_slaq.core.settings import teams_above
 
-__all__ = ["Owners"]
-
 #: Least factor by which the weight of an owner counts that used much lately.
 LEAST_FACTOR = 0.1
 #: Factor by which the weight of an owner counts that runs on what nobody else wants.
@@ -79,10 +77,7 @@ class Owners:
     _tree: tuple[object, object, OwnerTree] | None = None
 
     def of(self, name: str) -> OwnerTerms:
-        """Return the terms of an owner, or of a team, whose name ends with a slash.
-
-        What a team owns itself has the terms of a member that is not listed.
-        """
+        """Return the terms of an owner, or of a team, whose name ends with a slash."""
         if name.endswith("/"):
             return self.given(name[:-1])
         path = self._path(name)
@@ -108,20 +103,12 @@ class Owners:
         return next((worth for worth in found if worth is not None), math.nan)
 
     def account_of(self, owner: str) -> str:
-        """Return the name under which all that an owner uses counts for its own budget.
-
-        That is the one with the terms: ``ann`` has one budget for all of her machines. Owners that
-        only have the terms of `DEFAULT` have a budget each, as they may share a user's name.
-        """
+        """Return the name under which what an owner uses counts for its own budget."""
         path = self._path(owner)
         return path if owner not in self.terms and path in self.terms else owner
 
     def line(self, owner: str) -> tuple[str, ...]:
-        """Return an owner and all teams that it is in, nearest first; teams end with a slash.
-
-        >>> Owners({"physics": OwnerTerms(), "physics/ann": OwnerTerms()}).line("ann@desk")
-        ('ann@desk', 'physics/')
-        """
+        """Return an owner and all teams that it is in, nearest first; teams end with a slash."""
         path = self._path(owner)
         own = [path] if self._is_team(path) else []
         return (owner, *(f"{team}/" for team in (*own, *teams_above(path))))
@@ -167,11 +154,7 @@ class Owners:
         return self._spare != before
 
     def set_reserved(self, threads: Mapping[str, float]) -> bool:
-        """Let owners deserve at least so many `threads`, and no others. Returns if that is new.
-
-        What is reserved for ``ann`` is for all of her machines together, and for a team for all of
-        its members.
-        """
+        """Let owners deserve at least so many `threads`. Returns if that is new."""
         before, self._reserved = self._reserved, dict(threads)
         return self._reserved != before
 
@@ -180,11 +163,9 @@ class Owners:
         self._used = dict(used)
 
     def weigh(self, jobs: Jobs, order: JobOrder, latest: float) -> None:
-        """Let owners yield that used much lately, as in Slurm, but keep all promises.
+        """Let owners yield that used much lately, as in Slurm.
 
-        The weight counts by 2 to the power of minus the owner's part of the use over its share. An
-        owner that then deserved less than its fair share over the factor `latest` (of its jobs, or
-        `latest` for those without one) could not keep its promises: it deserves this.
+        To keep all promises, one deserves at least its fair share over the factor `latest`.
         """
         self._factor = self._latest = None
         if (lately := self._lately(order)) is not None:
@@ -193,10 +174,7 @@ class Owners:
             np.minimum.at(self._latest, order.owner, jobs.latest(order.rows, latest))
 
     def _lately(self, order: JobOrder) -> FloatArray | None:
-        """Return the part of the use (n_names,) of each over its share; None if there is none.
-
-        Owners and teams are compared with those in the same team.
-        """
+        """Return the part of the use (n_names,) of each over its share; None without any."""
         used = np.array([self._used.get(owner, 0.0) for owner in order.owners])
         if not used.sum() > 0:
             return None
@@ -234,11 +212,7 @@ class Owners:
         elapsed: float,
         age: FloatArray,
     ) -> dict[str, OwnerGrant]:
-        """Refill tokens after `elapsed` seconds, and return the grants of all owners with jobs.
-
-        An owner is credited for what it deserved since the last decision, by the tasks that its
-        jobs had lately: at the moment of a decision it may be between two iterations, or jobs.
-        """
+        """Refill tokens by the tasks that jobs had lately; return the grants of all owners."""
         column, rows, n = jobs.table.column, order.rows, len(order.owners)
         demand = np.where(age < epoch, capacity, column["fair_width"][rows])
         demand[column["paused"][rows]] = 0.0

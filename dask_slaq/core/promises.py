@@ -16,9 +16,6 @@ from dask_slaq.core.ends import Ends
 from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs import Jobs
 
-__all__ = ["advance_fair_clock", "credit_entitlement", "refill_tokens", "still_new"]
-
-
 #: Epochs' worth of its fair share up to which a job without a report comes first. Without a bound
 #: it would for as long as it runs.
 EXPLORED = 2.0
@@ -30,11 +27,7 @@ INEXACT = 0.01
 def credit_entitlement(
     jobs: Jobs, weight: FloatArray, capacity: float, elapsed: float
 ) -> FloatArray:
-    """Credit jobs with their fair share for `elapsed` seconds. Returns its threads (n_jobs,).
-
-    Only jobs that have tasks and are not paused get credit, and for at most as many threads as they
-    have tasks.
-    """
+    """Credit jobs with their fair share for `elapsed` seconds. Returns its threads."""
     rows, column = jobs.order().rows, jobs.table.column
     demand = np.where(column["paused"][rows], 0.0, column["demand"][rows])
     weight = np.where(demand > 0, weight, 0.0)
@@ -65,11 +58,7 @@ def advance_fair_clock(
     epoch: float,
     within: Callable[[FloatArray, FloatArray], FloatArray] = lambda weight, cap: cap,
 ) -> Ends:
-    """Advance the fair clock by `elapsed` seconds, and return when the jobs end.
-
-    All arrays are (n_jobs,): `room` is the threads that each job may use, and `total` the
-    core-seconds from arrival to end, inf if unknown. `within` limits owners, as in `FairClock`.
-    """
+    """Advance the fair clock by `elapsed` seconds, and return when the jobs end."""
     rows, column = jobs.order().rows, jobs.table.column
     # At the very moment at which an iteration ends, a job has few tasks or none.
     lately = column["fair_width"][rows] * math.exp(-elapsed / epoch)
@@ -109,11 +98,9 @@ def refill_tokens(
 ) -> tuple[FloatArray, FloatArray]:
     """Refill the tokens of all jobs. Returns core-seconds and the threads at which they accrue.
 
-    A job gets what it lacks of its promise now, and the rest until the end of the epoch by and by;
-    or what is left of its floor if that is more: tokens for `elapsed` seconds are added to what was
-    left before, up to `epoch` seconds' worth. All arrays are (n_jobs,): `fair` in threads, `age` in
-    seconds, `total` in core-seconds from arrival to end, inf if unknown. A job of unknown length
-    gets the part `credit` of its entitlement. What jobs of one search are due is `pooled` by them.
+    A job gets what it lacks of its promise now, and the rest by and by; or what is left of its
+    floor if that is more. One of unknown length gets the part `credit` of its entitlement. What
+    jobs of one search are due is `pooled` by them.
     """
     rows, column, clock = jobs.order().rows, jobs.table.column, jobs.fair_clock
     attained, floor = jobs.runtimes.column["attained"][rows], column["floor"][rows]

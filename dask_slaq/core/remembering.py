@@ -11,8 +11,6 @@ from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRun, PastRuns, expected_time
 
-__all__ = ["Remembering"]
-
 
 class Remembering:
     """Kinds of the running jobs of an engine, and the memory of their runs, if it has one.
@@ -43,10 +41,7 @@ class Remembering:
         self.kinds.pop(job, None)
 
     def _run_of(self, job: str, outcome: str, ended: float) -> PastRun | None:
-        """Return what is to be remembered of a job that ends.
-
-        None if its kind is not known, if it has not reported, or if the predictor keeps no curves.
-        """
+        """Return what is to be remembered of a job that ends; None if nothing is known."""
         row = self._jobs.row(job)
         kind = self.kinds.get(job)
         curve_of = getattr(self._predictor, "curve", None)

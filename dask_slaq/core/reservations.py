@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import check_owner, is_number, shown
+from dask_slaq.core.settings import check_owner, is_number, require, shown
 from dask_slaq.core.usage import DAY
-
-__all__ = ["Reservation", "Reservations"]
 
 #: Maximum number of reservations that have not ended, and days that one may last or be ahead.
 MOST, LONGEST = 1000, 366
@@ -26,14 +24,7 @@ class Reservation(NamedTuple):
 
 
 class Reservations:
-    """Reservations that have not ended, by number.
-
-    >>> reservations = Reservations()
-    >>> reservations.add("ann", 16, begin=1000.0, end=5000.0, now=900.0).number
-    1
-    >>> reservations.at(900.0), reservations.at(1000.0), reservations.at(5000.0)
-    ({}, {'ann': 16.0}, {})
-    """
+    """Reservations that have not ended, by number."""
 
     def __init__(self) -> None:
         self.by_number: dict[int, Reservation] = {}
@@ -46,10 +37,8 @@ class Reservations:
         self.forget(now)
         if not (isinstance(owner, str) and (owner := check_owner(owner))):
             raise InvalidSetting(f"owner must be the name of an owner, not {shown(owner)}")
-        if not (is_number(threads) and 0 < float(threads) <= 1e6):  # type: ignore[arg-type]
-            raise InvalidSetting(
-                f"threads must be a number > 0 and at most 1e6, not {shown(threads)}"
-            )
+        ok = is_number(threads) and 0 < float(threads) <= 1e6  # type: ignore[arg-type]
+        require("threads", threads, ok, "a number > 0 and at most 1e6")
         if not (is_number(begin) and is_number(end)):
             raise InvalidSetting(
                 f"a reservation is from a time to another, not {shown(begin)} to {shown(end)}"

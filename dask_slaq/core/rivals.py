@@ -12,8 +12,6 @@ from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.search_settings import EXPLORE
 
-__all__ = ["in_order", "spread", "yield_to_first"]
-
 #: Times what others need for `EXPLORE` reports, after which one without them is not first.
 PATIENCE = 4
 #: Factor by which the index of a model is at least below that of the one before.
@@ -33,9 +31,7 @@ def in_order(
     """Return the jobs of each search in `groups`, by position, in the order of their claims.
 
     Those with few reports come first, so that all are soon known, then those with the lowest
-    predicted final loss, and at last those that diverge, or have not `begun`: no task so far.
-    All arrays are (n_jobs,): `ahead` is the reports to come of each, inf if unknown, `attained` its
-    core-seconds so far, and `work` those of a report, 0 if unknown.
+    predicted final loss, and at last those that diverge, or have not `begun`.
     """
     final = forecast.level - at_horizon(ahead, forecast.reduction, forecast.horizons)
     diverges = forecast.status == Status.DIVERGING
@@ -54,17 +50,7 @@ def in_order(
 def yield_to_first(
     allocation: Allocation, snapshot: Snapshot, groups: Sequence[IntArray]
 ) -> Allocation:
-    """Return an allocation in which the first of each group have as much of its share as they use.
-
-    The sum of the shares of a group stays, and so do its indices, which go to its jobs in their
-    order.
-
-    >>> two = np.array([1.0, 1.0])
-    >>> alike = Allocation(2 * two, np.array([0.5, 0.25]))
-    >>> snapshot = Snapshot(("a", "b"), 4, two, 0 * two, 3 * two, two > 0, two)
-    >>> yield_to_first(alike, snapshot, [np.array([1, 0])])
-    Allocation(share=array([1., 3.]), index=array([0.25, 0.5 ]))
-    """
+    """Return an allocation in which the first of each group have what they use of its share."""
     share, index = allocation.share.copy(), allocation.index.copy()
     for at in groups:
         floor, cap = np.minimum(snapshot.floor[at], share[at]), snapshot.cap[at]

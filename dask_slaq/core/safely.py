@@ -6,15 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["safely"]
-
 
 def safely(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method so that it never raises: its object fails, and does nothing from then on.
+    """Wrap a method, the attribute ``body``, so that its object fails instead of raising.
 
-    Without memory, jobs are scheduled as well as without past runs. The object has an attribute
-    ``broken``, None or the error that ended it, and a method ``fail``, which sets it. What may fail
-    is the attribute ``body``.
+    The object has an attribute ``broken``, None or the error, and ``fail``, which sets it.
     """
 
     @functools.wraps(method)

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import MOST_PRICE, is_number, is_whole, shown
-
-__all__ = ["MOST_WORKERS", "ScalingTerms", "check_scaling"]
+from dask_slaq.core.settings import MOST_PRICE, is_number, is_whole, require, shown
 
 #: Largest number of workers that is compared.
 MOST_WORKERS = 1000
@@ -39,10 +37,9 @@ class ScalingTerms(NamedTuple):
 IN_HOURS = ScalingTerms(1.0)
 
 
-def check_scaling(value: object) -> ScalingTerms:
+def check_scaling(value: Any) -> ScalingTerms:
     """Return the settings in ``slaq.scaling``, with times in seconds, or raise `InvalidSetting`."""
-    if not isinstance(value, Mapping):
-        raise InvalidSetting(f"it must be a mapping with a price, not {shown(value)}")
+    require("it", value, isinstance(value, Mapping), "a mapping with a price")
     given = {str(key).replace("-", "_"): number for key, number in value.items()}
     for key in given:
         if key not in ScalingTerms._fields:
@@ -51,18 +48,13 @@ def check_scaling(value: object) -> ScalingTerms:
                 f"{shown(key)} is not a setting of scaling; allowed are: {allowed}"
             )
     price: Any = given.get("price")
-    if not (is_number(price) and 0 < price <= MOST_PRICE):
-        raise InvalidSetting(
-            f"price must be what a worker costs for an hour, a number > 0, not {shown(price)}"
-        )
+    ok = is_number(price) and 0 < price <= MOST_PRICE
+    require("price", price, ok, "what a worker costs for an hour, a number > 0")
     terms = ScalingTerms(**{"price": float(price), **{k: given[k] for k in given if k != "price"}})
     for key in ("minimum", "maximum"):
         count = getattr(terms, key)
-        if not (is_whole(count, 0) and count <= MOST_WORKERS):
-            raise InvalidSetting(
-                f"{key} must be a whole number of workers from 0 to {MOST_WORKERS}, "
-                f"not {shown(count)}"
-            )
+        ok = is_whole(count, 0) and count <= MOST_WORKERS
+        require(key, count, ok, f"a whole number of workers from 0 to {MOST_WORKERS}")
     if terms.minimum > terms.maximum or terms.maximum < 1:
         raise InvalidSetting(
             f"maximum must be at least 1 and at least the minimum, not {terms.maximum} with a "
@@ -73,8 +65,7 @@ def check_scaling(value: object) -> ScalingTerms:
         if not (is_number(seconds) and 0 <= seconds <= 86_400):
             name = key.replace("_", "-")
             raise InvalidSetting(f"{name} must be a time from 0 to 1 day, not {shown(seconds)}")
-    if not (terms.rule is None or isinstance(terms.rule, str)):
-        raise InvalidSetting(f"rule must be a class path, not {shown(terms.rule)}")
+    require("rule", terms.rule, terms.rule is None or isinstance(terms.rule, str), "a class path")
     return terms._replace(
         minimum=int(terms.minimum),
         maximum=int(terms.maximum),

@@ -13,6 +13,7 @@ from dask_slaq.core.errors import InvalidSetting
 
 #: Maximum number of characters in a name, of a job, an owner, a label and so on.
 LONGEST_NAME = 256
+NAMES = f"a string of 1 to {LONGEST_NAME} printable characters"
 #: Messages by which the scheduler asks a client to stop one of its jobs, and tells it that tasks
 #: come from outside of an open block, that some can never start, or that trials do not report as
 #: they should.
@@ -45,7 +46,7 @@ ALERTS = (
 MOST_PRICE = 1e9
 #: Longest time in seconds that a setting may name.
 MOST_SECONDS = 86_400e3
-#: What the loss reduction of a job may be divided by; see `dask_slaq.core.forecast.quality`.
+#: What the loss reduction of a job may be divided by; see `dask_slaq.core.forecast.corrections`.
 NORMALIZERS = ("range", "largest-change")
 
 _repr = reprlib.Repr()
@@ -70,16 +71,19 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
+def require(name: str, value: object, ok: object, must: str) -> None:
+    """Raise `InvalidSetting` unless a value is `ok`, with what it must be."""
+    if not ok:
+        raise InvalidSetting(f"{name} must be {must}, not {shown(value)}")
+
+
 def is_name(value: object) -> TypeGuard[str]:
     """Return whether a value may be a name: one line that nothing in it ends or turns around."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
 
 
 def check_text(what: str, value: object) -> None:
-    """Raise `InvalidSetting` if a value holds text that cannot be sent: a lone surrogate.
-
-    Dask would log the whole message, with the proof of its client.
-    """
+    """Raise `InvalidSetting` for lone surrogates, which Dask cannot send: it logs the message."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -94,44 +98,27 @@ def check_text(what: str, value: object) -> None:
 
 def check_name(name: object) -> None:
     """Raise `InvalidSetting` unless a value may be the name of a job."""
-    if not is_name(name) or name.startswith("other:"):
-        raise InvalidSetting(
-            f"a job's name must be a string of 1 to {LONGEST_NAME} printable characters that does "
-            f"not start with 'other:', not {shown(name)}"
-        )
+    must = f"{NAMES} that does not start with 'other:'"
+    require("a job's name", name, is_name(name) and not name.startswith("other:"), must)
 
 
 def check_stage(name: object) -> None:
     """Raise `InvalidSetting` unless a value may be the name of a stage."""
-    if not is_name(name):
-        raise InvalidSetting(
-            f"a stage's name must be a string of 1 to {LONGEST_NAME} printable characters, not "
-            + shown(name)
-        )
+    require("a stage's name", name, is_name(name), NAMES)
 
 
 def check_owner(owner: object) -> str:
-    """Return the name of an owner, empty for None, or raise `InvalidSetting`.
-
-    A slash at its end is left out: such a name stands for a team in tables.
-    """
+    """Return the name of an owner, empty for None, or raise `InvalidSetting`."""
     if owner is None:
         return ""
     found = owner.rstrip("/") if isinstance(owner, str) else ""
-    if not is_name(found):
-        raise InvalidSetting(
-            f"owner must be a string of 1 to {LONGEST_NAME} printable characters, not "
-            + shown(owner)
-        )
+    require("owner", owner, is_name(found), NAMES)
     return found
 
 
-def check_limits(limits: object) -> dict[str, int]:
+def check_limits(limits: Any) -> dict[str, int]:
     """Return limits as a dict of label to the most tasks at once, or raise `InvalidSetting`."""
-    if not isinstance(limits, Mapping):
-        raise InvalidSetting(
-            f"limits must be a mapping like {{'database': 8}}, not {shown(limits)}"
-        )
+    require("limits", limits, isinstance(limits, Mapping), "a mapping like {'database': 8}")
     for label, most in limits.items():
         number = isinstance(most, int) and not isinstance(most, bool)
         if not (is_name(label) and number and 1 <= most <= 1_000_000):
@@ -146,10 +133,7 @@ def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:
     """Return resources as a dict of name to amount, empty for None, or raise `InvalidSetting`."""
     if resources is None:
         return {}
-    if not isinstance(resources, Mapping):
-        raise InvalidSetting(
-            f"resources must be a mapping like {{'GPU': 1}}, not {shown(resources)}"
-        )
+    require("resources", resources, isinstance(resources, Mapping), "a mapping like {'GPU': 1}")
     for name, amount in resources.items():
         if not (is_name(name) and is_number(amount) and amount > 0):
             raise InvalidSetting(
@@ -175,46 +159,34 @@ def is_whole(value: object, least: int) -> bool:
 
 def check_latest(latest: float) -> None:
     """Raise `InvalidSetting` unless `latest` is a factor of the fair time."""
-    number = is_number(latest) or isinstance(latest, float)  # inf, too
-    if not (number and latest >= 1):
-        raise InvalidSetting(
-            f"latest must be a factor >= 1 of the fair time, inf for none, not {shown(latest)}"
-        )
+    ok = (is_number(latest) or isinstance(latest, float)) and latest >= 1  # inf, too
+    require("latest", latest, ok, "a factor >= 1 of the fair time, inf for none")
 
 
 def check_engine_settings(
     epoch: float, normalizer: str, floor: float, move_pause: float, latest: float
 ) -> None:
     """Raise `InvalidSetting` if a setting of an engine is invalid. See `Engine`."""
-    if not (epoch > 0 and math.isfinite(epoch)):
-        raise InvalidSetting(f"epoch must be a positive number of seconds, not {epoch!r}")
-    if not 0 <= floor <= 1:
-        raise InvalidSetting(f"floor must be a fraction in [0, 1], not {floor!r}")
+    require("epoch", epoch, epoch > 0 and math.isfinite(epoch), "a positive number of seconds")
+    require("floor", floor, 0 <= floor <= 1, "a fraction in [0, 1]")
     check_latest(latest)
     if normalizer not in NORMALIZERS:
         allowed = ", ".join(NORMALIZERS)
         raise InvalidSetting(f"normalizer must be one of {allowed}, not {normalizer!r}")
-    if not (move_pause >= 0 and math.isfinite(move_pause)):
-        raise InvalidSetting(f"move_pause must be seconds >= 0, not {move_pause!r}")
+    require("move_pause", move_pause, move_pause >= 0 and math.isfinite(move_pause), "seconds >= 0")
 
 
 def check_worth(value: Any) -> float:
     """Return what an hour of a job's time is worth, nan for None, or raise `InvalidSetting`."""
     if value is None:
         return math.nan
-    if not (is_number(value) and 0 < value <= MOST_PRICE):
-        raise InvalidSetting(
-            f"worth_per_hour must be a number > 0 and at most {MOST_PRICE:g}, not {shown(value)}"
-        )
+    ok = is_number(value) and 0 < value <= MOST_PRICE
+    require("worth_per_hour", value, ok, f"a number > 0 and at most {MOST_PRICE:g}")
     return float(value)
 
 
 def teams_above(owner: str) -> list[str]:
-    """Return the teams that are part of an owner's name, nearest first, without slashes at ends.
-
-    >>> teams_above("physics/hot/ann@desk"), teams_above("ann@desk")
-    (['physics/hot', 'physics'], [])
-    """
+    """Return the teams that are part of an owner's name, nearest first: ``a/b``, ``a``."""
     if "/" not in owner:
         return []
     names = list(filter(None, owner.partition("@")[0].split("/")))

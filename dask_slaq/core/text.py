@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["duration", "number", "printable", "shortened", "without_nan"]
-
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -20,10 +18,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in the largest unit that fits, such as ``3.5 min``; ``?`` for None.
-
-    What is over by now, less than 0, is ``0.0 s``.
-    """
+    """Return a duration in the largest unit that fits, such as ``3.5 min``; ``?`` for None."""
     if seconds is None or not math.isfinite(seconds):
         return "?"
     for size, unit in _UNITS:
@@ -34,10 +29,7 @@ def duration(seconds: float | None) -> str:
 
 
 def printable(text: object) -> str:
-    r"""Return a user's text in one line, in which nothing moves, hides or turns text.
-
-    Control characters, those without width and lone surrogates are escaped, as in ``\x1b``.
-    """
+    """Return a user's text in one line, in which nothing moves, hides or turns text."""
     found = str(text)
     if found.isprintable():
         return found
@@ -45,13 +37,7 @@ def printable(text: object) -> str:
 
 
 def shortened(name: str, most: int) -> str:
-    """Return a name without its middle if it has more than `most` characters.
-
-    Names of many jobs differ at their end.
-
-    >>> shortened("gradient-boosting-12", 13)
-    'gradie…ing-12'
-    """
+    """Return a name without its middle if it has more than `most` characters."""
     if len(name) <= most:
         return name
     return f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"

@@ -6,20 +6,13 @@ owners, once there are very many: an owner cannot hide its use by many names of 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
-__all__ = [
-    "COLUMNS",
-    "DAY",
-    "EARLIER",
-    "OTHERS",
-    "OUTCOMES",
-    "Ledger",
-    "Spent",
-    "Usage",
-    "UsageKey",
-]
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import shown
 
 #: Seconds of a day. Days are counted from 1970, in UTC; `EARLIER` is all days that are long past.
 DAY, EARLIER = 86_400.0, -1
@@ -115,13 +108,7 @@ class Ledger:
 
 
 class Spent:
-    """Core-seconds by day and owner, of the last `MOST_DAYS` days. Bounded in size.
-
-    >>> spent = Spent()
-    >>> spent.add(7, "ann", 60.0)
-    >>> spent.days
-    {7: {'ann': 60.0}}
-    """
+    """Core-seconds by day and owner, of the last `MOST_DAYS` days. Bounded in size."""
 
     def __init__(self) -> None:
         self.days: dict[int, dict[str, float]] = {}
@@ -143,3 +130,35 @@ class Spent:
 
     def _drop(self, day: int) -> None:
         self._size -= len(self.days.pop(day))
+
+
+#: What usage can be summed by.
+BY = ("owner", "kind", "job", "day")
+
+
+def check_by(by: object) -> tuple[str, ...]:
+    """Return what usage is summed `by`: one of `BY`, or several. Raises `InvalidSetting`."""
+    names = (by,) if isinstance(by, str) else by
+    if isinstance(names, list | tuple) and names and all(name in BY for name in names):
+        return tuple(dict.fromkeys(names))
+    raise InvalidSetting(
+        f"usage can be summed by {', '.join(BY)} or several of them, not {shown(by)}"
+    )
+
+
+def sum_by(
+    rows: Iterable[tuple[UsageKey, Usage]], by: Sequence[str]
+) -> dict[tuple[str | int, ...], Usage]:
+    """Return usage by the values of some fields of the keys."""
+    found: dict[tuple[str | int, ...], Usage] = {}
+    for key, usage in rows:
+        found.setdefault(tuple(getattr(key, name) for name in by), Usage()).add(usage)
+    return found
+
+
+def decayed(day: int, core_seconds: float, now: float, half_life: float) -> float:
+    """Return the core-seconds of a day, halved for each half-life (seconds) since its middle."""
+    if day == EARLIER:
+        return 0.0
+    middle = (day * DAY + min((day + 1) * DAY, max(now, day * DAY))) / 2
+    return core_seconds * math.exp2(-max(now - middle, 0.0) / half_life)

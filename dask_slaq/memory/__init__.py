@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dask_slaq.memory.reading import read_kinds as read_kinds
     from dask_slaq.memory.reading import read_runs as read_runs
     from dask_slaq.memory.reading import read_usage as read_usage
+    from dask_slaq.memory.rows import usage_as_dicts as usage_as_dicts
     from dask_slaq.memory.store import RunStore as RunStore
-    from dask_slaq.memory.usage_rows import usage_as_dicts as usage_as_dicts
 
 __all__ = ["MEMORY_TOPIC", "Memory"]
 
@@ -27,6 +27,6 @@ __getattr__ = later(
     {
         "reading": ("KindSummary", *_READING),
         "store": ("RunStore",),
-        "usage_rows": ("usage_as_dicts",),
+        "rows": ("usage_as_dicts",),
     },
 )

@@ -13,8 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["NotOurs", "is_damage", "open_to_read", "open_to_write", "set_aside"]
-
 #: Marks a database as ours (``PRAGMA application_id``), and the version of its tables.
 APPLICATION, VERSION = 0x736C6171, 1
 #: Seconds to wait for another process that writes to the file.
@@ -90,11 +88,7 @@ class NotOurs(Exception):
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open the file of a store, and create it if it is missing or empty.
-
-    The connection commits each statement by itself, unless a transaction was begun. Raises
-    `NotOurs` or an error of SQLite, see `is_damage`.
-    """
+    """Open the file of a store, also a new one. Raises `NotOurs` or an error of SQLite."""
     connection = sqlite3.connect(
         path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
     )
@@ -117,10 +111,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open the file of a store to read it, also while a scheduler writes to it.
-
-    Raises `NotOurs` or an error of SQLite, see `is_damage`.
-    """
+    """Open the file of a store, also while it is written. Raises as `open_to_write`."""
     name = quote(os.fspath(path.absolute()))
     connection = sqlite3.connect(f"file:{name}?mode=ro", uri=True, timeout=PATIENCE)
     try:
@@ -132,10 +123,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether an error says that a file is no database of ours, or a damaged one.
-
-    The other errors of SQLite (a full disk, missing rights, ...) say nothing about the file.
-    """
+    """Return whether an error says that a file is damaged or not ours; others say nothing of it."""
     return isinstance(error, NotOurs) or type(error) is sqlite3.DatabaseError
 
 

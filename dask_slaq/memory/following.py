@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.recording import Recorder
     from dask_slaq.memory.store import RunStore
 
-__all__ = ["MEMORY_TOPIC", "Memory"]
-
 logger = logging.getLogger(__name__)
 
 #: Topic of the events that tell which runs are safe on disk.
@@ -74,21 +72,10 @@ class _Runs(PastRuns):
 
 
 class Memory:
-    """Past runs of the jobs on a scheduler. It never raises.
+    """Past runs of the jobs on a scheduler, also in the file `path`. It never raises.
 
-    They are kept in the file `path` if it is given, and events for `MEMORY_TOPIC` are passed to
-    `tell`. The `engine` of these jobs, which has `runs` as its memory, is asked for when needed.
-
-    Attributes
-    ----------
-    runs : PastRuns
-        Memory of the engine.
-    store : RunStore or None
-        None without a file.
-    following : dict of str to Following
-        What is remembered of each running job.
-    broken : str or None
-        The error that ended the memory.
+    Events for `MEMORY_TOPIC` go to `tell`. The `engine`, which has `runs`, is asked for when
+    needed.
     """
 
     def __init__(
@@ -112,10 +99,8 @@ class Memory:
             from dask_slaq.memory.store import RunStore  # and SQLite
 
             self.store = RunStore(path, self._acknowledge)
-            ends = self._loop.run_in_executor(None, self.store.ends)
-            ends.add_done_callback(self._recall_ends)
-            searches = self._loop.run_in_executor(None, self.store.events, "searches")
-            searches.add_done_callback(self._recall_searches)
+            self._read(lambda ends: engine().jobs.ends.recall(ends), self.store.ends)
+            self._read(self._recall_searches, self.store.events, "searches")
 
     @property
     def stages(self) -> PastStages:
@@ -168,10 +153,7 @@ class Memory:
 
     @safely
     def end(self, name: str, outcome: str | None, stages: Mapping[str, tuple[float, int]]) -> None:
-        """Follow a job no longer, which is about to be removed from the engine.
-
-        `stages` are the core-seconds and numbers of blocks of its stages, none for a job without.
-        """
+        """Follow a job no longer, which had some `stages`: core-seconds and numbers of blocks."""
         job = self.following.pop(name, None)
         if job is not None and stages and outcome == "done":
             self._keep_stages(StagedRun(job.kind, stages, time()))
@@ -187,10 +169,9 @@ class Memory:
             if self.store is not None:
                 self.store.add_event("searches", {**about, "models": found})
 
-    @safely
-    def _recall_searches(self, found: asyncio.Future[list[dict[str, Any]]]) -> None:
+    def _recall_searches(self, found: list[dict[str, Any]]) -> None:
         """Take up the models of searches on earlier schedulers."""
-        for search in found.result():
+        for search in found:
             models = [PastModel(*model) for model in search["models"]]
             self.searches.add(search["owner"], (search["kind"], search["maximize"]), models)
 
@@ -216,16 +197,20 @@ class Memory:
 
     # What is done for a file
 
+    def _read(
+        self, then: Callable[[Any], object], read: Callable[..., Any], *given: Any
+    ) -> asyncio.Future[Any]:
+        """Read something off the event loop, and call `then` with it."""
+        found = self._loop.run_in_executor(None, read, *given)
+        found.add_done_callback(functools.partial(self._take, then))
+        return found
+
     @safely
-    def _recall_ends(self, ends: asyncio.Future[list[tuple[bool, float]]]) -> None:
-        """Count the ends of jobs on earlier schedulers."""
-        self._engine().jobs.ends.recall(ends.result())
+    def _take(self, then: Callable[[Any], object], found: asyncio.Future[Any]) -> None:
+        then(found.result())
 
     async def prepare(self, name: str, kind: Kind | None) -> None:
-        """Read what is stored of a job that is about to begin, but do not wait for long.
-
-        `kind` is what its user stated.
-        """
+        """Read what is stored of a job that is about to begin, but do not wait for long."""
         if self.broken is None:
             loading = self._load((kind or kind_of_name(name)).name)
             if loading is not None and not loading.done():
@@ -236,18 +221,16 @@ class Memory:
         if self.store is None or kind in self._loaded:
             return None
         if kind not in self._loading:
-            found = self._loop.run_in_executor(None, _read, self.store, kind)
-            found.add_done_callback(functools.partial(self._recall, kind))
-            self._loading[kind] = found
+            then = functools.partial(self._recall, kind)
+            self._loading[kind] = self._read(then, _read_kind, self.store, kind)
         return self._loading[kind]
 
-    @safely
-    def _recall(self, kind: str, found: asyncio.Future[_Loaded]) -> None:
+    def _recall(self, kind: str, found: _Loaded) -> None:
         del self._loading[kind]
         if len(self._loaded) >= MOST_LOADED_KINDS:  # those without runs are read again
             self._loaded = {known for known in self._loaded if self.runs.knows(known)}
         self._loaded.add(kind)
-        runs, stages = found.result()
+        runs, stages = found
         for run in reversed(runs):
             self.runs.recall(run)
         for staged in stages:
@@ -280,22 +263,13 @@ class Memory:
             self.store.add_event(table, event)
 
     def lately(self, since: float, then: Callable[[list[dict[str, Any]]], None]) -> None:
-        """Call `then` with the last alerts of jobs that ended on earlier schedulers.
+        """Call `then` with the alerts of jobs that ended `since` a Unix time, before this."""
 
-        They ended `since` a Unix time.
-        """
+        def late(found: list[dict[str, Any]]) -> None:
+            then([x for x in found if is_number(x.get("ended")) and x["ended"] >= since])
+
         if self.store is not None:
-            found = self._loop.run_in_executor(None, self.store.events, "ended")
-            found.add_done_callback(functools.partial(self._found, since, then))
-
-    @safely
-    def _found(
-        self,
-        since: float,
-        then: Callable[[list[dict[str, Any]]], None],
-        found: asyncio.Future[list[dict[str, Any]]],
-    ) -> None:
-        then([x for x in found.result() if is_number(x.get("ended")) and x["ended"] >= since])
+            self._read(late, self.store.events, "ended")
 
     # What people look at
 
@@ -311,11 +285,7 @@ class Memory:
         return None if kind is None else kind.name
 
     def about(self) -> dict[str, Any]:
-        """Return the state of the memory as plain values.
-
-        They are ``file`` (None without one), ``runs`` (remembered in this process), ``stored``
-        (safe on disk since the scheduler started) and ``failed`` (why nothing is stored any more).
-        """
+        """Return ``file``, ``runs`` (in memory), ``stored`` (on disk now) and ``failed``."""
         store, runs = self.store, len(self.runs)
         if store is None:
             return {"file": None, "runs": runs, "stored": 0, "failed": self.broken}
@@ -362,5 +332,5 @@ class Memory:
                 self.store.close()
 
 
-def _read(store: RunStore, kind: str) -> _Loaded:
+def _read_kind(store: RunStore, kind: str) -> _Loaded:
     return store.load(kind, MOST_LOADED), store.stages(kind)

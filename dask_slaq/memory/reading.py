@@ -14,18 +14,7 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import PastRun
 from dask_slaq.core.usage import Usage
 from dask_slaq.memory.file import NotOurs, is_damage, open_to_read, open_to_write
-from dask_slaq.memory.rows import select_runs, shrink
-from dask_slaq.memory.usage_rows import select_events, select_usage
-
-__all__ = [
-    "KindSummary",
-    "StoreError",
-    "prune",
-    "read_audit",
-    "read_kinds",
-    "read_runs",
-    "read_usage",
-]
+from dask_slaq.memory.rows import select_events, select_runs, select_usage, shrink
 
 
 class StoreError(SlaqError):
@@ -86,10 +75,7 @@ def read_runs(path: str | Path) -> list[PastRun]:
 def read_usage(
     path: str | Path, by: Sequence[str] = ("owner",), since: int | None = None
 ) -> dict[tuple[str | int, ...], Usage]:
-    """Return usage in a store by fields of `UsageKey`, see `sum_by`. Raises `StoreError`.
-
-    `since` is the first day, in days since 1970; all days by default.
-    """
+    """Return usage in a store from a day on, see `sum_by`. Raises `StoreError`."""
     with _opened(path) as connection:
         return select_usage(connection, by, since)
 
@@ -101,12 +87,9 @@ def read_audit(path: str | Path) -> list[dict[str, Any]]:
 
 
 def prune(path: str | Path, *, before: float | None = None, kind: str | None = None) -> int:
-    """Delete runs from a store, also while a scheduler writes to it. Returns their number.
+    """Delete runs, their stages and searches that ended `before` a Unix time, of a `kind`.
 
-    What is known of their stages goes, too, and of the models of searches.
-
-    Only runs that ended before `before` (seconds since 1970), and of the kind of that name; all by
-    default. Raises `StoreError`.
+    Returns the number of runs. Raises `StoreError`.
     """
     with _opened(path):
         pass  # rather than create a file or set one aside

@@ -5,29 +5,26 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import astuple
+from datetime import date, timedelta
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.memory import Kind, PastRun, thinned
+from dask_slaq.core.ends import HITS
+from dask_slaq.core.memory import MOST_STAGED, Kind, PastRun, StagedRun, check_times, thinned
+from dask_slaq.core.reservations import Reservation
+from dask_slaq.core.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
 
-__all__ = [
-    "insert",
-    "prune_to",
-    "row_of",
-    "select_runs",
-    "shrink",
-    "storable",
-]
-
-#: Columns of the table, in the order of `row_of`.
-COLUMNS = (
+#: Columns of the table of runs, in the order of `row_of`.
+RUN_COLUMNS = (
     *("key", "job", "kind", "features", "iteration", "loss", "iterations", "outcome"),
     *("work", "tasks", "law", "ended"),
 )
-_NAMES = ", ".join(COLUMNS)
+_NAMES = ", ".join(RUN_COLUMNS)
 #: Types of the blobs.
 ITERATION, LOSS = np.dtype("<u4"), np.dtype("<f8")
 MOST = np.iinfo(ITERATION).max
@@ -36,7 +33,7 @@ LEFT = 0.95
 
 
 def row_of(key: str, run: PastRun) -> tuple[Any, ...]:
-    """Return the values of `COLUMNS`."""
+    """Return the values of `RUN_COLUMNS`."""
     at = thinned(np.asarray(run.iteration))
     return (
         storable(key),
@@ -105,7 +102,7 @@ def select_runs(
 
 def insert(connection: sqlite3.Connection, row: Sequence[Any]) -> None:
     """Insert a run in place of one of its key."""
-    places = ", ".join("?" * len(COLUMNS))
+    places = ", ".join("?" * len(RUN_COLUMNS))
     connection.execute(f"INSERT OR REPLACE INTO runs ({_NAMES}) VALUES ({places})", row)
 
 
@@ -131,3 +128,194 @@ def shrink(connection: sqlite3.Connection) -> None:
     # A script, as `execute` would free a single page.
     connection.executescript("PRAGMA incremental_vacuum")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def insert_end(connection: sqlite3.Connection, held: bool, score: float) -> None:
+    """Insert whether a job ended in its band, and its score; delete all but the newest rows."""
+    connection.execute("INSERT INTO foretold (held, score) VALUES (?, ?)", (int(held), score))
+    connection.execute(
+        "DELETE FROM foretold WHERE number <= (SELECT max(number) FROM foretold) - ?", (HITS,)
+    )
+
+
+def select_ends(connection: sqlite3.Connection) -> list[tuple[bool, float]]:
+    """Return which of the last jobs ended in their band, and their scores, oldest first."""
+    rows = connection.execute("SELECT held, score FROM foretold ORDER BY number").fetchall()
+    return [
+        (bool(held), score)
+        for held, score in rows
+        if held in (0, 1) and isinstance(score, float) and isfinite(score)
+    ][-HITS:]
+
+
+def replace_reservations(connection: sqlite3.Connection, all_: Iterable[Reservation]) -> None:
+    """Put reservations in place of those of an open store."""
+    connection.execute("DELETE FROM reservations")
+    connection.executemany(
+        "INSERT INTO reservations (number, owner, threads, begin, ends) VALUES (?, ?, ?, ?, ?)",
+        [(each.number, storable(each.owner), *map(float, each[2:])) for each in all_],
+    )
+
+
+def select_reservations(connection: sqlite3.Connection) -> list[Reservation]:
+    """Return the reservations of an open store, without damaged rows."""
+    found = []
+    rows = connection.execute("SELECT number, owner, threads, begin, ends FROM reservations")
+    for number, owner, *numbers in rows:
+        try:
+            each = Reservation(int(number), str(owner), *map(float, numbers))
+        except (ValueError, TypeError):
+            continue
+        if 0 < each.threads < math.inf and each.begin < each.end < math.inf:
+            found.append(each)
+    return found
+
+
+#: Maximum number of rows: the oldest are deleted.
+MOST_STAGES = 20_000
+
+
+def insert_stages(connection: sqlite3.Connection, run: StagedRun) -> None:
+    """Insert the stages of a run, and delete the oldest rows of its kind, and of all."""
+    kind = storable(run.kind.name)
+    times = {storable(name): time for name, time in run.times.items()}
+    connection.execute(
+        "INSERT INTO stages (kind, features, times, ended) VALUES (?, ?, ?, ?)",
+        (kind, json.dumps(dict(run.kind.features)), json.dumps(times), float(run.ended)),
+    )
+    connection.execute(
+        "DELETE FROM stages WHERE kind = ? AND number NOT IN"
+        " (SELECT number FROM stages WHERE kind = ? ORDER BY number DESC LIMIT ?)",
+        (kind, kind, MOST_STAGED),
+    )
+    connection.execute(
+        "DELETE FROM stages WHERE number <= (SELECT max(number) FROM stages) - ?", (MOST_STAGES,)
+    )
+
+
+def select_stages(connection: sqlite3.Connection, kind: str) -> list[StagedRun]:
+    """Return the stages of runs of the kind of a name, oldest first, without damaged rows."""
+    found = []
+    for features, times, ended in connection.execute(
+        "SELECT features, times, ended FROM stages WHERE kind = ? ORDER BY number", (kind,)
+    ):
+        try:
+            numbers = tuple(sorted((str(k), float(v)) for k, v in json.loads(features).items()))
+            run = StagedRun(Kind(kind, numbers), check_times(json.loads(times)), float(ended))
+        except (ValueError, TypeError, AttributeError):
+            continue
+        found.append(run)
+    return found
+
+
+#: Days for which usage is kept by job, and by kind and day; then only by owner.
+BY_JOB, BY_DAY = 90, 730
+#: Maximum number of rows; above it, the oldest are kept only by owner.
+MOST_ROWS = 200_000
+#: Maximum number of events of each table; the oldest are deleted first.
+MOST_LINES = {"audit": 10_000, "ended": 1000, "searches": 100}
+
+_KEY, _SUMS = ", ".join(UsageKey._fields), ", ".join(f"sum({name})" for name in COLUMNS)
+#: Name of jobs and kinds that are added up. Work outside of jobs has none.
+_OTHERS = f"CASE kind WHEN '' THEN '' ELSE '{OTHERS}' END"
+_ADD = (
+    f"INSERT INTO usage ({_KEY}, {', '.join(COLUMNS)})"
+    f" VALUES ({', '.join('?' * (len(UsageKey._fields) + len(COLUMNS)))})"
+    f" ON CONFLICT ({_KEY}) DO UPDATE SET "
+    + ", ".join(f"{name} = {name} + excluded.{name}" for name in COLUMNS)
+)
+
+
+def add_usage(connection: sqlite3.Connection, rows: Iterable[tuple[UsageKey, Usage]]) -> None:
+    """Add finite usage to the rows of an open store."""
+    connection.executemany(
+        _ADD, [(key.day, *map(storable, key[1:]), *astuple(usage)) for key, usage in rows]
+    )
+
+
+def select_usage(
+    connection: sqlite3.Connection, by: Sequence[str], since: int | None = None
+) -> dict[tuple[str | int, ...], Usage]:
+    """Return usage of an open store from a day on, see `sum_by`; none in an old one."""
+    if not _has(connection, "usage"):
+        return {}
+    names = ", ".join(UsageKey._fields[UsageKey._fields.index(name)] for name in by)
+    rows = connection.execute(
+        f"SELECT {names}, {_SUMS} FROM usage WHERE day >= ? GROUP BY {names}",
+        (EARLIER if since is None else since,),
+    )
+    return {row[: len(by)]: Usage(*row[len(by) :]) for row in rows}
+
+
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    return connection.execute(query, (table,)).fetchone() is not None
+
+
+def usage_as_dicts(
+    found: Mapping[tuple[str | int, ...], Usage], by: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return usage (see `sum_by`) as plain values, by day or from the largest to the smallest.
+
+    ``waited`` is the seconds in which jobs had tasks to run and no thread.
+    """
+    numbers = ("core_seconds", "waited", "jobs", *OUTCOMES)
+    rows = []
+    for key, usage in sorted(found.items(), key=lambda item: -item[1].core_seconds):
+        row = dict(zip(by, key, strict=True)) | {name: getattr(usage, name) for name in numbers}
+        rows.append(row)
+    rows.sort(key=lambda row: row.get("day", 0))
+    return [row | {"day": _date(row["day"])} if "day" in row else row for row in rows]
+
+
+def _date(day: int) -> str:
+    return "earlier" if day == EARLIER else (date(1970, 1, 1) + timedelta(day)).isoformat()
+
+
+def compact_usage(connection: sqlite3.Connection, now: float) -> None:
+    """Add up what is old at `now` (Unix seconds), in a transaction."""
+    today = int(now // DAY)
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        _add_up(connection, today - BY_JOB, "day", "kind", f"job NOT IN ('', '{OTHERS}')")
+        oldest = today - BY_DAY
+        (count,) = connection.execute("SELECT count(*) FROM usage").fetchone()
+        if count > MOST_ROWS:
+            (day,) = connection.execute(
+                "SELECT day FROM usage ORDER BY day DESC LIMIT 1 OFFSET ?", (MOST_ROWS // 2,)
+            ).fetchone()
+            oldest = max(oldest, day + 1)
+        _add_up(connection, oldest, str(EARLIER), _OTHERS, f"day > {EARLIER}")
+
+
+def _add_up(connection: sqlite3.Connection, before: int, day: str, kind: str, which: str) -> None:
+    """Add up the rows of days before `before`: a day and a kind of theirs, and no job."""
+    where = f"WHERE day < {before} AND {which}"
+    rows = connection.execute(
+        f"SELECT {day}, owner, {kind}, {_OTHERS}, {_SUMS} FROM usage {where} GROUP BY 1, 2, 3, 4"
+    ).fetchall()
+    connection.execute(f"DELETE FROM usage {where}")
+    add_usage(connection, ((UsageKey(*row[:4]), Usage(*row[4:])) for row in rows))
+
+
+def add_event(connection: sqlite3.Connection, table: str, event: Mapping[str, Any]) -> None:
+    """Add an event of plain values to a `table` of an open store, one of `MOST_LINES`."""
+    text = storable(json.dumps(event, default=str))
+    connection.execute(f"INSERT INTO {table} (event) VALUES (?)", (text,))
+    connection.execute(
+        f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?",
+        (MOST_LINES[table],),
+    )
+
+
+def select_events(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
+    """Return the events of an open store, oldest first; none if an earlier release wrote it."""
+    if not _has(connection, table):
+        return []
+    found = []
+    for (text,) in connection.execute(f"SELECT event FROM {table} ORDER BY number"):
+        try:
+            found.append(dict(json.loads(text)))
+        except (ValueError, TypeError):
+            continue  # it is damaged
+    return found

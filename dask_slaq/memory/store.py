@@ -20,20 +20,8 @@ from typing import Any, TypeVar
 from dask_slaq.core.memory import PastRun, StagedRun
 from dask_slaq.core.reservations import Reservation
 from dask_slaq.core.usage import DAY, Usage, UsageKey
-from dask_slaq.memory.end_rows import insert_end, select_ends
+from dask_slaq.memory import rows as sql
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
-from dask_slaq.memory.reservation_rows import replace_reservations, select_reservations
-from dask_slaq.memory.rows import insert, prune_to, row_of, select_runs
-from dask_slaq.memory.stage_rows import insert_stages, select_stages
-from dask_slaq.memory.usage_rows import (
-    add_event,
-    add_usage,
-    compact_usage,
-    select_events,
-    select_usage,
-)
-
-__all__ = ["RunStore"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +45,8 @@ PAUSE, OPENING, PATIENCE = 1.0, 30.0, 2.0
 class RunStore:
     """Store of past runs in a file that is created if it is missing.
 
-    `acknowledge` is called in the writer's thread with the key and the job of each ended run that
-    is safe on disk. Above `most_runs` or `most_bytes` the oldest runs are deleted.
-
-    Attributes
-    ----------
-    path : Path
-    failed : str or None
-        Why nothing is written any more.
-    stored, dropped : int
-        Number of runs that are safe on disk, and of requests that were left out.
+    `acknowledge` is called in the writer's thread with key and job of each run that is safe on
+    disk. ``failed`` is why nothing is written any more, ``stored`` and ``dropped`` count runs.
     """
 
     def __init__(
@@ -101,58 +81,55 @@ class RunStore:
 
     def add_stages(self, run: StagedRun) -> None:
         """Queue the stages of a run that has ended."""
-        self._put(lambda connection: insert_stages(connection, run))
+        self._put(lambda connection: sql.insert_stages(connection, run))
 
     def add_end(self, held: bool, score: float) -> None:
         """Queue whether a job ended in its band, and its score."""
-        self._put(lambda connection: insert_end(connection, held, score))
+        self._put(lambda connection: sql.insert_end(connection, held, score))
 
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
     ) -> bool:
-        """Queue usage to add, and `then` to be called in the writer's thread once it is written.
-
-        Returns whether it was queued.
-        """
-        return self._put(lambda connection: add_usage(connection, rows), then)
+        """Queue usage to add, and `then` for after it. Returns whether it was queued."""
+        return self._put(lambda connection: sql.add_usage(connection, rows), then)
 
     def add_event(self, table: str, event: Mapping[str, Any]) -> None:
         """Queue an `event` of the audit, or of a job that ended: a mapping of plain values."""
-        self._put(lambda connection: add_event(connection, table, event))
+        self._put(lambda connection: sql.add_event(connection, table, event))
 
     def set_reservations(self, all_: Sequence[Reservation]) -> None:
         """Queue reservations, in place of those in the file."""
-        self._put(lambda connection: replace_reservations(connection, all_))
+        self._put(lambda connection: sql.replace_reservations(connection, all_))
 
     # Called in other threads; these wait.
 
     def load(self, kind: str, most: int) -> list[PastRun]:
         """Read the newest runs of the kind of a name; none if the file cannot be read."""
-        return self._read(lambda connection: select_runs(connection, kind, most)) or []
+        return self._read(lambda connection: sql.select_runs(connection, kind, most)) or []
 
     def stages(self, kind: str) -> list[StagedRun]:
         """Read the stages of runs of the kind of a name, oldest first; none if it cannot be."""
-        return self._read(lambda connection: select_stages(connection, kind)) or []
+        return self._read(lambda connection: sql.select_stages(connection, kind)) or []
 
     def usage(
         self, by: Sequence[str], since: int | None = None
     ) -> dict[tuple[str | int, ...], Usage] | None:
         """Read usage as `select_usage` does, with what is queued; None if it cannot be read."""
         self.flush(PATIENCE)
-        return self._read(lambda connection: select_usage(connection, by, since))
+        return self._read(lambda connection: sql.select_usage(connection, by, since))
 
     def ends(self) -> list[tuple[bool, float]]:
         """Read which of the last jobs ended in their band, and their scores, oldest first."""
-        return self._read(select_ends) or []
+        return self._read(sql.select_ends) or []
 
     def reservations(self) -> list[Reservation]:
         """Read the reservations; none if the file cannot be read."""
-        return self._read(select_reservations) or []
+        return self._read(sql.select_reservations) or []
 
     def events(self, table: str) -> list[dict[str, Any]]:
         """Read the events of a table, oldest first, with those that are queued."""
         self.flush(PATIENCE)
-        return self._read(lambda connection: select_events(connection, table)) or []
+        return self._read(lambda connection: sql.select_events(connection, table)) or []
 
     def _read(self, select: Callable[[sqlite3.Connection], T]) -> T | None:
         self._opened.wait(OPENING)
@@ -184,10 +161,7 @@ class RunStore:
         return done.is_set()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Write what is queued, and close the file. Requests from now on are left out.
-
-        Waits for `timeout` seconds; with 0 the thread ends by itself.
-        """
+        """Write what is queued within `timeout` seconds, and close the file."""
         self._closing.set()
         with contextlib.suppress(queue.Full):  # then the thread looks at the event
             self._requests.put_nowait(None)
@@ -239,7 +213,7 @@ class RunStore:
             try:
                 connection = open_to_write(self.path)
                 self._compact(connection)
-                prune_to(connection, self._most_runs, self._most_bytes)
+                sql.prune_to(connection, self._most_runs, self._most_bytes)
                 return connection
             except Exception as error:
                 if not (is_damage(error) and self._set_aside(error)):
@@ -293,7 +267,7 @@ class RunStore:
             self._compact(connection)
         if self.stored - self._looked >= LOOK_EVERY:
             self._looked = self.stored
-            prune_to(connection, self._most_runs, self._most_bytes)
+            sql.prune_to(connection, self._most_runs, self._most_bytes)
         done = []
         with connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -307,18 +281,18 @@ class RunStore:
         """Add up old usage, once per day."""
         now = time()
         self._compacted = now // DAY
-        compact_usage(connection, now)
+        sql.compact_usage(connection, now)
 
     def _insert(self, connection: sqlite3.Connection, key: str, run: PastRun) -> bool:
         """Write a run. Returns whether it can be stored."""
         try:
-            row = row_of(key, run)
+            row = sql.row_of(key, run)
         except Exception:  # one run must not cost the others
             if not self.dropped:
                 logger.exception("a run of job %.100r cannot be stored", run.job)
             self.dropped += 1
             return False
-        insert(connection, row)
+        sql.insert(connection, row)
         return True
 
     def _fail(self, error: BaseException, trace: bool = False) -> None:

@@ -21,8 +21,6 @@ from dask_slaq.persisting.counting import HANDLER, RepeatedResults
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Advice", "advise", "choose", "saved", "watch"]
-
 #: Part of a worker's memory above which Dask writes results to disk, by default.
 IN_MEMORY = 0.6
 #: Part of what a choice saves that is given up for fewer results, each a line in a program.
@@ -185,10 +183,8 @@ async def _advise(client: Client, limit: float | None) -> Advice:
 def saved(layers: Layers, persisted: Collection[str]) -> float:
     """Return the core-seconds of repeats that are saved if some layers are `persisted`.
 
-    A persisted layer is computed once. Another one is computed at most as often as it was, and as
-    often as the layers that need it are computed, one after the other: those that need it in the
-    same graph share it, so that the truth may be more. Repeats that are not explained by the layers
-    that need it, as those after a worker was lost, remain.
+    Those are computed once, and others at most as often as they were, and as the layers that need
+    them. Repeats that these do not explain, as after a worker was lost, remain.
     """
     times = {layer["layer"]: layer["computed"] / layer["keys"] for layer in layers}
     now: dict[str, float] = {}
@@ -211,11 +207,9 @@ def saved(layers: Layers, persisted: Collection[str]) -> float:
 
 
 def choose(layers: Layers, limit: float) -> set[str]:
-    """Return the names of the layers to persist in `limit` bytes.
+    """Return the names of the layers to persist in `limit` bytes: greedily, by bytes or in all.
 
-    Greedily takes what saves most core-seconds per byte, given what was taken before, or most
-    core-seconds if that ends better. Then results are left out as long as the rest saves 95 %: one
-    that was taken early may save nothing once a later one is persisted.
+    Those are left out without which the rest saves 95 %.
     """
     plans = [_greedy(layers, limit, per_byte) for per_byte in (True, False)]
     best = max(plans, key=lambda plan: saved(layers, plan))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import TaskState
 
-__all__ = ["HANDLER", "RepeatedResults", "dask_setup"]
-
 #: Maximum number of keys remembered per client. One that ends again later than that counts as new.
 MOST_KEYS = 100_000
 #: Maximum number of layers that are told, those with the longest repeats.
@@ -35,9 +33,7 @@ _RENAMED = re.compile(r"(.*-[0-9a-f]{32})-[0-9a-f]{32}")
 class Layer:
     """Counts of the tasks of one layer: how often they ended, and for how many different keys.
 
-    `seconds` are the core-seconds of the repeats, and `size` the bytes of all results. `needs` has
-    the names of other layers that the first tasks needed, `wanted` counts the tasks that ended
-    while the client waited for their result, and `live` the keys that are remembered.
+    `needs` names other layers; `wanted` counts tasks that a client waited for, `live` known keys.
     """
 
     __slots__ = ("computed", "keys", "live", "looks", "name", "needs", "seconds", "size", "wanted")
@@ -171,10 +167,7 @@ class RepeatedResults(SchedulerPlugin):
             del self._client_of[key]
 
     async def answer(self, client: str, forget: bool = False) -> dict[str, Any]:
-        """Answer a client: its repeated ``layers``, and the ``memory`` of all workers in bytes.
-
-        With `forget`, it is counted anew from now on.
-        """
+        """Return a client's ``layers`` and all ``memory`` in bytes; `forget` its counts."""
         counts = self._counts.pop(client, None) if forget else self._counts.get(client)
         limits = [ws.memory_limit for ws in self._scheduler.workers.values()]
         # A worker without a limit may use all memory of its machine, which is not known.

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.safely import safely
-from dask_slaq.core.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage
-from dask_slaq.core.usage_sums import decayed
+from dask_slaq.core.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
 
 if TYPE_CHECKING:
     from distributed import Scheduler

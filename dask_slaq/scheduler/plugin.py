@@ -19,7 +19,7 @@ import numpy as np
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.config import settings
-from dask_slaq.core.engine import Engine, Predictor
+from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import NoPlugin, NotAllowed
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
@@ -58,6 +58,7 @@ from dask_slaq.scheduler.views import add_metrics
 if TYPE_CHECKING:
     from distributed import Scheduler
 
+    from dask_slaq.core.forecast import Predictor
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.event_log import Journal

@@ -326,7 +326,7 @@ class ScheduledJobs:
 
     def _sum_up(self, name: str, outcome: str) -> None:
         """Remember how a job has ended, and count what it has reached."""
-        used = self.engine.jobs[name].runtime.attained
+        used = self.engine.jobs[name].attained
         if (alert := self.goals.end(name, outcome)) is not None:
             self.ended.append({**alert, "core_seconds": used, "ended": time()})
             self.memory.keep_event("ended", self.ended[-1])

@@ -10,14 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.workload import SimulatedJob
-
-__all__ = ["Run", "normalized_loss", "summarize"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,7 @@ class Run:
         return float(np.sum(mean[active > 0] * lasts) / np.sum(lasts))
 
     def loss_over_time(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the mean normalized loss of the active jobs, a step function of time.
-
-        Returns the seconds (n_steps + 1,) at which each step begins, and last the end; the mean
-        (n_steps,), 0 where no job is active; and the number of active jobs (n_steps,).
-        """
+        """Return steps of time, the mean normalized loss of active jobs, and their number."""
         at, loss, count = [], [], []
         for job, times in zip(self.jobs, self.outcome.times, strict=True):
             levels = np.concatenate([[0.0, 1.0], normalized_loss(job)])
@@ -132,10 +124,7 @@ def summarize(
 
 
 def _converged_share(runs: Sequence[Run]) -> float:
-    """Return the fraction of the seconds of all jobs after 95 % of their loss reduction.
-
-    A job whose loss never falls counts as converged from its arrival.
-    """
+    """Return the fraction of the seconds of all jobs after 95 % of their loss reduction."""
     every = np.concatenate([run.completion for run in runs])
     young = np.concatenate([run.time_to(0.95) for run in runs])
     return float(1.0 - np.where(np.isnan(young), 0.0, young).sum() / every.sum())

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.forecast import Forecast, Status, concave_hull
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.runtime import Runtimes, Speeds
 from dask_slaq.simulation.workload import Law, SimulatedJob, fastest
-
-__all__ = ["KnownTimes", "OraclePredictor"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 HORIZONS = np.append(0.0, np.unique(np.round(np.geomspace(1, 1000, 25))))
 
@@ -101,10 +96,7 @@ class OraclePredictor:
 
 
 class KnownTimes(Runtimes):
-    """True running times by a `law`, in place of those that `Runtimes` learns.
-
-    `running` are the jobs of the engine, `jobs` all jobs of the run.
-    """
+    """True running times by a `law`, in place of those that `Runtimes` learns."""
 
     def __init__(self, running: Jobs, jobs: Sequence[SimulatedJob], law: Law, cores: int) -> None:
         super().__init__()

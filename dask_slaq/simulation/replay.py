@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.recording import VERSION, Event, Replay
+from dask_slaq.core.recording import Event, Replay
 from dask_slaq.simulation.workload import decode
-
-__all__ = ["LogError", "replay_log"]
-
-#: Beginning of the line that starts a recording.
-START = b'{"event":"start"'
 
 
 class LogError(ValueError):
@@ -31,47 +26,32 @@ def replay_log(path: str | Path) -> dict[str, Any]:
     ``notes``, such as those on lines that a crash cut off, which are skipped. Raises `LogError` if
     a file cannot be read, has no events, or has an invalid one.
     """
-    replay, notes = Replay(), list[str]()
-    begun = False
+    replay, notes, place = Replay(), list[str](), ""
     for place, event in _events(Path(path), notes):
-        begun = True
         try:
             replay.feed(event)  # which checks it
         except SlaqError as error:
             raise LogError(f"{place}: {error}") from error
-    if not begun:
+    if not place:
         raise LogError(f"{path}: no event in this log")
-    if replay.version < VERSION:
-        notes.append(
-            f"the log is of version {replay.version}, and this release writes {VERSION}: it may "
-            "decide otherwise than the one that recorded it"
-        )
+    words = f"{replay.reproduced} of {replay.decisions} decisions reproduced"
+    if replay.difference is not None:
+        words += f"; {replay.difference}"
+    if replay.skipped:
+        words += f"; {replay.skipped} could not be replayed: {replay.why}"
     return {
         "decisions": replay.decisions,
         "reproduced": replay.reproduced,
         "skipped": replay.skipped,
         "why": replay.why,
         "difference": replay.difference and asdict(replay.difference),
-        "said": _said(replay),
+        "said": words,
         "notes": notes,
     }
 
 
-def _said(replay: Replay) -> str:
-    words = f"{replay.reproduced} of {replay.decisions} decisions reproduced"
-    if replay.difference is not None:
-        words += f"; {replay.difference}"
-    if replay.skipped:
-        words += f"; {replay.skipped} could not be replayed: {replay.why}"
-    return words
-
-
 def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
-    """Yield the place (file and line) and the event of every line of all files.
-
-    A line that is not JSON is skipped with a note if a crash can have cut it off: at the end of the
-    log, or before the next recording, which may begin on the same line.
-    """
+    """Yield the place and the event of every line, but for those cut off by a crash."""
     broken, where, line, begun = "", "", b"", False
     for place, line in _lines(path):
         try:
@@ -79,15 +59,8 @@ def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
         except ValueError as error:
             if broken:
                 raise LogError(broken) from None
-            begins = line.find(START, 1)
-            if begins < 0:
-                broken, where = f"{place}: {error}", place
-                continue
-            notes.append(f"{place}: the beginning of the line is cut off and is left out")
-            try:
-                event = decode(line[begins:])
-            except ValueError as again:
-                raise LogError(f"{place}: {again}") from None
+            broken, where = f"{place}: {error}", place
+            continue
         starts = isinstance(event, dict) and event.get("event") == "start"
         if broken and not (starts and event.get("continued")):
             if not starts:
@@ -102,17 +75,12 @@ def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
         notes.append(f"{where}: the last line is cut off and is left out")
 
 
-def _files(path: Path) -> list[Path]:
-    """Return the files of a log, oldest first."""
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the place and the text of every line of all files that is not blank, oldest first."""
     files = [path]
     while (before := path.with_name(f"{path.name}.{len(files)}")).exists():
         files.append(before)
-    return files[::-1]
-
-
-def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the place and the text of every line of all files that is not blank, oldest first."""
-    for file in _files(path):
+    for file in files[::-1]:
         try:
             with open(file, "rb") as lines:
                 for k, line in enumerate(lines, start=1):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
 
-from dask_slaq.core.task_reports import Iterations
+from dask_slaq.core.reports import Iterations
 from dask_slaq.worker.states import Leave
 
 __all__ = ["Seat"]

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 
 import dask_slaq as slaq
-from dask_slaq.cli.connection import close, connect
+from dask_slaq.cli.options import close, connect
 from dask_slaq.cli.top import screen_of
 
 DOCS = Path(__file__).parent.parent

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.policies.base import GreedyPolicy
-from dask_slaq.core.search_goals import Judgement
+from dask_slaq.core.search_settings import Judgement
 
 
 class HighLoss(GreedyPolicy):
@@ -75,7 +75,7 @@ class Asha:
     """Successive halving: of the models that reach a rung, the best of each `factor` go on first.
 
     Rungs are at `first`, ``first * factor``, ... steps. In a search that prunes, the others end.
-    See `dask_slaq.core.search_goals.Goal`.
+    See `dask_slaq.core.search_settings.Goal`.
     """
 
     def __init__(self, first=4, factor=3):

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from scheduler_process import free_port
 
-from dask_slaq.cli.connection import Where
+from dask_slaq.cli.options import Where
 from dask_slaq.cli.top import screen_of, screens
 
 HOSTILE = "red <b>[bold]"  # as in conftest.py

@@ -6,7 +6,7 @@ from cli.test_top import first
 from distributed import Event, wait
 
 import dask_slaq as slaq
-from dask_slaq.cli.connection import Where
+from dask_slaq.cli.options import Where
 
 
 def hold_then_report(params):

@@ -479,7 +479,7 @@ def test_a_removed_job_is_forgotten():
     assert "young" in engine.reallocate(WORKERS, 3.0)
     assert engine.grants["young"].iteration == 0
     assert engine.grants["young"].normalized == 1.0
-    assert engine.jobs["young"].runtime.work == 0.0
+    assert engine.jobs["young"].work == 0.0
 
 
 ODD_LOSSES = {
@@ -631,7 +631,7 @@ def test_a_job_that_scales_badly_is_not_granted_beyond_its_optimum(policy):
     engine.add_job("c", 120.0)
     epochs(engine, 48, 8, ("a", "b", "c"), 120.0)
     last = epochs(engine, 64, 8, ("a", "b", "c"), 360.0)[-1]
-    assert all(engine.jobs[name].runtime.scaled for name in "abc")
+    assert all(engine.jobs[name].scaled for name in "abc")
     assert max(last.values()) <= 12
     assert sum(last.values()) >= 15
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.forecast.corrections import ending
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
 from dask_slaq.core.runtime.job_speeds import Speeds
 

@@ -5,7 +5,6 @@ import pytest
 
 from dask_slaq.client.queries import dataset
 from dask_slaq.core import job_history as module
-from dask_slaq.core.history_views import threads
 from dask_slaq.core.job_history import (
     MOST_BYTES,
     OVERHEAD,
@@ -13,6 +12,7 @@ from dask_slaq.core.job_history import (
     ROW,
     VARIABLES,
     Epochs,
+    threads,
 )
 
 

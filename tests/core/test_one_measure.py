@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.assessment import SILENT
 from dask_slaq.core.engine import Engine
+from dask_slaq.core.gains import SILENT
 
 WORKERS = {"w0": 4, "w1": 4}
 BY_FORECAST = ["max-total", "first-to-target"]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from dask_slaq.core.budgets import Budgets
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owner_settings import check_owners
-from dask_slaq.core.owner_terms import OwnerTerms, standings
+from dask_slaq.core.owner_terms import OwnerTerms, check_owners, standings
 from dask_slaq.core.owner_tree import OwnerTree
 from dask_slaq.core.owners import LEAST_FACTOR, Owners
 from dask_slaq.core.policies import fair_fill

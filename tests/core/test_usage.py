@@ -10,11 +10,19 @@ from dask_slaq.core import usage
 from dask_slaq.core.budgets import ALERT_AT, Budgets
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owner_settings import check_owners
-from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owner_terms import OwnerTerms, check_owners
 from dask_slaq.core.owners import Owners
-from dask_slaq.core.usage import DAY, EARLIER, OTHERS, Ledger, Spent, Usage
-from dask_slaq.core.usage_sums import check_by, decayed, sum_by
+from dask_slaq.core.usage import (
+    DAY,
+    EARLIER,
+    OTHERS,
+    Ledger,
+    Spent,
+    Usage,
+    check_by,
+    decayed,
+    sum_by,
+)
 
 
 def total(ledger):

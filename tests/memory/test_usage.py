@@ -6,7 +6,7 @@ import time
 import pytest
 
 from dask_slaq.core.usage import DAY, OTHERS, Usage, UsageKey
-from dask_slaq.memory import RunStore, read_kinds, read_usage, usage_as_dicts, usage_rows
+from dask_slaq.memory import RunStore, read_kinds, read_usage, usage_as_dicts
 from dask_slaq.memory import store as store_module
 
 TODAY = int(time.time() // DAY)
@@ -42,7 +42,7 @@ def test_what_is_written_is_added(path):
 
 
 def test_old_usage_is_added_up_and_none_is_lost(path, monkeypatch):
-    monkeypatch.setattr(usage_rows, "MOST_ROWS", 1000)
+    monkeypatch.setattr("dask_slaq.memory.rows.MOST_ROWS", 1000)
     days = range(TODAY - 1000, TODAY + 1)
     one = Usage(1.0, done=1)
     write(path, *(((d, "ann", "svm", f"svm-{n}"), one) for d in days for n in (1, 2)))
@@ -77,7 +77,7 @@ def test_usage_is_written_once_where_the_file_was_locked_for_a_while(path, monke
 
     store = RunStore(path)
     assert store.flush()
-    monkeypatch.setattr(store_module, "prune_to", prune_to)
+    monkeypatch.setattr(store_module.sql, "prune_to", prune_to)
     monkeypatch.setattr(store_module, "PAUSE", 0.01)
     store.add_usage([(UsageKey(TODAY, "ann", "", ""), Usage(1.0))])
     assert store.flush() and not failures

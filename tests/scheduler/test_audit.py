@@ -13,7 +13,7 @@ from dask_slaq.cli.look_commands import _audit
 from dask_slaq.cli.main import slaq as command
 from dask_slaq.core.errors import NoPlugin, NotAllowed, UnknownJob
 from dask_slaq.core.settings import AUDIT_TOPIC
-from dask_slaq.memory import RunStore, read_audit, usage_rows
+from dask_slaq.memory import RunStore, read_audit, rows
 
 
 async def told(client):
@@ -123,7 +123,7 @@ def test_the_audit_goes_on_with_the_next_scheduler(tmp_path):
 
 
 def test_the_kept_audit_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setitem(usage_rows.MOST_LINES, "audit", 20)
+    monkeypatch.setitem(rows.MOST_LINES, "audit", 20)
     store = RunStore(tmp_path / "runs.db")
     for number in range(100):
         store.add_event("audit", {"at": number, "message": "m\ud800"})

@@ -25,7 +25,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
-from dask_slaq.core.history_views import table
+from dask_slaq.core.job_history import table
 from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.accounts import UnownedUsage
 from dask_slaq.scheduler.board import add_pages
@@ -178,11 +178,11 @@ async def test_threads_count_tasks_that_still_run(c, s, plugin, a):
             later = await beat()
             assert later > first
             first = later
-        assert plugin.engine.jobs["a"].runtime.attained == 0
+        assert plugin.engine.jobs["a"].attained == 0
         await Event("go").set()
         await c.gather(tasks)
         later = await beat()
-        assert later == pytest.approx(plugin.engine.jobs["a"].runtime.attained)
+        assert later == pytest.approx(plugin.engine.jobs["a"].attained)
 
 
 @with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
@@ -204,7 +204,7 @@ async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, plugi
             plugin.run_once()
             plugin.jobs.record()
             shown = table(plugin.jobs.epochs, 600)[2]["core_seconds"][0, -1]
-            assert shown == pytest.approx(plugin.engine.jobs["grid"].runtime.attained)
+            assert shown == pytest.approx(plugin.engine.jobs["grid"].attained)
         await c.cancel(futures)
 
 

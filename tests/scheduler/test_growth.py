@@ -19,7 +19,7 @@ from driving import gen_cluster, start_plugin, until
 import dask_slaq as slaq
 from dask_slaq.core import ends, job_history, usage
 from dask_slaq.core.forecast import hypotheses
-from dask_slaq.core.memory import runs, stages
+from dask_slaq.core.memory import runs
 from dask_slaq.scheduler import accounts, scheduled_jobs
 from dask_slaq.scheduler.pools import durations, label_limits
 
@@ -29,8 +29,8 @@ BOUNDS = [
     (job_history, "MOST_ENDED", 4),
     (runs, "MOST_KINDS", 4),
     (runs, "MOST_PER_KIND", 4),
-    (stages, "MOST_KINDS", 4),
-    (stages, "MOST_STAGED", 4),
+    (runs, "MOST_KINDS", 4),
+    (runs, "MOST_STAGED", 4),
     (accounts, "MOST_OWNERS", 4),
     (accounts, "MOST_TASKS", 4),
     (usage, "MOST_BY_JOB", 4),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.simulation.fluid.simulator import Simulation
+from dask_slaq.simulation.fluid import Simulation
 from dask_slaq.simulation.metrics import Run
 from dask_slaq.simulation.workload.curves import make_curves
 from dask_slaq.simulation.workload.runtime_laws import law

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dask_slaq.simulation.fluid.simulator import Outcome
+from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.metrics import Run, normalized_loss, summarize
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 

@@ -1,35 +1,19 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
-from dask_slaq.core.forecast.corrections import (
-    USUAL,
-    at_horizon,
-    diverging,
-    ending,
-    first_at,
-    in_logs,
-    unreported,
-)
+from dask_slaq.core.forecast.corrections import NOISE_FLOOR as NOISE_FLOOR
+from dask_slaq.core.forecast.corrections import USUAL as USUAL
+from dask_slaq.core.forecast.corrections import at_horizon as at_horizon
+from dask_slaq.core.forecast.corrections import diverging as diverging
+from dask_slaq.core.forecast.corrections import ending as ending
+from dask_slaq.core.forecast.corrections import first_at as first_at
+from dask_slaq.core.forecast.corrections import in_logs as in_logs
+from dask_slaq.core.forecast.corrections import iterations_to_losses as iterations_to_losses
+from dask_slaq.core.forecast.corrections import predicted_range as predicted_range
+from dask_slaq.core.forecast.corrections import unreported as unreported
 from dask_slaq.core.forecast.guarded import GuardedPredictor as GuardedPredictor
 from dask_slaq.core.forecast.guarded import broken_forecast as broken_forecast
-from dask_slaq.core.forecast.hull import concave_hull
-from dask_slaq.core.forecast.predictor import LossPredictor
-from dask_slaq.core.forecast.quality import NOISE_FLOOR, iterations_to_losses, predicted_range
-from dask_slaq.core.forecast.types import Forecast, Predictor, Status
-
-__all__ = [
-    "NOISE_FLOOR",
-    "USUAL",
-    "Forecast",
-    "LossPredictor",
-    "Predictor",
-    "Status",
-    "at_horizon",
-    "concave_hull",
-    "diverging",
-    "ending",
-    "first_at",
-    "in_logs",
-    "iterations_to_losses",
-    "predicted_range",
-    "unreported",
-]
+from dask_slaq.core.forecast.predictor import LossPredictor as LossPredictor
+from dask_slaq.core.forecast.types import Forecast as Forecast
+from dask_slaq.core.forecast.types import Predictor as Predictor
+from dask_slaq.core.forecast.types import Status as Status
+from dask_slaq.core.forecast.types import concave_hull as concave_hull

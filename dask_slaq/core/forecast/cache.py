@@ -7,14 +7,10 @@ from itertools import pairwise
 import numpy as np
 
 from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
-from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
-from dask_slaq.core.forecast.types import Status
+from dask_slaq.core.forecast.history import MOST, Histories, NormalizedWindow
+from dask_slaq.core.forecast.types import HORIZONS, Status, interpolation
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
-
-__all__ = ["ForecastCache"]
 
 #: Reports needed to extrapolate a curve.
 MIN_REPORTS = 4
@@ -45,11 +41,7 @@ LATER: FloatArray = np.stack(
 
 
 class ForecastCache(JobArrays):
-    """Latest forecasts, one row per job, in raw loss units.
-
-    A young job is refitted after each report; later, a job is refitted when a report differs from
-    its forecast or after several reports.
-    """
+    """Latest forecasts, one row per job, in raw loss units. Young jobs are refitted most often."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -74,11 +66,7 @@ class ForecastCache(JobArrays):
         column["status"][row] = Status.TOO_FEW_REPORTS if fall is None else Status.OK
 
     def refit_priority(self, rows: IntArray, history: Histories) -> FloatArray:
-        """Return the priority (n_jobs,) of refits of jobs whose new reports are in `history`.
-
-        It is at least 1 if a refit is due, by the number of new reports or by a surprise; inf
-        before the first fit.
-        """
+        """Return priorities (n_jobs,) of refits: at least 1 if due, inf before the first fit."""
         column = self.column
         count, fitted = history.column["count"][rows], column["fitted"][rows]
         age = (count - fitted) / np.minimum(1 + fitted // MATURITY, MOST_UNFITTED)
@@ -143,12 +131,7 @@ class ForecastCache(JobArrays):
     def store(
         self, rows: IntArray, view: NormalizedWindow, history: Histories, curves: FloatArray
     ) -> None:
-        """Store new forecasts: levels and falls (n_jobs, 1 + n_horizons) in the units of `view`.
-
-        Forecasts are limited to their reach and to a loss of zero. Jobs with too few reports get a
-        typical curve, and diverging jobs only the fall that noise could hide. Both get a curve
-        towards their target instead, if they have one below their level.
-        """
+        """Store new forecasts: levels and falls (n_jobs, 1 + n_horizons) in the units of `view`."""
         column = self.column
         zero = view.newest + view.unit * view.zero
         level = np.maximum(view.newest + view.unit * curves[:, 0], zero)
@@ -201,9 +184,7 @@ def _exploration(
 ) -> FloatArray:
     """Return the fall to add at each horizon so that no job that might still improve is given up.
 
-    The standard error of a slope from n noisy reports is noise * sqrt(12 / n^3), so a fall of
-    noise * sqrt(12 / n) over the next n iterations cannot be ruled out. It is added as far as
-    `forecast` (n_jobs,), the total fall that is predicted, lacks it.
+    The standard error of a slope from n noisy reports is noise * sqrt(12 / n^3).
     """
     unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
     # All of `unseen` if no fall is forecast, half if an equal fall is, little if a larger one is.
@@ -212,10 +193,7 @@ def _exploration(
 
 
 def _is_flat(view: NormalizedWindow) -> BoolArray:
-    """Return which runs (n_jobs,) show nothing but noise, from their first report to the newest.
-
-    The fall that could be hidden would be small, and whatever looks like one is noise.
-    """
+    """Return which runs (n_jobs,) show nothing but noise, from their first report to the newest."""
     half = view.means_known // 2
     column = np.arange(view.means.shape[1])
     newer = column < half[:, None]

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.history import POWERS
-from dask_slaq.core.forecast.hull import concave_hull
-from dask_slaq.core.forecast.types import Forecast, Status
+from dask_slaq.core.forecast.types import HORIZONS, Forecast, Predictor, Status, concave_hull
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-
-__all__ = [
-    "USUAL",
-    "as_usual",
-    "at_horizon",
-    "diverging",
-    "ending",
-    "first_at",
-    "hold_beyond",
-    "in_logs",
-    "unchanged",
-    "unreported",
-]
 
 #: Iterations in which a typical curve falls by half of its range.
 USUAL = 10.0
@@ -32,11 +18,7 @@ USUAL = 10.0
 def as_usual(
     first: FloatArray, level: FloatArray, total: IntArray, horizons: FloatArray = HORIZONS
 ) -> FloatArray:
-    """Return falls (n_jobs, n_horizons) of typical curves through the first and the present loss.
-
-    Without a fall so far, the remaining fall is the absolute loss: an arbitrary choice, which
-    cancels in normalized losses.
-    """
+    """Return falls (n_jobs, n_horizons) of typical curves through the first and present loss."""
     done = total[:, None].astype(np.float64) - 1.0
     fallen = np.maximum(first - level, 0.0)[:, None]
     rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), _size(level)[:, None])
@@ -49,29 +31,19 @@ def _size(level: FloatArray) -> FloatArray:
 
 
 def unchanged(level: FloatArray, total: IntArray) -> FloatArray:
-    """Return by how much losses that were `total` times at `level` may differ at the horizons.
-
-    A plateau may end at any time, and is as likely to last as long again.
-    """
+    """Return by how much losses that were `total` times at `level` may differ at the horizons."""
     part = np.minimum(HORIZONS / np.maximum(total, 1)[:, None], 1.0)
     width: FloatArray = _size(level)[:, None] * part
     return width
 
 
 def _usual_part(done: FloatArray, horizons: FloatArray = HORIZONS) -> FloatArray:
-    """Return the fraction of its remaining fall that a typical curve makes by each horizon.
-
-    It falls by ``k / (k + USUAL)`` of its range in k iterations; `done` (n_jobs, 1) are over.
-    """
+    """Return the part of its remaining fall that a typical curve makes by each horizon."""
     return horizons / (horizons + done + USUAL)
 
 
 def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
-    """Return forecasts in which jobs without reports and forecasts follow a typical curve.
-
-    It has a range of 1, and `done` (n_jobs,) estimated iterations are over: a job that never
-    reports is assumed to converge while it works, so that it does not stay ahead of the others.
-    """
+    """Return forecasts in which jobs without reports and forecasts follow a typical curve."""
     silent = (forecast.n_reports == 0) & (forecast.remaining == 0)
     if not silent.any():
         return forecast
@@ -100,8 +72,7 @@ def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
 def in_logs(forecast: Forecast, target: FloatArray) -> tuple[Forecast, FloatArray]:
     """Return forecasts and targets (n_jobs,) in logs where a loss fell by powers of ten.
 
-    Of a range from 1e26 nothing would be left at 1e8, also of a loss that ends at 1e-4. It falls by
-    no more powers than on a typical curve: of a forecast of zero there are any number.
+    Of a range from 1e26 nothing would be left at 1e8, also of a loss that ends at 1e-4.
     """
     logs = (forecast.level > 0) & (forecast.start / POWERS > forecast.level)
     if not logs.any():
@@ -153,10 +124,7 @@ def at_horizon(
 
 
 def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> FloatArray:
-    """Return the iterations (n_jobs,) after which `rising` (n_jobs, n_horizons) are as `needed`.
-
-    They lie within `horizons`, also where less or more is needed than there is.
-    """
+    """Return the iterations (n_jobs,), within `horizons`, after which `rising` are as `needed`."""
     right = np.clip((rising < needed[:, None]).sum(axis=1), 1, len(horizons) - 1)
     row = np.arange(len(needed))
     low, high = rising[row, right - 1], rising[row, right]
@@ -164,3 +132,65 @@ def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> Fl
     part = np.divide(gone, high - low, out=np.zeros(len(needed)), where=high > low)
     ahead: FloatArray = horizons[right - 1] + part * (horizons[right] - horizons[right - 1])
     return ahead
+
+
+#: Smallest divisor, in standard deviations of the noise of one report.
+NOISE_FLOOR = 2.0
+
+
+def predicted_range(forecast: Forecast) -> FloatArray:
+    """Return the predicted whole fall (n_jobs,) in raw loss units: so far, and still to come."""
+    return _fallen(forecast) + forecast.remaining
+
+
+def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
+    """Return the divisor (n_jobs,) of losses: finite, > 0, at least twice the noise."""
+    size = predicted_range(forecast)
+    if normalizer == "largest-change":
+        size = np.where(forecast.largest_change > 0, forecast.largest_change, size)
+    # A fall below the noise is not a visible gain. Without this floor, a job that only fluctuates
+    # would be measured by its own fluctuations and always have much to gain.
+    size = np.maximum(size, NOISE_FLOOR * forecast.noise)
+    # Division by a subnormal number would overflow.
+    return np.where(size >= np.finfo(np.float64).tiny, size, 1.0)
+
+
+def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
+    """Return the remaining fall (n_jobs,) divided by `scale`: in [0, 1], 1 if unknown."""
+    size = scale(forecast, normalizer)
+    fraction = np.clip(forecast.remaining / size, 0.0, 1.0)
+    diverged = (forecast.status == Status.DIVERGING) & (_fallen(forecast) == 0)
+    unknown = diverged | (predicted_range(forecast) < np.finfo(np.float64).tiny)
+    return np.where(unknown, 1.0, fraction)
+
+
+def _fallen(forecast: Forecast) -> FloatArray:
+    """Return the fall from the first report to the present level; 0 before the first report."""
+    fallen = np.maximum(forecast.start - forecast.level, 0.0)
+    return np.where(np.isnan(fallen), 0.0, fallen)
+
+
+def iterations_to_losses(
+    predictor: Predictor, jobs: Sequence[str], targets: FloatArray
+) -> FloatArray:
+    """Return the iterations (n_jobs, 3) until jobs reach a raw loss: low, expected and high.
+
+    They are inf where the forecast does not reach the loss, and nan without a forecast.
+    """
+    jobs = list(jobs)
+    forecast = predictor.forecast(jobs)
+    curve = forecast.level[:, None] - forecast.reduction
+    low, high = curve, curve
+    if (band := getattr(predictor, "band", None)) is not None and jobs:
+        lower, upper = band(jobs)
+        low, high = np.fmin(lower, curve), np.fmax(upper, curve)
+    found = [_first_below(forecast.horizons, each, targets) for each in (low, curve, high)]
+    known = (forecast.status == Status.OK) & np.isfinite(forecast.level)
+    return np.where(known[:, None], np.array(found).T, np.nan)
+
+
+def _first_below(horizons: FloatArray, losses: FloatArray, targets: FloatArray) -> FloatArray:
+    """Return where losses (n_jobs, n_horizons) reach their targets (n_jobs,); inf if nowhere."""
+    fallen = -np.minimum.accumulate(losses, axis=1)
+    ahead = first_at(-targets, fallen, horizons)
+    return np.where(fallen[:, -1] < -targets, np.inf, ahead)

@@ -12,8 +12,6 @@ import numpy as np
 from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
 
-__all__ = ["GuardedPredictor", "broken_forecast"]
-
 #: Losses kept of each job, for the predictor that may have to take over.
 KEPT = 1000
 #: Part of the largest reduction by which one may be off, by rounding.
@@ -21,10 +19,7 @@ CLOSE = 1e-9
 
 
 class GuardedPredictor:
-    """A predictor: `made`, until it raises or a forecast breaks a rule, and then `instead`.
-
-    `instead` is then told of all jobs and their last `KEPT` losses. `tell` gets the reason, once.
-    """
+    """A predictor: `made`, until it breaks a rule, which is told; and then `instead`."""
 
     def __init__(self, made: Predictor, instead: Predictor, tell: Callable[[str], object]) -> None:
         self._used, self._instead, self._tell = made, instead, tell

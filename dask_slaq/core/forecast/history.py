@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
-
-__all__ = ["POWERS", "Histories"]
 
 #: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
 #: one report in `_append_run`, which is cheaper for many reports of few rows.
@@ -24,12 +24,8 @@ POWERS = 1e3
 class Histories(JobArrays):
     """Newest reports, coarse means of the whole run and a few extremes of each job.
 
-    At most `window` reports are kept per job, and as many means (rounded down to an even number). A
-    mean covers `stride` successive reports. When all means are in use, neighbours are merged and
-    the stride doubles, so a report changes a bounded number of cells, however long the run is.
-
-    A huge start, as of a network before its first step, is cut down to what followed: it would be
-    the whole range, of which nothing is left to fall.
+    A mean covers `stride` reports, which doubles when all means are in use. A huge start, as of a
+    network before its first step, is cut down to what followed.
     """
 
     def __init__(self, window: int) -> None:
@@ -53,10 +49,7 @@ class Histories(JobArrays):
         )
 
     def append(self, rows: IntArray, losses: FloatArray) -> IntArray:
-        """Append raw losses in order of arrival; `rows` (n_reports,) may repeat.
-
-        Returns the rows whose start was cut.
-        """
+        """Append raw losses in order of arrival. Returns the rows whose start was cut."""
         self._cut.clear()
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
@@ -166,10 +159,7 @@ class Histories(JobArrays):
             column["stride"][full] *= 2
 
     def bounds(self, rows: IntArray) -> tuple[BoolArray, BoolArray]:
-        """Return which rows (n_rows,) zero bounds, and which of these are forecast by their logs.
-
-        Losses that were never negative are assumed to be bounded by zero.
-        """
+        """Return which rows (n_rows,) zero bounds, and which of these are forecast by logs."""
         column = self.column
         first, lowest, known = column["first"][rows], column["lowest"][rows], column["count"][rows]
         bounded: BoolArray = (lowest >= 0) & column["bounded"][rows]
@@ -184,12 +174,7 @@ class Histories(JobArrays):
         return newest
 
     def recent(self, rows: IntArray, back: IntArray) -> tuple[FloatArray, IntArray]:
-        """Return reports (n_rows, window) as of `back` (n_rows,) reports ago, newest first.
-
-        Column i holds the report i iterations earlier; the second array (n_rows,) counts the
-        columns that hold reports. The oldest report kept fills the rest. `back` is less than what
-        is kept.
-        """
+        """Return reports (n_rows, window) as of `back` ago, newest first, and their number."""
         count = self.column["count"][rows]
         known = np.minimum(count, self.window) - back
         age = np.minimum(np.arange(self.window), known[:, None] - 1)
@@ -199,12 +184,7 @@ class Histories(JobArrays):
     def whole(
         self, rows: IntArray, back: IntArray
     ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """Return means over the whole run as of `back` (n_rows,) reports ago, newest first.
-
-        They are (n_rows, n_means), the oldest filling the rest; then (n_rows,) each: the number of
-        columns that hold means, the reports per mean, and the iterations from the middle of the
-        newest mean to the newest report.
-        """
+        """Return means as of `back` ago, newest first; their number, reports each, and age."""
         stride, partial = self.column["stride"][rows], self.column["partial_count"][rows]
         filled = self.column["filled"][rows]
         dropped = np.minimum(-((partial - back) // stride), filled - 1)
@@ -220,3 +200,108 @@ def _of_later(losses: FloatArray, of: np.ufunc) -> FloatArray:
     found = of.accumulate(losses[:, ::-1], axis=1)[:, ::-1]
     later: FloatArray = np.concatenate([found[:, 1:], found[:, -1:]], axis=1)
     return later
+
+
+#: Bound on normalized values, in spans of the window, so that nothing overflows.
+MOST = 1e6
+#: Lower bound on normalized losses above zero before logs are taken.
+LEAST = 1e-12
+#: Number of newest reports that determine the usual size of a change.
+USUAL_REPORTS = 17
+#: Number of newest reports that noise is estimated from.
+NOISE_REPORTS = 27
+
+
+class NormalizedWindow(NamedTuple):
+    """Recent losses of several jobs, scaled so that a window spans 1 and its newest report is 0."""
+
+    losses: FloatArray  # (n_jobs, window), newest first
+    known: IntArray  # (n_jobs,) number of columns that hold reports
+    total: IntArray  # (n_jobs,) reports so far
+    means: FloatArray  # (n_jobs, n_means) of the whole run, newest first
+    means_known: IntArray  # (n_jobs,) number of columns that hold means
+    stride: FloatArray  # (n_jobs,) reports per mean
+    age: FloatArray  # (n_jobs,) iterations from the newest mean to the newest report
+    noise: FloatArray  # (n_jobs,) standard deviation of the noise of one report
+    newest: FloatArray  # (n_jobs,) raw loss that is normalized to 0
+    unit: FloatArray  # (n_jobs,) raw difference that is normalized to 1
+    zero: FloatArray  # (n_jobs,) the raw loss 0; -MOST if that is no bound
+    logs: FloatArray  # (n_jobs, window) of loss / newest; 0 if zero is no bound
+    log_noise: FloatArray  # (n_jobs,) standard deviation of the noise of `logs`
+    in_logs: BoolArray  # (n_jobs,) rows in which losses stand for their logs
+
+    def of(self, which: IntArray | slice) -> NormalizedWindow:
+        """Return the windows of some of the jobs."""
+        return NormalizedWindow._make(array[which] for array in self)
+
+
+def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> NormalizedWindow:
+    """Return the normalized windows of some jobs as of `back` (n_jobs,) reports ago."""
+    losses, known = history.recent(rows, back)
+    means, means_known, stride, age = history.whole(rows, back)
+    bounded, in_logs = history.bounds(rows)
+    for values in (losses, means):
+        np.log(values, out=values, where=in_logs[:, None])
+    losses = without_spikes(losses, known)
+    means = without_spikes(means, means_known)
+    newest = losses[:, 0].copy()
+    span = losses.max(axis=1) - losses.min(axis=1)
+    unit = np.where(span > 0, span, 1.0)
+    losses = (losses - newest[:, None]) / unit[:, None]
+    with np.errstate(over="ignore"):  # means may be any number of spans away
+        means = np.clip((means - newest[:, None]) / unit[:, None], -MOST, MOST)
+    total = history.column["count"][rows] - back
+    noise = report_noise(losses, known)
+    zero = np.where(bounded & ~in_logs, np.maximum(-newest / unit, -MOST), -MOST)
+    logs = _logs(losses, zero)
+    log_noise = report_noise(logs, known)
+    return NormalizedWindow(
+        losses, known, total, means, means_known, stride, age, noise, newest, unit, zero, logs,
+        log_noise, in_logs,
+    )  # fmt: skip
+
+
+def _logs(losses: FloatArray, zero: FloatArray) -> FloatArray:
+    """Return the logs of losses relative to the newest one; 0 if not bounded by zero."""
+    bounded = zero > -MOST
+    logs = np.log(np.maximum(losses - zero[:, None], LEAST))
+    return np.where(bounded[:, None], logs - logs[:, :1], 0.0)
+
+
+def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
+    """Return losses (n_jobs, window), newest first, with spikes cut down to the higher neighbour.
+
+    A spike exceeds both neighbours by more than ten times the usual change.
+    """
+    change = np.abs(np.diff(losses[:, :USUAL_REPORTS], axis=1))
+    usual = _middle(change, np.maximum(known - 1, 1))
+    older = losses[:, 1:]
+    beside = older.copy()
+    beside[:, 1:] = np.maximum(beside[:, 1:], losses[:, :-2])
+    cut = losses.copy()
+    cut[:, :-1] = np.where(losses[:, :-1] - beside > 10.0 * usual, beside, losses[:, :-1])
+    return cut
+
+
+def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
+    """Estimate the standard deviation (n_jobs,) of independent noise on the reports.
+
+    The third differences of a smooth curve have one sign, so products of neighbours are positive;
+    those of noise are -15 variances on average.
+    """
+    third = np.diff(losses[:, :NOISE_REPORTS], n=3, axis=1)
+    n = np.clip(known - 3, 0, third.shape[1])
+    most = 4.0 * _middle(np.abs(third), n)  # a spike is not noise
+    usable = np.arange(third.shape[1]) < n[:, None]
+    third = np.where(usable, np.clip(third, -most, most), 0.0)
+    product = (third[:, 1:] * third[:, :-1]).sum(axis=1) / np.maximum(n - 1, 1)
+    noise: FloatArray = np.sqrt(np.maximum(-product, 0.0) / 15.0)
+    return noise
+
+
+def _middle(values: FloatArray, n: IntArray) -> FloatArray:
+    """Return the median of the first `n` of each row of `values` >= 0, (n_rows, 1); 0 if n is 0."""
+    n = np.minimum(n, values.shape[1])[:, None]
+    ranked = np.sort(np.where(np.arange(values.shape[1]) < n, values, np.inf), axis=1)
+    middle = np.take_along_axis(ranked, np.maximum(n - 1, 0) // 2, axis=1)
+    return np.where(n > 0, middle, 0.0)

@@ -9,20 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.cache import ForecastCache
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.hull import concave_hull
-from dask_slaq.core.forecast.like_curves import BETWEEN, at_iteration, interpolate
-from dask_slaq.core.forecast.types import Status
+from dask_slaq.core.forecast.types import HORIZONS, Status, concave_hull
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
-from dask_slaq.core.memory import MIDDLES, MOST_LIKE, N_BINS, PastRun, Traces, kernel, shape_of
+from dask_slaq.core.memory import (
+    MIDDLES,
+    MOST_LIKE,
+    N_BINS,
+    Kind,
+    PastRun,
+    PastRuns,
+    Traces,
+    kernel,
+    shape_of,
+)
 
-__all__ = ["Hypotheses"]
-
+if TYPE_CHECKING:
+    from dask_slaq.core.forecast.cache import ForecastCache
 
 #: Factors on the number of iterations of a like run, and the standard deviation of their logs.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
@@ -79,10 +87,9 @@ class Hypotheses:
         self._table.reset(len(traces.column["count"]) - 1)  # jobs may have begun before
 
     def expect(self, slot: int, like: Sequence[tuple[PastRun, float]]) -> FloatArray | None:
-        """Begin with the runs that are like a new job, and their distances.
+        """Begin a job with like runs.
 
-        Returns its falls (n_horizons,) from before the first report, in units of its range; None if
-        no run tells anything.
+        Returns its falls (n_horizons,) in ranges; None without any.
         """
         self._table.reset(slot)
         found = [(run, apart, _hypotheses(run)) for run, apart in like]
@@ -130,10 +137,7 @@ class Hypotheses:
         return int(self._table.column["n_like"][slot])
 
     def mix(self, rows: IntArray, slots: IntArray, cache: ForecastCache) -> None:
-        """Mix forecasts from memory into those that the reports of these jobs alone gave.
-
-        They are in some `rows` of the cache, and have these `slots` here, -1 for none.
-        """
+        """Mix forecasts from memory into those in `rows` of the cache, which have these `slots`."""
         column = cache.column
         known = np.flatnonzero((slots >= 0) & (self._table.column["n_like"][slots] > 0))
         rows, slots = rows[known], slots[known]
@@ -155,11 +159,7 @@ class Hypotheses:
         column["status"][rows] = Status.OK
 
     def _forecast(self, slots: IntArray, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the falls (n_jobs, n_horizons) of jobs that have like runs and reports.
-
-        And (n_jobs,) misfits: mean squared errors of the hypotheses over what is expected. `noise`
-        (n_jobs,) is the standard deviation of the noise of one report.
-        """
+        """Return falls (n_jobs, n_horizons) by like runs and reports, and misfits."""
         column = self._table.column
         n_used = N_STRETCHES * int(column["n_like"][slots].max(initial=1))
         iteration, loss, count = self._traces.means(slots)
@@ -216,3 +216,102 @@ class Hypotheses:
         ahead = total[:, None] + HORIZONS
         to_come = interpolate(mixed, ahead)
         return concave_hull(HORIZONS, to_come - to_come[:, :1]), misfit
+
+
+def _place(iteration: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the bin left of each iteration, and the part of the way to the next one."""
+    left = np.clip(np.searchsorted(MIDDLES, iteration, side="right") - 1, 0, N_BINS - 2)
+    part = (iteration - MIDDLES[left]) / (MIDDLES[left + 1] - MIDDLES[left])
+    return left, np.clip(part, 0.0, 1.0)
+
+
+def interpolate(curves: FloatArray, iteration: FloatArray) -> FloatArray:
+    """Return curves (n, n_bins) at iterations: (n, m), or (m,) for all curves."""
+    left, part = _place(iteration)
+    row = np.arange(len(curves))[:, None]
+    low = curves[row, left]
+    return low + part * (curves[row, left + 1] - low)
+
+
+def at_iteration(curves: FloatArray, iteration: FloatArray) -> FloatArray:
+    """Return the values (n, m) of m curves per job (n, m, n_bins) at its iteration (n,)."""
+    left, part = _place(iteration)
+    row = np.arange(len(curves))
+    low = curves[row, :, left]
+    return low + part[:, None] * (curves[row, :, left + 1] - low)
+
+
+#: (n_bins, n_horizons): interpolation of curves at the iterations of the horizons.
+BETWEEN: FloatArray = interpolate(np.eye(N_BINS), HORIZONS)
+
+
+class FromMemory:
+    """What past runs tell of jobs of known kind. See `LossPredictor`."""
+
+    def __init__(self, memory: PastRuns) -> None:
+        self._memory = memory
+        self._slot_of = np.full(0, -1, dtype=np.int64)  # by the row of the predictor; -1 for none
+        self._traces = Traces()
+        self._hypotheses: Hypotheses | None = None  # until a job has a like run
+
+    def add(self, row: int, kind: Kind) -> FloatArray | None:
+        """Add the job in a row.
+
+        Returns its falls before the first report; None without a like run.
+        """
+        slot = self._traces.acquire()
+        if row >= len(self._slot_of):
+            grown = np.full(max(16, 2 * row), -1, dtype=np.int64)
+            grown[: len(self._slot_of)] = self._slot_of
+            self._slot_of = grown
+        self._slot_of[row] = slot
+        like = self._memory.like(kind)
+        if self._hypotheses is None:
+            if not any(run.outcome == "done" for run, _ in like):
+                return None
+            self._hypotheses = Hypotheses(self._traces)
+        return self._hypotheses.expect(slot, like)
+
+    def remove(self, row: int) -> None:
+        """Forget the job in a row."""
+        if (slot := self._slot(row)) >= 0:
+            self._slot_of[row] = -1
+            self._traces.release(slot)
+
+    def append(self, rows: IntArray, losses: FloatArray) -> None:
+        """Append reports; those of jobs without a kind are ignored. See `Histories.append`."""
+        if not len(self._slot_of):
+            return
+        slots = self._slots(rows)
+        some = slots >= 0
+        if some.any():
+            self._traces.append(slots[some], losses[some])
+
+    def cut(self, row: int, most: float) -> None:
+        """Cut the reports of the job in a row down to `most`, as `Histories` did."""
+        if (slot := self._slot(row)) >= 0:
+            self._traces.cut(slot, most)
+
+    def likeness(self, row: int) -> int:
+        """Return the number of runs on which the forecast of the job in a row rests."""
+        slot = self._slot(row)
+        return 0 if slot < 0 or self._hypotheses is None else self._hypotheses.likeness(slot)
+
+    def curve(self, row: int) -> tuple[IntArray, FloatArray] | None:
+        """Return the loss curve of the job in a row, thinned; None if its kind is not known."""
+        slot = self._slot(row)
+        return None if slot < 0 else self._traces.curve(slot)
+
+    def _slot(self, row: int) -> int:
+        return self._slot_of.item(row) if row < len(self._slot_of) else -1
+
+    def _slots(self, rows: IntArray) -> IntArray:
+        slots = np.full(len(rows), -1, dtype=np.int64)
+        inside = rows < len(self._slot_of)
+        slots[inside] = self._slot_of[rows[inside]]
+        return slots
+
+    def mix(self, rows: IntArray, cache: ForecastCache) -> None:
+        """Mix forecasts from memory into those that the reports of these jobs alone gave."""
+        if self._hypotheses is not None:
+            self._hypotheses.mix(rows, self._slots(rows), cache)

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
-from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import NormalizedWindow
+from dask_slaq.core.forecast.history import Histories, NormalizedWindow
+from dask_slaq.core.forecast.types import HORIZONS, interpolation
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
-
-__all__ = ["LEADS", "Bands"]
 
 #: Leads (iterations ahead) at which widths are stored, and the leads at which they are learned.
 LEADS = np.array([1, 5, 10, 47, 220])
@@ -63,9 +60,7 @@ class Bands(JobArrays):
     ) -> None:
         """Set the initial widths for new forecasts. The learned factors stay.
 
-        `spread` (n_jobs, n_leads) is the standard deviation of the losses that the experts predict,
-        and `fall` the predicted fall, at `LEADS`, in the units of `view`. A loss that has only
-        risen so far may rise on, or fall again, which no expert predicts.
+        A loss that has only risen so far may rise on, or fall again, which no expert predicts.
         """
         model, noise = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0), view.noise[:, None]
         ago = np.minimum(LEADS, view.losses.shape[1] - 1)
@@ -78,10 +73,7 @@ class Bands(JobArrays):
     def bounds(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, at: IntArray = EVERY
     ) -> tuple[FloatArray, FloatArray]:
-        """Return bounds (n_jobs, n) below and above losses that fall by `reduction` from `level`.
-
-        `at` (n,) are the columns of `HORIZONS` that `reduction` (n_jobs, n) has.
-        """
+        """Return bounds (n_jobs, n) around losses that fall by `reduction`, at columns `at`."""
         middle = level[:, None] - reduction
         scale = product(self.column["scale"][rows], OVER_LEADS[:, at])
         logs, found = self.column["in_logs"][rows], []
@@ -113,11 +105,7 @@ class Bands(JobArrays):
     def test(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, count: IntArray
     ) -> None:
-        """Store bounds for later reports to test, where none are stored.
-
-        `reduction` (n_jobs, n_learning) are predicted falls at `LEARNING` from `level`, after
-        `count` reports.
-        """
+        """Store bounds for later reports to test, where none are stored, after `count` reports."""
         column = self.column
         for lead, at in enumerate(ON_TEST.tolist()):
             on_test = column["due"][:, lead]

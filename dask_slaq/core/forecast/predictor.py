@@ -10,20 +10,15 @@ import numpy as np
 from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, UnknownJob
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.corrections import unchanged
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.experts.backtest import Backtest
-from dask_slaq.core.forecast.experts.ensemble import Ensemble
-from dask_slaq.core.forecast.experts.gating import blend, gate, trained
-from dask_slaq.core.forecast.from_memory import FromMemory
-from dask_slaq.core.forecast.history import Histories
+from dask_slaq.core.forecast.experts.basis import Ensemble
+from dask_slaq.core.forecast.experts.gating import Backtest, blend, gate, trained
+from dask_slaq.core.forecast.history import Histories, NormalizedWindow, normalize_window
+from dask_slaq.core.forecast.hypotheses import FromMemory
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
-from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
-from dask_slaq.core.forecast.types import Forecast
+from dask_slaq.core.forecast.types import HORIZONS, Forecast
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.reports import MAX_LOSS, is_usable
-
-__all__ = ["LossPredictor"]
 
 #: Reports kept per job.
 WINDOW = 32
@@ -73,10 +68,9 @@ class LossPredictor:
         self._gate = trained()
 
     def add(self, job: str, *, target: float | None = None, kind: Kind | None = None) -> None:
-        """Start to follow `job`. See `Predictor.add`.
+        """Start to follow `job`.
 
-        The target is the asymptote of the curve as long as the curve cannot be extrapolated. With
-        a memory, a job of a kind that it knows has a forecast before its first report.
+        Its target is the asymptote while the curve cannot be extrapolated.
         """
         if job in self._row:
             raise DuplicateJob(f"job {job!r} is running already; each job needs its own name")
@@ -118,11 +112,7 @@ class LossPredictor:
             self._take_in()
 
     def fit(self) -> int:
-        """Update the forecasts of all jobs that reported since the last fit. See `Predictor.fit`.
-
-        The jobs of highest `ForecastCache.refit_priority` are refitted, and the forecasts of the
-        others are rolled forward. Returns the number of jobs refitted.
-        """
+        """Update the forecasts of all jobs that reported. Returns the number of jobs refitted."""
         self._take_in()
         rows = np.flatnonzero(self._cache.column["reported"])
         due = self._due(rows)
@@ -138,11 +128,7 @@ class LossPredictor:
         return int(due.sum())
 
     def _due(self, rows: IntArray) -> BoolArray:
-        """Return which of the jobs that reported are to be refitted now, by priority.
-
-        Jobs without a forecast are always refitted, whatever their number. Also updates the
-        widths of the prediction intervals that the new reports test.
-        """
+        """Return which jobs are refitted now, and test the widths of intervals by the way."""
         refit_priority = np.empty(len(rows))
         for some in _batches(np.arange(len(rows)), BATCH):
             self._bands.learn(rows[some], self._history)
@@ -171,9 +157,7 @@ class LossPredictor:
     def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, FloatArray]:
         """Return the normalized windows and the experts' forecasts, and update expert scores.
 
-        A job without a recent forecast to score gets a backcast: a forecast from the reports up
-        to some iterations ago. Forecasts and backcasts are made in the same calls, which halves
-        the number of calls.
+        A job without a recent forecast to score gets a backcast, made in the same calls.
         """
         back = self._backtest.behind(rows, self._history.column["count"][rows])
         some = np.flatnonzero(back)
@@ -208,13 +192,7 @@ class LossPredictor:
         )
 
     def band(self, jobs: Sequence[str]) -> tuple[FloatArray, FloatArray]:
-        """Return 80 % prediction intervals of the losses of `jobs`, as of the last fit.
-
-        They are two arrays (n_jobs, n_horizons) in raw loss units. About one report in ten falls
-        below the first one, and one in ten above the second. A loss that has never changed tells
-        nothing of those to come: its band is as wide as the loss is large. Zero bounds the bands of
-        losses that it bounds.
-        """
+        """Return 80 % intervals of the losses of `jobs`: two arrays (n_jobs, n_horizons), raw."""
         rows = self._rows_of(jobs)
         cache, history = self._cache.column, self._history.column
         level = cache["level"][rows]
@@ -230,10 +208,7 @@ class LossPredictor:
         return lower, upper
 
     def set_kind(self, job: str, kind: Kind) -> None:
-        """Compare `job` with past runs of a kind, or of another kind than before.
-
-        Nothing happens without a memory, or if the job has made more reports than are kept.
-        """
+        """Compare `job` with past runs of a kind, if it has not made more reports than are kept."""
         row = self._find(job)
         if self._memory is None:
             return
@@ -263,10 +238,7 @@ class LossPredictor:
         return 0 if self._memory is None else self._memory.likeness(row)
 
     def curve(self, job: str) -> tuple[IntArray, FloatArray] | None:
-        """Return the thinned loss curve of `job`: iterations and losses, as in a `PastRun`.
-
-        It is None without a memory, and for a job whose kind is not known.
-        """
+        """Return the thinned loss curve of `job` as in a `PastRun`; None without kind."""
         row = self._find(job)
         if self._memory is None:
             return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray, IntArray
-
-__all__ = ["Forecast", "Predictor", "Status"]
 
 
 class Status(IntEnum):
@@ -172,3 +172,49 @@ class Predictor(Protocol):
             `unreported`. A job that is predicted not to fall gets only its floor and leftover
             threads. The predictor must not modify the arrays afterwards.
         """
+
+
+#: Horizons of every forecast, in iterations ahead: dense near the present, then roughly geometric.
+HORIZONS: FloatArray = np.array(
+    [
+        *(0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 28, 36, 47, 60, 78, 100, 150, 220, 330, 500),
+        *(750, 1100, 1700, 2500, 3800, 5700, 8500, 13e3, 20e3, 30e3, 45e3, 67e3, 100e3),
+    ]
+)
+
+
+def interpolation(at: FloatArray, grid: FloatArray) -> FloatArray:
+    """Return the matrix (n_grid, n_at) that interpolates values on `grid` linearly at `at`."""
+    return np.stack([np.interp(at, grid, unit) for unit in np.eye(len(grid))])
+
+
+class CurveForecast(NamedTuple):
+    """Forecasts of several jobs by one expert, in the units of a `NormalizedWindow`."""
+
+    level: FloatArray  # (n_jobs,) present loss
+    #: (n_jobs, n_horizons) fall from `level`: 0 at horizon 0, nondecreasing, concave up to rounding
+    fall: FloatArray
+
+
+def concave_hull(x: FloatArray, table: FloatArray) -> FloatArray:
+    """Return the upper concave hull (n, n_points) of each row of `table` at rising `x`."""
+    slope = np.diff(table, axis=1) / np.diff(x)
+    bent = (np.diff(slope, axis=1) > 1e-15 * np.abs(slope[:, :-1])).any(axis=1)
+    hull = table.copy()
+    for i in np.flatnonzero(bent):
+        corner = _corners(x.tolist(), table[i].tolist())
+        hull[i] = np.interp(x, x[corner], table[i, corner])
+    return hull
+
+
+def _corners(x: list[float], y: list[float]) -> list[int]:
+    """Return the corners of the upper hull of one row, by Andrew's monotone chain."""
+    corner: list[int] = []
+    for k in range(len(x)):
+        while len(corner) > 1:
+            i, j = corner[-2], corner[-1]
+            if (y[j] - y[i]) * (x[k] - x[j]) > (y[k] - y[j]) * (x[j] - x[i]):
+                break
+            corner.pop()
+        corner.append(k)
+    return corner

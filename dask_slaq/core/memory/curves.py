@@ -9,10 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
-from dask_slaq.core.memory.runs import MOST_POINTS
-
-__all__ = ["EDGES", "MIDDLES", "N_BINS", "Traces"]
-
+from dask_slaq.core.memory.runs import MOST_POINTS, PastRun
 
 #: Number of bins; the first `SINGLE` hold one iteration each, the last one ends at `LAST`.
 N_BINS, SINGLE, LAST = MOST_POINTS, 24, 200_000
@@ -61,11 +58,7 @@ class Traces(JobArrays):
         self.column["sums"][row, first] = np.minimum(self.column["sums"][row, first], most)
 
     def means(self, rows: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the mean iteration, the mean loss and the number of reports of each bin.
-
-        Each is (n_rows, n_bins), as far as any of the jobs has got. The number is 0, and the loss
-        as well, in bins without reports.
-        """
+        """Return mean iteration, mean loss and number of reports (n_rows, n_bins) of each bin."""
         count = self.column["count"][rows]
         n = int(np.searchsorted(EDGES, count.max(initial=1))) + 1
         edges, sizes = EDGES[:n], SIZES[:n]
@@ -80,3 +73,39 @@ class Traces(JobArrays):
         iteration, loss, weight = (part[0] for part in self.means(np.array([row])))
         some = weight > 0
         return np.floor(iteration[some]).astype(np.int64), loss[some]
+
+
+#: Fraction of the largest absolute loss below which a fall counts as none.
+FLAT = 1e-9
+
+
+def shape_of(run: PastRun) -> tuple[FloatArray, FloatArray] | None:
+    """Return iterations of a run, and fractions fallen, rising to 1; None if it tells nothing."""
+    iteration = np.asarray(run.iteration, dtype=np.float64)
+    loss = np.asarray(run.loss, dtype=np.float64)
+    if len(iteration) < 2 or len(iteration) != len(loss):
+        return None
+    if not (np.isfinite(loss).all() and (np.diff(iteration) > 0).all() and iteration[0] >= 1):
+        return None
+    largest = float(np.abs(loss).max())
+    if not largest > 0:
+        return None
+    smooth = _nonincreasing(loss / largest)
+    fall = smooth[0] - smooth[-1]
+    if not fall > FLAT:
+        return None
+    return iteration, (smooth[0] - smooth) / fall
+
+
+def _nonincreasing(values: FloatArray) -> FloatArray:
+    """Return the nonincreasing values with the least squared distance, by pooling neighbours."""
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while means and means[-1] < mean:
+            before, n = means.pop(), sizes.pop()
+            mean, size = (before * n + mean * size) / (n + size), n + size
+        means.append(mean)
+        sizes.append(size)
+    return np.repeat(np.array(means), sizes)

@@ -6,11 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import LONGEST_NAME, is_name, is_number, shown
-
-__all__ = ["Kind", "check_kind", "distance", "kind_of_name", "read_kind"]
+from dask_slaq.core.settings import LONGEST_NAME, is_name, is_number, require, shown
 
 #: Maximum number of features of a kind, and of characters in the name of one.
 MOST_FEATURES, LONGEST_FEATURE = 32, 64
@@ -39,13 +38,9 @@ class Kind:
 
 
 def distance(one: Kind, other: Kind) -> float:
-    """Return the Euclidean distance between two kinds, in orders of magnitude.
+    """Return the Euclidean distance between two kinds, in orders of magnitude; or inf.
 
-    It is inf between kinds of different names, and a feature that only one of them has counts as
-    one order of magnitude.
-
-    >>> distance(Kind("a", (("rows", 6.0), ("C", 1.0))), Kind("a", (("rows", 3.0), ("C", -3.0))))
-    5.0
+    A feature that only one of them has counts as one order.
     """
     if one.name != other.name:
         return math.inf
@@ -61,23 +56,16 @@ def distance(one: Kind, other: Kind) -> float:
     return math.sqrt(squares)
 
 
-def read_kind(given: object) -> Kind | None:
+def read_kind(given: Any) -> Kind | None:
     """Return the kind that a user, an adapter or a message states; None for None.
 
-    It is given as a name, or as a mapping with its ``name`` and numbers >= 0: parameters that shape
-    the curve, and sizes of the data. Raises `InvalidSetting`.
-
-    >>> read_kind({"name": "resnet", "lr": 0.01, "rows": 1000})
-    Kind(name='resnet', features=(('lr', -2.0), ('rows', 3.0)))
+    It is a name, or a mapping with its ``name`` and numbers >= 0. Raises `InvalidSetting`.
     """
     if given is None:
         return None
     features = {} if isinstance(given, str) else given
-    if not isinstance(features, Mapping):
-        raise InvalidSetting(
-            "kind must be a name, or a mapping such as {'name': 'resnet', 'lr': 0.01}, not "
-            + shown(given)
-        )
+    must = "a name, or a mapping such as {'name': 'resnet', 'lr': 0.01}"
+    require("kind", given, isinstance(features, Mapping), must)
     name = given if isinstance(given, str) else features.get(NAME)
     if not is_name(name):
         raise InvalidSetting(
@@ -106,19 +94,15 @@ def _feature(key: object, value: object) -> tuple[str, float]:
             f"names of a kind's numbers must have 1 to {LONGEST_FEATURE} characters, not "
             + shown(key)
         )
-    if not is_number(value) or value < 0:  # type: ignore[operator]
-        raise InvalidSetting(f"{key!r} of a kind must be a finite number >= 0, not {shown(value)}")
+    ok = is_number(value) and value >= 0  # type: ignore[operator]
+    require(f"{key!r} of a kind", value, ok, "a finite number >= 0")
     return key, math.log10(max(float(value), ZERO))  # type: ignore[arg-type]
 
 
 def kind_of_name(name: str) -> Kind:
-    """Return the kind of a job of which nothing but the name is known.
+    """Return the kind of a job of which only the name is known: that without parts with digits.
 
-    Parts of the name with digits are cut off, since they number runs or state parameters; the first
-    part that begins with letters keeps these. If nothing is left, the job is like no other.
-
-    >>> [kind_of_name(name).name for name in ("logreg-C0.1-3", "lbfgs-16", "resnet50 lr=0.1", "7")]
-    ['logreg', 'lbfgs', 'resnet', '7']
+    The first part that begins with letters keeps these: ``logreg`` of ``logreg-C0.1-3``.
     """
     parts = _SEPARATORS.split(name[:LONGEST_NAME])
     kept = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,19 +12,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.memory.kinds import Kind, distance
-
-__all__ = [
-    "MOST_KINDS",
-    "MOST_LIKE",
-    "MOST_POINTS",
-    "ExpectedTime",
-    "PastRun",
-    "PastRuns",
-    "expected_time",
-    "kernel",
-    "thinned",
-]
-
 
 #: Maximum number of points kept of one loss curve.
 MOST_POINTS = 64
@@ -59,15 +46,12 @@ class PastRun:
         return np.interp(np.arange(first, last + 1), self.iteration, self.loss)
 
 
-def thinned(iteration: IntArray, most: int = MOST_POINTS) -> IntArray:
-    """Return the positions (at most `most`, increasing) of the points of a curve to keep.
-
-    They are the first, the last, and some evenly in log.
-    """
+def thinned(iteration: IntArray) -> IntArray:
+    """Return positions of a curve to keep: the first, the last, and some evenly in log."""
     n = len(iteration)
-    if n <= most:
+    if n <= MOST_POINTS:
         return np.arange(n)
-    wanted = np.geomspace(iteration[0], iteration[-1], most)
+    wanted = np.geomspace(iteration[0], iteration[-1], MOST_POINTS)
     return np.unique(np.searchsorted(iteration, wanted.round()).clip(0, n - 1))
 
 
@@ -113,11 +97,7 @@ class PastRuns:
             self._runs.popitem(last=False)
 
     def like(self, kind: Kind) -> list[tuple[PastRun, float]]:
-        """Return the nearest runs of like kind, and their `distance`.
-
-        Nearest first; of equally near runs, those that ended last. Runs that are not done take only
-        the places that are left.
-        """
+        """Return the nearest runs of like kind, and their `distance`; those that failed at last."""
         runs = self._runs.get(kind.name, ())
         found = [(run, distance(kind, run.kind)) for run in runs]
         found.sort(key=_by_distance)
@@ -131,12 +111,7 @@ def _by_distance(pair: tuple[PastRun, float]) -> tuple[float, float, str]:
 
 
 def kernel(distances: Sequence[float]) -> FloatArray:
-    """Return the weights of past runs at these distances, which sum to 1.
-
-    They are a Gaussian in the distance. Its width is the mean distance of these runs, but at least
-    `NARROWEST`: where a user tries parameters over many orders of magnitude, farther runs have to
-    do, and where all runs are alike, small differences do not matter.
-    """
+    """Return weights of past runs at these distances: a Gaussian as wide as they are far."""
     apart = np.asarray(distances, dtype=np.float64)
     if not len(apart):
         return apart
@@ -156,11 +131,7 @@ class ExpectedTime(NamedTuple):
 
 
 def expected_time(like: Sequence[tuple[PastRun, float]]) -> ExpectedTime:
-    """Return the running time that runs at these distances let expect, also if they have failed.
-
-    Work and tasks are geometric means weighted by `kernel`. The law is that of the nearest run, if
-    at least half of the weight is on runs that have one.
-    """
+    """Return the running time that runs at these distances let expect, by `kernel`."""
     known = [(run, apart) for run, apart in like if run.work > 0 and math.isfinite(run.work)]
     if not known:
         return ExpectedTime(0.0, 0.0, None)
@@ -174,3 +145,62 @@ def expected_time(like: Sequence[tuple[PastRun, float]]) -> ExpectedTime:
     if weight[lawful].sum() >= 0.5:
         law = next(law for law in laws if law is not None)
     return ExpectedTime(work, width, law)
+
+
+#: Expected core-seconds and number of blocks of each stage, by name.
+ExpectedStages = Mapping[str, tuple[float, float]]
+
+#: Maximum number of runs kept per name of a kind: more than forecasts rest on, for some distance.
+MOST_STAGED = 2 * MOST_LIKE
+
+
+@dataclass(frozen=True, eq=False)
+class StagedRun:
+    """Stages of a job that was done: core-seconds and number of blocks, by name."""
+
+    kind: Kind
+    times: Mapping[str, tuple[float, int]]
+    ended: float = 0.0
+
+
+class PastStages:
+    """Stages of past runs by the name of their kind, of which the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, deque[StagedRun]] = OrderedDict()
+
+    def add(self, run: StagedRun) -> None:
+        """Add a run that has ended."""
+        self._runs.setdefault(run.kind.name, deque(maxlen=MOST_STAGED)).append(run)
+        self._runs.move_to_end(run.kind.name)
+        if len(self._runs) > MOST_KINDS:
+            self._runs.popitem(last=False)
+
+    def expected(self, kind: Kind) -> dict[str, tuple[float, float]]:
+        """Return means of the nearest runs of like kind, weighted by `kernel`."""
+        found = [(distance(kind, run.kind), run) for run in self._runs.get(kind.name, ())]
+        like = sorted(found, key=lambda pair: (pair[0], -pair[1].ended))[:MOST_LIKE]
+        weights = kernel([apart for apart, _ in like]).tolist()
+        expected: dict[str, tuple[float, float]] = {}
+        for name in dict.fromkeys(name for _, run in like for name in run.times):
+            some = [
+                (w, *run.times[name])
+                for w, (_, run) in zip(weights, like, strict=True)
+                if name in run.times
+            ]
+            seconds = sum(weight * used for weight, used, _ in some)
+            entered = sum(weight * blocks for weight, _, blocks in some)
+            expected[name] = seconds, entered / sum(weight for weight, *_ in some)
+        return expected
+
+
+def check_times(times: object) -> dict[str, tuple[float, int]]:
+    """Return times of stages that were read from a file. Raises ValueError if they are damaged."""
+    if not isinstance(times, Mapping):
+        raise ValueError("the stages are damaged")
+    found = {}
+    for name, (used, entered) in times.items():
+        if not (0 < float(used) < 1e15 and int(entered) >= 1):
+            raise ValueError("the times of a stage are damaged")
+        found[str(name)] = float(used), int(entered)
+    return found

@@ -1,6 +1,5 @@
 """Placement of the jobs' shares on workers: a worker set for each job."""
 
-from dask_slaq.core.placement.choose_sets import place_all
-from dask_slaq.core.placement.worker_sets import Placement, Workers
-
-__all__ = ["Placement", "Workers", "place_all"]
+from dask_slaq.core.placement.choose_sets import Placement as Placement
+from dask_slaq.core.placement.choose_sets import Workers as Workers
+from dask_slaq.core.placement.choose_sets import place_all as place_all

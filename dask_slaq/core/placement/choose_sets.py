@@ -6,23 +6,14 @@ Whole threads are placed first, each on one worker. Fractions then share the rem
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.placement.amounts import EPSILON, Amounts, joined
-from dask_slaq.core.placement.packing import FreeThreads
-from dask_slaq.core.placement.worker_sets import (
-    Placement,
-    Workers,
-    bytes_of,
-    moved,
-    numbered,
-    unchanged,
-)
-
-__all__ = ["place_all"]
+from dask_slaq.core.placement.packing import EPSILON, Amounts, FreeThreads, joined
 
 
 def place_all(
@@ -33,18 +24,12 @@ def place_all(
     eligible: Mapping[str, Collection[str]],
     affinity: Mapping[str, Mapping[str, float]],
 ) -> Placement:
-    """Compute the worker sets of all `jobs`, which must be sorted by name.
+    """Compute the worker sets of all `jobs`, sorted by name, from their `share` of threads.
 
-    `share` (n_jobs,) is in threads, and scaled down in proportion if it sums to more than the
-    workers have. `eligible` has the workers that a job may use; unlisted jobs may use all. Jobs
-    with the fewest eligible workers choose first, even if other jobs used these workers before.
-    `affinity` has the bytes of each job's data on each worker.
-
-    No worker gets more threads than it has (apart from rounding below 1e-9). A job with a share has
-    a non-empty set if it has an eligible worker: if all of these are full, jobs share one and each
-    gets less. A job whose share and workers have not changed keeps its set, unless a job with fewer
-    eligible workers takes one of its threads. A shrinking job gives up fractions first, then the
-    workers with the fewest of its bytes, then those with the fewest of its threads.
+    `eligible` has the workers that a job may use, if not all; those with the fewest choose first.
+    `affinity` has the bytes of each job's data on each worker. No worker gets more threads than it
+    has, and a job with a share has a set if it has an eligible worker, be it a shared one. A
+    shrinking job gives up fractions first, then the workers with the fewest of its bytes.
     """
     addresses, threads = workers.addresses, workers.threads
     place_of = numbered(addresses) if eligible or affinity else {}
@@ -131,10 +116,7 @@ def _place_changed(
 
 
 def _by_preference(threads: Amounts, near: Amounts, n_workers: int) -> tuple[Amounts, FloatArray]:
-    """Return the workers that each job prefers, by bytes and then by threads, and the bytes.
-
-    `threads` must be sorted by job and worker.
-    """
+    """Return the workers that each job prefers, by bytes, then by threads; and the bytes."""
     if not len(near.job):
         # A single key on nearly sorted data: ten times faster than two keys.
         rank = threads.amount * (0.5 / threads.amount.max(initial=EPSILON))
@@ -176,3 +158,104 @@ def _mask(places: IntArray, n: int) -> BoolArray:
     mask = np.zeros(n, bool)
     mask[places] = True
     return mask
+
+
+class Workers(Mapping[str, int]):
+    """Immutable mapping of address to threads, sorted and summed once."""
+
+    def __init__(self, threads: Mapping[str, int]) -> None:
+        self._of = {address: threads[address] for address in sorted(threads)}
+        self.addresses = tuple(self._of)
+        self.threads = np.array([*self._of.values()], float)
+        self.threads.flags.writeable = False
+        self.total = sum(self._of.values())
+
+    @classmethod
+    def of(cls, workers: Mapping[str, int], before: Workers | None = None) -> Workers:
+        """Return `workers` as `Workers`: themselves if they are, or `before` if it equals them."""
+        if isinstance(workers, cls):
+            return workers
+        if before is not None and before._of == workers:
+            return before
+        return cls(workers)
+
+    def __getitem__(self, address: str) -> int:
+        return self._of[address]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Worker sets of all jobs, as entries by job and worker, and whose set was ``kept``."""
+
+    jobs: Sequence[str]
+    addresses: Sequence[str]
+    entries: Amounts
+    kept: BoolArray
+
+    @cached_property
+    def _start(self) -> IntArray:
+        return np.searchsorted(self.entries.job, np.arange(len(self.jobs) + 1))
+
+    def at(self, i: int) -> dict[str, float]:
+        """Return the threads on each worker of the job at position `i` in `jobs`."""
+        here = slice(self._start.item(i), self._start.item(i + 1))
+        workers, threads = self.entries.worker[here].tolist(), self.entries.amount[here].tolist()
+        return {self.addresses[w]: n for w, n in zip(workers, threads, strict=True)}
+
+
+def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Amounts:
+    """Return the entries of a previous placement, renumbered for the present jobs and workers."""
+    if previous is None:
+        return joined([], 1)
+    entries = previous.entries
+    same = previous.addresses is addresses  # spares simulations a comparison
+    if not same and list(previous.addresses) != list(addresses):
+        entries = entries._replace(
+            worker=_renumbered(previous.addresses, addresses, len(addresses))[entries.worker]
+        )
+    if previous.jobs is not jobs and list(previous.jobs) != list(jobs):
+        entries = entries._replace(job=_renumbered(previous.jobs, jobs, -1)[entries.job])
+        entries = entries.of(entries.job >= 0)
+    return entries
+
+
+def unchanged(before: Amounts, after: Amounts, n_jobs: int) -> BoolArray:
+    """Return which jobs (n_jobs,) have the same threads, or none, on the same workers in both."""
+    count = [np.bincount(entries.job, minlength=n_jobs) for entries in (before, after)]
+    same: BoolArray = count[0] == count[1]
+    before, after = before.of(same[before.job]), after.of(same[after.job])
+    differs = (before.worker != after.worker) | (before.amount != after.amount)
+    same[after.job[differs]] = False
+    return same
+
+
+def _renumbered(before: Sequence[str], now: Sequence[str], gone: int) -> IntArray:
+    """Return the positions in `now` of the names in `before`, or `gone`."""
+    place_of = numbered(now)
+    return np.array([place_of.get(name, gone) for name in before], np.int64)
+
+
+def bytes_of(
+    affinity: Mapping[str, Mapping[str, float]], jobs: Sequence[str], place_of: Mapping[str, int]
+) -> Amounts:
+    """Return the bytes of the `jobs` on the workers that have a position in `place_of`."""
+    found = [
+        (row, place_of[address], amount)
+        for row, job in enumerate(jobs if affinity else [])
+        if job in affinity
+        for address, amount in affinity[job].items()
+        if address in place_of
+    ]
+    job, worker, amount = np.array(found, float).reshape(-1, 3).T
+    return Amounts(job.astype(np.int64), worker.astype(np.int64), amount)
+
+
+def numbered(names: Sequence[str]) -> dict[str, int]:
+    """Return the position of each name in a sequence."""
+    return {name: i for i, name in enumerate(names)}

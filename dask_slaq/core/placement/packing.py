@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.placement.amounts import (
-    EPSILON,
-    Amounts,
-    in_turn,
-    joined,
-    lay_out,
-    running_sums,
-    starts,
-)
 
 #: Rounds in which jobs ask for their next best worker before they take any.
 ROUNDS = 8
@@ -22,9 +15,8 @@ ROUNDS = 8
 class FreeThreads:
     """Threads of the workers: those still ``free`` (n_workers,), and those ``held`` (n_jobs,).
 
-    Methods take `jobs` to place and `workers` they may use (arrays of int), or `places`: pairs of
-    job and worker, sorted by job, best first. `whole` and `part` are the threads (n_jobs,) that
-    jobs still want, from which placed threads are subtracted in place.
+    `places` are pairs of job and worker, sorted by job, best first. From `whole` and `part`, what
+    jobs still want, placed threads are subtracted.
     """
 
     def __init__(self, threads: FloatArray, n_jobs: int) -> None:
@@ -73,11 +65,7 @@ class FreeThreads:
     def grow_near(
         self, places: Amounts, whole: FloatArray, reserved: FloatArray, own: FloatArray
     ) -> None:
-        """Place whole threads on preferred workers, apart from `reserved` threads (n_workers,).
-
-        `places` are sorted best first, across all jobs. `own` (n,) is the part of the reserved
-        threads that is reserved for the job itself.
-        """
+        """Place whole threads on preferred workers, but for `reserved` ones of others."""
         for _ in range(ROUNDS):
             room = np.floor((self.free - reserved)[places.worker] + own + EPSILON)
             open_ = (room > 0) & (whole[places.job] > 0)
@@ -105,10 +93,7 @@ class FreeThreads:
         wanted -= np.bincount(places.job, taken, len(wanted))
 
     def put_parts(self, places: Amounts, part: FloatArray) -> None:
-        """Place each `part` in one piece, on the first of its `places` that has room.
-
-        The smallest fractions go first, so that as many as possible fit.
-        """
+        """Place each `part` on the first of its `places` with room, the smallest first."""
         for _ in range(ROUNDS):
             places = places.of(part[places.job] > EPSILON)
             fits = self.free[places.worker] >= part[places.job] - EPSILON
@@ -157,10 +142,7 @@ class FreeThreads:
         self._take(Amounts(jobs, workers, part[jobs]), part[jobs], part)
 
     def _fit_side_by_side(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> bool:
-        """Place fractions end to end on workers with a free thread. Returns whether any fits.
-
-        Fractions that would be split between two workers wait for the next round.
-        """
+        """Place fractions end to end on workers with a free thread."""
         workers = self._with_room(workers)
         workers = workers[self.free[workers] >= 1.0 - EPSILON]
         if not (len(jobs) and len(workers)):
@@ -191,3 +173,83 @@ class FreeThreads:
         scale = np.minimum(1.0, self.threads / np.maximum(used, EPSILON))
         self._placed = [here._replace(amount=here.amount * scale[here.worker])]
         self.free = np.maximum(self.threads - used, 0.0)
+
+
+#: Threads. Smaller amounts are rounding.
+EPSILON = 1e-9
+
+
+class Amounts(NamedTuple):
+    """Threads (or bytes) of jobs on workers, with one element per pair of job and worker."""
+
+    job: IntArray
+    worker: IntArray
+    amount: FloatArray
+
+    def of(self, some: BoolArray | IntArray) -> Amounts:
+        """Return the elements at these positions, or where a mask is true."""
+        return Amounts(self.job[some], self.worker[some], self.amount[some])
+
+
+def starts(ordered: IntArray) -> IntArray:
+    """Return the positions where runs of equal numbers start."""
+    new = np.ones(len(ordered), bool)  # several times faster than `np.diff` on short arrays
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return np.flatnonzero(new)
+
+
+def joined(parts: list[Amounts], n_workers: int) -> Amounts:
+    """Concatenate `parts`, sort them by job and worker (one of `n_workers`), and add up equals."""
+    if not parts:
+        return Amounts(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    job, worker, amount = (np.concatenate(column) for column in zip(*parts, strict=True))
+    key = job * n_workers + worker
+    order = np.argsort(key, kind="stable")
+    key, amount = key[order], amount[order]
+    first = starts(key)
+    total = np.add.reduceat(amount, first) if len(first) else amount
+    return Amounts(job[order][first], worker[order][first], total)
+
+
+def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArray:
+    """Return what each member of a `group` gets of what it `wanted`, up to the group's `limit`."""
+    return np.clip(limit - (running_sums(group, wanted) - wanted), 0.0, wanted)
+
+
+def running_sums(group: IntArray, amount: FloatArray) -> FloatArray:
+    """Return the running sums (n,) of `amount` (n,) within each `group` (n,)."""
+    order = _by_group(group)
+    total = np.cumsum(amount[order])
+    first = starts(group[order])
+    before = np.zeros(len(first))
+    before[1:] = total[first[1:] - 1]
+    running = np.empty(len(amount))
+    running[order] = total - np.repeat(before, np.diff(first, append=len(group)))
+    return running
+
+
+def _by_group(group: IntArray) -> IntArray:
+    """Return a stable sort order by group. Groups must be below 2 ** 32.
+
+    NumPy sorts 16-bit integers by radix, many times faster than it sorts wider ones.
+    """
+    if not (np.diff(group) < 0).any():
+        return np.arange(len(group))
+    order = np.argsort(group.astype(np.uint16), kind="stable")
+    if group.max() >> 16:
+        order = order[np.argsort((group[order] >> 16).astype(np.uint16), kind="stable")]
+    return order
+
+
+def lay_out(demand: FloatArray, room: FloatArray) -> Amounts:
+    """Lay each `demand` end to end over each `room` (n_workers,); cut where either ends."""
+    ends, borders = np.cumsum(demand), np.cumsum(room)
+    if not (len(ends) and len(borders)):
+        return joined([], 1)
+    cuts = np.union1d(ends, borders)
+    cuts = cuts[cuts <= min(ends[-1], borders[-1]) + EPSILON]
+    starts = np.concatenate([[0.0], cuts[:-1]])
+    amount = cuts - starts
+    middle = starts + amount / 2
+    found = Amounts(np.searchsorted(ends, middle), np.searchsorted(borders, middle), amount)
+    return found.of(amount > EPSILON)

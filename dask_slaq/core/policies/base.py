@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.policies.increments import Gain, rows_of
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
-from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_out
-
-__all__ = ["GreedyPolicy", "MarginalValues", "by_name", "first_value", "index_of", "with_forecasts"]
+from dask_slaq.core.policies.water_filling import Gain, fair_fill, fit_floors, hand_out, rows_of
 
 
 class GreedyPolicy:
@@ -105,10 +102,7 @@ class MarginalValues:
 
 
 def with_forecasts(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
-    """Return a snapshot whose gains are 0 for jobs without a forecast, and which jobs have one.
-
-    These report, are known, and have a finite gain and normalized loss.
-    """
+    """Return a snapshot with gains of 0 for jobs without a forecast, and who has one."""
     gain, one = snapshot.gain, np.ones(len(snapshot.jobs))
     finite = np.isfinite(gain(one)) & np.isfinite(gain(one * snapshot.capacity))
     has_forecast = snapshot.known & snapshot.reporting & finite & np.isfinite(snapshot.normalized)
@@ -141,11 +135,7 @@ def first_value(policy: GreedyPolicy, snapshot: Snapshot) -> FloatArray:
 def index_of(
     known: FloatArray, has_forecast: BoolArray, snapshot: Snapshot, top: float
 ) -> FloatArray:
-    """Return the order of dispatch (n_jobs,), given that of the jobs with a forecast.
-
-    New jobs exceed `top`, the largest index of others, by the factor 1 plus their weight. Jobs of
-    which nothing is known or to be learned get -1; the engine has none.
-    """
+    """Return the order of dispatch (n_jobs,): new jobs before `top`, known ones, and all others."""
     new = snapshot.reporting & ~has_forecast
     first = top * (1.0 + snapshot.weight) if top > 0 else snapshot.weight
     return np.where(has_forecast, known, np.where(new, first, -1.0))

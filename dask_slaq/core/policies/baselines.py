@@ -6,25 +6,29 @@ not of losses.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray
-from dask_slaq.core.policies.base import with_forecasts
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
+from dask_slaq.core.policies.base import (
+    GreedyPolicy,
+    MarginalValues,
+    by_name,
+    index_of,
+    with_forecasts,
+)
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
-from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
-
-__all__ = ["FirstInFirstOut", "LeastAttainedService", "ShortestRemainingTime"]
+from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_out
 
 #: Ratio between the service limits of successive queues of `LeastAttainedService`.
 RATIO = 4.0
 
 
 class _InTurn:
-    """Base class of policies that fill jobs in order of a key.
+    """Base class of policies that fill jobs in order of a key, then of arrival, weight and name.
 
-    Floors are kept, and jobs that are not `reporting` get a fair share. Equal keys are served in
-    order of arrival, then by weight, then by name. The index is the number of jobs that come
-    later, and -1 for jobs that are not `reporting`.
+    Floors are kept. Jobs that are not `reporting` get a fair share, and the index -1.
     """
 
     def key(self, snapshot: Snapshot) -> FloatArray:
@@ -63,9 +67,8 @@ class FirstInFirstOut(_InTurn):
 class LeastAttainedService(_InTurn):
     """Least attained service first: core-seconds over weight (Tiresias, NSDI 2019).
 
-    Jobs are sorted into queues by service, because with exact service similar jobs would take turns
-    at every decision. The first queue ends at the service of all threads in one second, and each
-    later one at four times the limit before. Jobs in a queue are served in order of arrival.
+    Jobs are sorted into queues by service, each to four times the limit before: with exact service
+    similar jobs would take turns at every decision.
     """
 
     name = "las"
@@ -90,3 +93,69 @@ class ShortestRemainingTime(_InTurn):
         """Return core-seconds over weight: inf if the end is unknown, -1 without a forecast."""
         left = np.where(np.isnan(snapshot.to_end), np.inf, snapshot.to_end) / snapshot.weight
         return np.where(with_forecasts(snapshot)[1], left, -1.0)
+
+
+#: Fraction of the jobs that are offered threads only after the others have all they can use.
+HIDDEN = 0.8
+#: Lower bound on a job's speed, so that the end of a job without threads is far away but finite,
+#: and on its seconds from arrival to end, whose logarithm is taken.
+HARDLY = 1e-3
+
+
+def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
+    """Return time from arrival to predicted end, over that on a constant fair share."""
+    fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
+    work, sure = snapshot.attained + _left(snapshot), _in_sight(snapshot)
+    alone = np.where(sure, work / np.maximum(snapshot.speed(fair), HARDLY), 1.0)
+    return np.where(sure, _shared(snapshot, threads) / alone, 1.0)
+
+
+def _left(snapshot: Snapshot) -> FloatArray:
+    """Return the core-seconds to the end (n_jobs,), 0 where the end is unknown."""
+    return np.where(np.isfinite(snapshot.to_end), snapshot.to_end, 0.0)
+
+
+def _in_sight(snapshot: Snapshot) -> BoolArray:
+    """Return which jobs (n_jobs,) have a known end and some work, done or left."""
+    return np.isfinite(snapshot.to_end) & (snapshot.attained + _left(snapshot) > 0)
+
+
+def _shared(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
+    """Return the seconds (n_jobs,) from arrival to the end with `threads` from now on."""
+    rest = _left(snapshot) / np.maximum(snapshot.speed(threads), HARDLY)
+    return np.maximum(snapshot.age + rest, HARDLY)
+
+
+class FinishTimeFair(GreedyPolicy):
+    """Finish-time fairness by a partial auction (Themis, NSDI 2020).
+
+    Threads are offered first to the fifth of the jobs with the highest `finish_time_ratio`; each
+    goes where it lowers the logarithm of the ratio most. The others get what is left.
+    """
+
+    name = "finish-time-fair"
+    needs = frozenset({"to_end"})
+
+    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+        """Return the weighted fall of the logarithm of the ratio, per thread."""
+        before, after = (_shared(snapshot, threads) for threads in (start, stop))
+        fall = np.where(_in_sight(snapshot), np.log(before / after), 0.0)
+        return snapshot.weight * fall / (stop - start)
+
+    def first(
+        self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
+    ) -> FloatArray:
+        """Return the threads of the jobs that are offered threads first."""
+        ratio = np.where(has_forecast, finish_time_ratio(snapshot, lower), -1.0)
+        offered = math.ceil((1.0 - HIDDEN) * has_forecast.sum())
+        worst = np.lexsort((by_name(snapshot.jobs).argsort(), -ratio))[:offered]
+        most = lower.copy()
+        most[worst] = upper[worst]
+        worth = MarginalValues(self.worth, snapshot)
+        return hand_out(worth, lower, most, snapshot.capacity, by_name(snapshot.jobs))
+
+    def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
+        """Return the ratio on a fair share from now on."""
+        fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
+        ratio = finish_time_ratio(snapshot, fair)
+        return index_of(ratio, has_forecast, snapshot, float(ratio[has_forecast].max(initial=0.0)))

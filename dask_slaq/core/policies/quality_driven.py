@@ -21,20 +21,6 @@ from dask_slaq.core.policies.base import (
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
-__all__ = [
-    "Allocation",
-    "Fair",
-    "FirstToTarget",
-    "MaxMin",
-    "MaxTotal",
-    "Nothing",
-    "Policy",
-    "Snapshot",
-    "Traits",
-    "traits_of",
-    "with_efficiency_cap",
-]
-
 #: Core-seconds; less is left to a job that is all but there, whose index stays finite.
 INSTANT = 1e-6
 #: Fraction of the capacity that counts as rounding.
@@ -231,10 +217,9 @@ def _work_left(snapshot: Snapshot) -> FloatArray:
 
 
 def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
-    """Apply a policy, and give threads beyond a job's efficient count only when they are left over.
+    """Apply a policy; threads beyond a job's efficient count only if they are left over.
 
-    Without this limit, a policy that follows gains may give a job threads that make it little
-    faster, while another job could use them well and the cluster as a whole does less work.
+    Else one job may get threads that make it little faster, while another could use them well.
     """
     well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
     if not (well < np.minimum(snapshot.cap, snapshot.capacity)).any():

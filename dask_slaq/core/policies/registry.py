@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.errors import UnknownPolicy
+import numpy as np
+
+from dask_slaq.core.errors import BROKEN, UnknownPolicy
+from dask_slaq.core.policies.quality_driven import Policy
+from dask_slaq.core.policies.snapshot import Allocation, Snapshot
+from dask_slaq.core.policies.water_filling import fit_floors
 
 if TYPE_CHECKING:
     from dask_slaq.core.policies.quality_driven import Policy
-
-__all__ = ["POLICIES", "add_policy", "added_policies", "policy"]
 
 #: Classes of all policies by name, each with its module: only those in use are loaded.
 _POLICIES = {
@@ -20,7 +23,7 @@ _POLICIES = {
     "max-total": ("quality_driven", "MaxTotal"),
     "max-min": ("quality_driven", "MaxMin"),
     "first-to-target": ("quality_driven", "FirstToTarget"),
-    "finish-time-fair": ("themis", "FinishTimeFair"),
+    "finish-time-fair": ("baselines", "FinishTimeFair"),
     "fifo": ("baselines", "FirstInFirstOut"),
     "las": ("baselines", "LeastAttainedService"),
     "srtf": ("baselines", "ShortestRemainingTime"),
@@ -53,3 +56,66 @@ def policy(name: str) -> Policy:
         return _added[name]()
     known = ", ".join([*POLICIES, *_added])
     raise UnknownPolicy(f"no policy is called {name!r}; choose from {known}")
+
+
+#: Threads by which a share may be off, by rounding.
+CLOSE = 1e-6
+
+
+class GuardedPolicy:
+    """A policy called `name`: `made`, until it breaks a rule, which is told; then `instead`."""
+
+    def __init__(
+        self, name: str, made: Policy, instead: Policy, tell: Callable[[str], object]
+    ) -> None:
+        self._name, self._policy, self._instead, self._tell = name, made, instead, tell
+
+    @property
+    def name(self) -> str:
+        """Name in settings; once the policy has broken a rule, also that of the other."""
+        broke = self._policy is self._instead
+        return f"{self._instead.name} (instead of {self._name})" if broke else self._name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_policy"], name)
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Return the allocation for a snapshot. See `Policy`."""
+        if self._policy is self._instead:
+            return self._instead(snapshot)
+        try:
+            found = self._policy(snapshot)
+            wrong = broken_rule(snapshot, found)
+        except BROKEN as error:
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong is None:
+            return found
+        self._policy = self._instead
+        self._tell(wrong)
+        return self._instead(snapshot)
+
+
+def broken_rule(snapshot: Snapshot, allocation: Allocation) -> str | None:
+    """Return which rule an allocation of any policy breaks, in words; None if it keeps all."""
+    share, index = allocation.share, allocation.index
+    array: Any
+    for array in (share, index):
+        if not isinstance(array, np.ndarray):
+            return f"share and index are arrays, not {type(array).__name__}"
+    shape = (len(snapshot.jobs),)
+    if share.shape != shape or index.shape != shape:
+        return f"share and index have shapes {share.shape} and {index.shape} for {shape[0]} jobs"
+    if not (np.isfinite(share).all() and np.isfinite(index).all()):
+        return "a share or index is not finite"
+    cap = np.minimum(snapshot.cap, snapshot.capacity)
+    floor = fit_floors(np.minimum(snapshot.floor, cap), snapshot.capacity)
+    if (share < floor - CLOSE).any():
+        return "a share is below the floor of its job"
+    if (share > cap + CLOSE).any():
+        return "a share is above the cap of its job, or all threads"
+    given, room = float(share.sum()), min(float(cap.sum()), float(snapshot.capacity))
+    if given > room + CLOSE * max(1, shape[0]):
+        return f"shares add up to {given:.6g} of {room:.6g} threads"
+    if given < room - CLOSE * max(1, shape[0]):
+        return f"{room - given:.3g} threads are left over while jobs are below their caps"
+    return None

@@ -6,10 +6,12 @@ searches for the price of the last thread instead of going thread by thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from dask_slaq.core.job_arrays import FloatArray, IntArray
-from dask_slaq.core.policies.increments import EPSILON, Increments, Worth
 
 #: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a worth rises
 #: where it should not.
@@ -26,15 +28,8 @@ def fair_fill(
 ) -> FloatArray:
     """Return weighted fair shares (n_jobs,) with floors and caps, fractional and exact.
 
-    These are ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity, or
-    the caps where they sum to less. Where floor and cap cross, the cap holds. Floors that sum to
-    more than the capacity are scaled down in proportion.
-
-    Ten threads; the second job may use one, and the third counts double:
-
-    >>> one = np.ones(3)
-    >>> fair_fill(np.array([1.0, 1.0, 2.0]), 0 * one, np.array([9.0, 1.0, 9.0]), 10)
-    array([3., 1., 6.])
+    These are ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity. Where
+    floor and cap cross, the cap holds; floors above the capacity are scaled down.
     """
     cap = np.clip(cap, 0.0, capacity)
     floor = fit_floors(np.clip(floor, 0.0, cap), capacity)
@@ -57,11 +52,7 @@ def fair_fill(
 
 
 def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
-    """Return floors scaled down in proportion if they sum to more than the capacity.
-
-    >>> fit_floors(np.array([4.0, 12.0]), 8)
-    array([2., 6.])
-    """
+    """Return floors scaled down in proportion if they sum to more than the capacity."""
     total = floor.sum()
     return floor * (capacity / total) if total > capacity + EPSILON else floor
 
@@ -75,18 +66,9 @@ def hand_out(
 ) -> FloatArray:
     """Give each thread to the job that values it most, until none is left or has a value.
 
-    ``worth(start, stop)`` is the value per thread (n_jobs,) between two thread counts, and must not
-    rise with `start`. Threads whose value is not positive and finite are not given out; `fair_fill`
-    can allocate the rest. Jobs start with `lower` (n_jobs,) threads, whose sum must not exceed the
-    capacity, and get at most `upper`. Ties are served in `order`, by default from first to last.
-
-    Returns threads (n_jobs,): ``max(lower, whole number)``, except for the job that gets the last,
-    fractional part of the capacity. The result equals that of a heap of marginal values, but the
-    number of calls of `worth` grows with the logarithm of the capacity only.
-
-    >>> halving = lambda start, stop: np.array([8.0, 5.0]) * 0.5**start
-    >>> hand_out(halving, np.zeros(2), np.full(2, 9.0), 5)  # 8, 5, 4, 2.5, 2
-    array([3., 2.])
+    ``worth(start, stop)`` is the value per thread (n_jobs,), which must not rise with `start`. Jobs
+    start with `lower` threads, and get at most `upper`; ties are served in `order`. The result
+    equals that of a heap of marginal values, in calls of `worth` by the logarithm of the capacity.
     """
     units = Increments(worth, lower, upper)
     order = np.arange(len(lower)) if order is None else order
@@ -144,9 +126,7 @@ def _probe(
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return a price near that of the last thread, and the bounds on units that it implies.
 
-    The price is the median worth at an even split of the budget. As it is the worth of an actual
-    unit, each round settles at least this unit, and a price at which many units tie is hit
-    exactly. The step grows with the `streak` of prices that were too high.
+    It is the worth of an actual unit, so that each round settles at least this one.
     """
     width = high - low
     part = min(0.5, budget / width.sum() * 4.0**streak)
@@ -198,3 +178,89 @@ def _listed(
 def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
     """Return what each `cost` (n,) gets of a `budget` in order; the last one may get a part."""
     return np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)
+
+
+Gain = Callable[[FloatArray], FloatArray]
+Worth = Callable[[FloatArray, FloatArray], FloatArray]
+
+#: Threads. Smaller differences between sums of shares are rounding.
+EPSILON = 1e-9
+
+
+def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callable[..., Any]:
+    """Restrict a gain or worth to the jobs at `rows`, by its method ``of`` if it has one."""
+    if hasattr(function, "of"):
+        restricted: Callable[..., Any] = function.of(rows)
+        return restricted
+
+    def some(*threads: FloatArray) -> FloatArray:
+        value = np.empty(len(rows))
+        for turn in _distinct(rows):
+            # The other jobs need some valid argument: from 0 threads to 1.
+            whole = [np.full(n_jobs, float(k)) for k in range(len(threads))]
+            for all_, mine in zip(whole, threads, strict=True):
+                all_[rows[turn]] = mine[turn]
+            value[turn] = function(*whole)[rows[turn]]
+        return value
+
+    return some
+
+
+def _distinct(rows: IntArray) -> list[IntArray]:
+    """Split the positions of `rows` into parts without repeated rows."""
+    order = np.argsort(rows, kind="stable")
+    new = np.append(True, np.diff(rows[order]) != 0)[: len(rows)]
+    place = np.arange(len(rows))
+    turn = place - np.maximum.accumulate(np.where(new, place, 0))
+    return [order[turn == k] for k in range(int(turn.max(initial=-1)) + 1)]
+
+
+class Increments:
+    """Units of one thread that each job may get above its lower bound, numbered from 1."""
+
+    def __init__(self, worth: Worth, lower: FloatArray, upper: FloatArray) -> None:
+        self.lower = np.asarray(lower, dtype=float)
+        self.base = np.floor(self.lower + EPSILON)
+        self.most = np.maximum(np.floor(upper + EPSILON) - self.base, 0.0)
+        self._worth = worth
+
+    def of(self, rows: IntArray) -> Increments:
+        """Return the increments of the jobs at `rows`, which may repeat."""
+        worth = rows_of(self._worth, rows, len(self.lower))
+        return Increments(worth, self.lower[rows], self.base[rows] + self.most[rows])
+
+    def share(self, count: FloatArray) -> FloatArray:
+        """Return the threads (n_jobs,) of jobs that have `count` (n_jobs,) units."""
+        share: FloatArray = np.maximum(self.lower, self.base + count)
+        return share
+
+    def worth(self, number: FloatArray) -> FloatArray:
+        """Return the worth (n_jobs,) of each job's unit with this `number` (n_jobs,)."""
+        stop = self.base + np.maximum(number, 1.0)
+        value = self._worth(np.maximum(stop - 1.0, self.lower), stop)
+        return np.where(np.isfinite(value), value, 0.0)
+
+    def count(
+        self,
+        price: float,
+        low: FloatArray,
+        high: FloatArray,
+        capacity: float | None = None,
+        *,
+        strict: bool = False,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return bounds on the units of each job that are worth the price, by bisection.
+
+        They are equal unless it is clear earlier whether the units exceed the `capacity`.
+        """
+        while (low < high).any():
+            if capacity is not None and (
+                self.share(low).sum() > capacity or self.share(high).sum() <= capacity
+            ):
+                break
+            middle = np.ceil((low + high) / 2)
+            value = self.worth(middle)
+            good = value > price if strict else value >= price
+            good |= low == high
+            low, high = np.where(good, middle, low), np.where(good, high, middle - 1)
+        return low, high

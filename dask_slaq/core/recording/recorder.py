@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from inspect import signature
 from typing import Any
@@ -10,59 +9,77 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.memory import Kind
-from dask_slaq.core.recording.events import CALLS, VERSION, Call, Event, write_settings, write_terms
-from dask_slaq.core.recording.recalled import RunNumbers, kind_to_dict
-from dask_slaq.core.reports import as_loss, is_usable
+from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.recording.past_runs import Event, RunNumbers, kind_to_dict
+from dask_slaq.core.reports import as_loss
 
-__all__ = ["Recorder"]
+#: Version of the format of events, and of the rules by which decisions follow from them.
+VERSION = 12
+
+#: Methods of the engine by the names of their events, which have their arguments by name. Further
+#: events are ``start``, with the settings of the engine; ``decide``, with what changed, inputs and
+#: grants; ``past_run``, before the first job that is like it; and ``dropped``, where an event could
+#: not be written.
+CALLS = {
+    "arrive": "add_job",
+    "tasks": "observe_task",  # of all since the last such event of the job
+    "report": "report",
+    "leave": "remove_job",
+    "set": "set_job",
+    "kind": "set_kind",
+    "demand": "observe_demand",
+    "left": "observe_left",
+    "after": "observe_after",
+    "use": "observe_use",
+    "spare": "set_spare",
+    "reserved": "set_reserved",
+    "floor": "set_floor",
+    "max_iter": "set_max_iter",
+    "pause": "pause",
+    "policy": "set_policy",
+    "owner": "set_owner",
+}
+#: Arguments besides the job with which a call changes nothing at first. Such calls come at each
+#: decision, and are recorded where they differ from the last one of the job.
+FIRST: dict[str, Event] = {
+    "demand": {"tasks": 0},
+    "left": {"seconds": None},
+    "after": {"seconds": None},
+    "use": {"used": {}},
+}
+#: Settings of an engine in the event ``start``, besides its policy and owners.
+SETTINGS = ("epoch", "normalizer", "latest", "floor", "move_pause", "strict")
 
 
 class Recorder:
     """Engine that records every call and decision. Other attributes are those of the engine.
 
-    The methods of `CALLS` are made from that table, and stand below the class.
-
-    `write` gets each event after it happened; calls that raise are not recorded. The engine must
-    have no jobs yet. `about` goes into the first event.
-
-    Task times are summed up per job. The sum is passed to the engine at the job's next report, at
-    the next decision or at the job's end, so that a replay computes with the same floats.
+    `write` gets each event after it happened. The engine must have no jobs yet. Task times are
+    summed up per job until its next report, the next decision or its end, so that a replay computes
+    with the same floats.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        write: Callable[[Event], object],
-        now: float,
-        **about: Any,
+        self, engine: Engine, write: Callable[[Event], object], now: float, **about: Any
     ) -> None:
         self.engine = engine
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
         # Arguments and fields of the last call that may repeat, by event and job.
         self._last: dict[tuple[str, str], tuple[Any, Event]] = {}
-        self._workers: dict[str, int] = {}
-        self._eligible: dict[str, list[str]] = {}
-        self._affinity: dict[str, dict[str, float]] = {}
+        self._inputs: Event = {"workers": {}, "eligible": {}, "affinity": {}}
         self._runs = RunNumbers(write)
-        kind = type(engine._predictor)
-        owners: Event = {}
-        if engine.owners is not None:
-            known = engine.owners.terms.items()
-            owners["owners"] = {name: write_terms(terms) for name, terms in known}
+        kind, owners = type(engine._predictor), engine.owners
         self._say(
             "start",
-            time=now,
+            now=now,
             version=VERSION,
-            policy=engine.policy.name,
-            epoch=engine.epoch,
-            normalizer=engine.normalizer,
-            floor=engine.floor,
-            latest=None if engine.latest == math.inf else float(engine.latest),
-            strict=engine.strict,
-            move_pause=engine.move_pause,
-            **owners,
             predictor=f"{kind.__module__}.{kind.__qualname__}",
+            settings={
+                "policy": engine.policy.name,
+                "owners": owners and {name: list(each) for name, each in owners.terms.items()},
+                **{name: getattr(engine, name) for name in SETTINGS},
+            },
             **about,
         )
 
@@ -71,22 +88,9 @@ class Recorder:
 
     def add_job(self, job: str, now: float, *, kind: Kind | None = None, **settings: Any) -> None:
         """Add a job and record it. See `Engine.add_job`."""
-        remembered = {} if kind is None else self._about(kind)
+        about = {} if kind is None else self._about(kind)
         self.engine.add_job(job, now, kind=kind, **settings)
-        added, owner = self.engine.jobs[job], self.engine.jobs.owner[job]
-        search = self.engine.jobs.search.get(job)
-        self._say(
-            "arrive",
-            time=now,
-            job=job,
-            reports=added.reports,
-            **write_settings(added.settings),
-            **({"owner": owner} if owner else {}),
-            **({"search": search} if search else {}),
-            **remembered,
-        )
-        if added.max_iter is not None:
-            self._say("max_iter", job=job, max_iter=added.max_iter)
+        self._say("arrive", now=now, job=job, **settings, **about)
 
     def remove_job(
         self, job: str, now: float, outcome: str | None = None, *, ended: float | None = None
@@ -95,9 +99,9 @@ class Recorder:
         self.engine.jobs.row(job)
         self._catch_up(job)
         self.engine.remove_job(job, now, outcome, ended=ended)
-        for event in CALLS:
+        for event in FIRST:
             self._last.pop((event, job), None)
-        self._say("leave", time=now, job=job, **({} if outcome is None else {"outcome": outcome}))
+        self._say("leave", now=now, job=job, outcome=outcome)
 
     def set_kind(self, job: str, kind: Kind) -> None:
         """Set the kind of a running job and record it. See `Engine.set_kind`."""
@@ -112,19 +116,13 @@ class Recorder:
         loss = as_loss(loss)
         self._catch_up(job)
         self.engine.report(job, loss, now, step)
-        known: Event = {} if step is None else {"step": step}
-        self._say("report", time=now, job=job, loss=loss if is_usable(loss) else None, **known)
+        self._say("report", now=now, job=job, loss=loss, step=step)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Add a task to the sum that is passed to the engine later. See `Engine.observe_task`."""
         self.engine.jobs.row(job)
         count, total, most = self._tasks.get(job, (0, 0.0, 0.0))
         self._tasks[job] = count + 1, total + float(seconds), max(most, float(at_once))
-
-    def set_job(self, job: str, **settings: Any) -> None:
-        """Change settings of a job and record them. See `Engine.set_job`."""
-        self.engine.set_job(job, **settings)
-        self._say("set", job=job, **write_settings(self.engine.jobs[job].settings))
 
     def reallocate(
         self,
@@ -134,16 +132,22 @@ class Recorder:
         eligible: Mapping[str, Collection[str]] | None = None,
         affinity: Mapping[str, Mapping[str, float]] | None = None,
     ) -> Grants:
-        """Decide the grants and record the changes. See `Engine.reallocate`."""
+        """Decide the grants and record the changes, also of the arguments. See `Engine`."""
         self._catch_up(*self._tasks)
         changes = self.engine.reallocate(workers, now, eligible=eligible, affinity=affinity)
-        self._say(
-            "decide",
-            time=now,
-            threads=sum(workers.values()),
-            **self._changed(workers, eligible or {}, affinity or {}),
-            grants={job: grant_to_dict(grant) for job, grant in changes.items()},
-        )
+        given: Event = {
+            "workers": dict(sorted(workers.items())),
+            "eligible": {job: sorted(where) for job, where in (eligible or {}).items()},
+            "affinity": {job: dict(on) for job, on in (affinity or {}).items() if on},
+        }
+        news = {name: value for name, value in given.items() if value != self._inputs[name]}
+        if "affinity" in news:  # of some of many jobs
+            held, before = news["affinity"], self._inputs["affinity"]
+            changed = {job: on for job, on in held.items() if before.get(job) != on}
+            news["affinity"] = changed | {job: {} for job in before if job not in held}
+        self._inputs = given
+        grants = {job: grant_to_dict(grant) for job, grant in changes.items()}
+        self._say("decide", now=now, **news, grants=grants)
         return changes
 
     def _say(self, event: str, **what: Any) -> None:
@@ -162,72 +166,50 @@ class Recorder:
                 self.engine.observe_task(job, seconds, at_once)
                 self._say("tasks", job=job, count=count, seconds=seconds, at_once=at_once)
 
-    def _changed(
-        self,
-        workers: Mapping[str, int],
-        eligible: Mapping[str, Collection[str]],
-        affinity: Mapping[str, Mapping[str, float]],
-    ) -> Event:
-        """Return the arguments that differ from the last decision."""
-        changed: Event = {}
-        if workers != self._workers:
-            changed["workers"] = self._workers = dict(sorted(workers.items()))
-        may_use = {job: sorted(addresses) for job, addresses in eligible.items()}
-        if may_use != self._eligible:
-            changed["eligible"] = self._eligible = may_use
-        held = {job: dict(on) for job, on in affinity.items() if on}
-        news = {job: on for job, on in held.items() if self._affinity.get(job) != on}
-        news.update({job: {} for job in self._affinity if job not in held})
-        if news:
-            changed["affinity"] = news
-        self._affinity = held
-        return changed
 
-
-def _forwarder(event: str, call: Call) -> Callable[..., Any]:
+def _forwarder(event: str, name: str) -> Callable[..., Any]:
     """Return the method that passes on a call and records it, unless it changed nothing."""
-    method = getattr(Engine, call.method)
-    arguments = [each for each in signature(method).parameters.values() if each.name != "self"]
-    names = [each.name for each in arguments]
-    defaults = {each.name: each.default for each in arguments if each.default is not each.empty}
-    rows = [(name, of.write, of.unless) for name, of in call.fields.items() if name != "job"]
-    of_job, first = "job" in call.fields, call.first
+    method, first = getattr(Engine, name), FIRST.get(event)
+    names = list(signature(method).parameters)[1:]
 
     def forward(self: Recorder, *args: Any, **given: Any) -> Any:
         result = method(self.engine, *args, **given)
         if result is False:
             return result
-        key = event, ((args[0] if args else given["job"]) if of_job else "")
+        known = dict(zip(names, args, strict=False)) | given
+        key = event, known.get("job", "")
         asked, last = self._last.get(key, (None, first))
-        if of_job and asked == (args, given) and first is not None:
+        if first is not None and asked == known:
             return result  # as for nearly all jobs at each decision
-        known = {**defaults, **dict(zip(names, args, strict=False)), **given}
-        fields = {}
-        for name, write, unless in rows:
-            value = write(known[name])
-            if unless is ... or value != unless:
-                fields[name] = value
+        fields = {name: _plain(value) for name, value in known.items()}
         if first is not None:
-            self._last[key] = (args, given), fields
-            if last == fields:
+            changed = {name: value for name, value in fields.items() if name != "job"}
+            self._last[key] = known, changed
+            if last == changed:
                 return result
-        self._say(event, **({"job": known["job"]} if of_job else {}), **fields)
+        self._say(event, **fields)
         return result
 
-    forward.__name__ = call.method
-    forward.__doc__ = f"Record the call; see `Engine.{call.method}`."
+    forward.__name__ = name
+    forward.__doc__ = f"Record the call; see `Engine.{name}`."
     return forward
 
 
-for _event, _call in CALLS.items():
-    setattr(Recorder, _call.method, _forwarder(_event, _call))
+for _event, _name in CALLS.items():
+    if _name not in vars(Recorder):
+        setattr(Recorder, _name, _forwarder(_event, _name))
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument as it is recorded."""
+    if isinstance(value, OwnerTerms | set | frozenset):
+        return list(value) if isinstance(value, OwnerTerms) else sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return None if value != value else getattr(value, "name", value)  # a policy
 
 
 def grant_to_dict(grant: Grant) -> Event:
     """Return the fields of a grant that are recorded."""
-    return {
-        "share": grant.share,
-        "index": grant.index,
-        "tokens": grant.tokens,
-        "workers": dict(grant.workers),
-    }
+    about = {name: getattr(grant, name) for name in ("share", "index", "tokens")}
+    return {**about, "workers": dict(grant.workers)}

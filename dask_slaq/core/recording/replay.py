@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from dask_slaq.core.engine import Engine
+from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.forecast import LossPredictor
-from dask_slaq.core.job_settings import JOB_SETTINGS
-from dask_slaq.core.recording.events import (
-    CALLS,
-    VERSION,
-    BadEvent,
-    Event,
-    check,
-    read_settings,
-    read_terms,
-)
-from dask_slaq.core.recording.recalled import Recalled, kind_from_dict
-from dask_slaq.core.recording.recorder import grant_to_dict
+from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.recording.past_runs import BadEvent, Event, Recalled, kind_from_dict
+from dask_slaq.core.recording.recorder import CALLS, VERSION, grant_to_dict
 
-__all__ = ["Difference", "Replay", "replay"]
-
-#: Name of the default predictor, and its name in logs up to version 4.
-_OWN = (
-    f"{LossPredictor.__module__}.{LossPredictor.__qualname__}",
-    "dask_slaq.core.loss.LossPredictor",
-)
+#: Name of the default predictor.
+_OWN = f"{LossPredictor.__module__}.{LossPredictor.__qualname__}"
+#: How arguments are read back that were not recorded as they are.
+READ: dict[str, Callable[[Any], Any]] = {
+    "kind": kind_from_dict,
+    "terms": lambda terms: OwnerTerms(*terms),
+    "seconds": lambda seconds: math.nan if seconds is None else seconds,
+}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between a replayed decision and the recorded one.
-
-    ``decision`` counts from 1, and ``time`` is in seconds on the clock of the recording. ``field``
-    is one of the grant, or "grant" if only one of the two decisions changed the job's grant.
-    """
+    """Difference between a replayed decision, counted from 1, and the recorded one."""
 
     decision: int
     time: float
@@ -57,34 +46,39 @@ class Replay:
     """Replay of a log, event by event, which counts decisions and those equal to the recorded.
 
     ``skipped`` decisions could not be replayed, and ``why`` says the reason. ``difference`` is the
-    first one. ``version`` is the oldest format version of the recordings in the log.
+    first one.
     """
 
     def __init__(self) -> None:
         self.decisions = self.reproduced = self.skipped = 0
         self.why = ""
-        self.version = VERSION
         self.difference: Difference | None = None
         self._begun = False
         self._engine: Engine | None = None
         self._memory = Recalled()
-        self._time = 0.0
-        self._workers: dict[str, int] = {}
-        self._eligible: dict[str, list[str]] = {}
-        self._affinity: dict[str, dict[str, float]] = {}
+        self._now = 0.0
+        self._inputs: Event = {}
 
     def feed(self, event: Any) -> None:
         """Replay the next event, or raise a `SlaqError` if no recorder writes this event here."""
-        kind = check(event)
+        try:
+            self._feed(event["event"], event)
+        except SlaqError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            words = f"{type(error).__name__}: {error}"
+            raise BadEvent(f"no recorder writes {event!r:.60} here ({words:.100})") from error
+
+    def _feed(self, kind: str, event: Event) -> None:
         if kind == "start":
             self._start(event)
             return
         if not self._begun:
             raise BadEvent(f"{kind!r} comes before 'start'")
-        time = event.get("time", self._time)
-        if time < self._time:
-            raise BadEvent(f"the time goes back, from {self._time!r} to {time!r} s")
-        self._time = time
+        now = event.get("now", self._now)
+        if not now >= self._now:
+            raise BadEvent(f"the time goes back, from {self._now!r} to {now!r} s")
+        self._now = now
         if kind == "dropped":
             self._engine, self.why = None, "an event before them could not be recorded"
         elif self._engine is None:
@@ -94,54 +88,48 @@ class Replay:
         elif kind == "past_run":
             self._memory.record(event)
         else:
-            if kind in ("arrive", "kind"):
-                self._memory.expect(event.get("like", []))
-            _apply(self._engine, kind, event)
+            self._memory.expect(event.get("like", []))
+            given = {
+                name: READ[name](value) if name in READ else value
+                for name, value in event.items()
+                if name not in ("event", "like", "count")
+            }
+            getattr(self._engine, CALLS[kind])(**given)
 
     def _start(self, event: Event) -> None:
-        if event["version"] > VERSION:
-            raise BadEvent(f"version {event['version']} of the log is newer than {VERSION}")
-        self.version = min(self.version, event["version"])
+        if event["version"] != VERSION:
+            raise BadEvent(
+                f"the log is of version {event['version']}, and this release reads {VERSION}: "
+                "replay it with the one that recorded it"
+            )
         if event.get("continued"):  # another file of one recording
             if not self._begun:
                 self.why = "the beginning of the recording is gone"
             self._begun = True
             return
-        self._begun, self._engine, self._time = True, None, event["time"]
-        self._workers, self._eligible, self._affinity = {}, {}, {}
-        if event["predictor"] not in _OWN:
+        self._begun, self._engine, self._now = True, None, event["now"]
+        self._inputs = {"workers": {}, "eligible": {}, "affinity": {}}
+        if event["predictor"] != _OWN:
             self.why = f"they were made with the predictor {event['predictor']}"
             return
-        owners = event.get("owners")
         self._memory = Recalled()
-        self._engine = Engine(
-            event["policy"],
-            epoch=event["epoch"],
-            normalizer=event["normalizer"],
-            floor=event["floor"],
-            latest=_infinite(event.get("latest")),
-            move_pause=event["move_pause"],
-            strict=event["strict"],
-            owners=owners and {owner: read_terms(terms) for owner, terms in owners.items()},
-            memory=self._memory,
-        )
+        settings = dict(event["settings"])
+        if (owners := settings["owners"]) is not None:
+            settings["owners"] = {name: OwnerTerms(*terms) for name, terms in owners.items()}
+        self._engine = Engine(**settings, memory=self._memory)
 
     def _decide(self, engine: Engine, event: Event) -> None:
-        self._workers = event.get("workers", self._workers)
-        self._eligible = event.get("eligible", self._eligible)
-        self._affinity.update(event.get("affinity", {}))
-        self._affinity = {job: on for job, on in self._affinity.items() if on}
-        changes = engine.reallocate(
-            self._workers, event["time"], eligible=self._eligible, affinity=self._affinity
-        )
+        held = self._inputs["affinity"] | event.get("affinity", {})
+        self._inputs |= {name: event[name] for name in self._inputs if name in event}
+        self._inputs["affinity"] = {job: on for job, on in held.items() if on}
+        changes = engine.reallocate(now=event["now"], **self._inputs)
         self.decisions += 1
-        recorded = event["grants"]
         replayed = {job: grant_to_dict(grant) for job, grant in changes.items()}
-        found = _first_difference(recorded, replayed)
+        found = _first_difference(event["grants"], replayed)
         if found is None:
             self.reproduced += 1
         elif self.difference is None:
-            self.difference = Difference(self.decisions, event["time"], *found)
+            self.difference = Difference(self.decisions, event["now"], *found)
 
 
 def replay(events: Iterable[Any]) -> Replay:
@@ -150,47 +138,6 @@ def replay(events: Iterable[Any]) -> Replay:
     for event in events:
         found.feed(event)
     return found
-
-
-def _apply(engine: Engine, kind: str, event: Event) -> None:
-    """Apply an event other than a decision to an engine."""
-    if kind in ("taken", "recomputed"):  # of earlier releases, without an effect now
-        return
-    if (call := CALLS.get(kind)) is not None:
-        fields = call.fields.items()
-        given = {name: of.read(event.get(name, of.unless)) for name, of in fields}
-        getattr(engine, call.method)(**given)
-        return
-    job = event["job"]
-    if kind == "arrive":
-        given = {**read_settings(event), "reports": event["reports"]}
-        if "kind" in event:
-            given["kind"] = kind_from_dict(event["kind"])
-        whose = {name: event.get(name, "") for name in ("owner", "search")}
-        engine.add_job(job, event["time"], **whose, **given)
-    elif kind == "tasks":
-        engine.observe_task(job, event["seconds"], event["at_once"])
-    elif kind == "report":
-        loss = math.nan if event["loss"] is None else event["loss"]
-        engine.report(job, loss, event["time"], event.get("step"))
-    elif kind == "set":
-        engine.set_job(
-            job, **{name: _removed(name, value) for name, value in read_settings(event).items()}
-        )
-    elif kind == "kind":
-        engine.set_kind(job, kind_from_dict(event["kind"]))
-    else:
-        engine.remove_job(job, event["time"], event.get("outcome"))
-
-
-def _infinite(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
-def _removed(name: str, value: Any) -> Any:
-    """Return the value of a setting for a change; None stands for what removes it, if any does."""
-    empty = JOB_SETTINGS[name].empty
-    return empty if value is None and not math.isnan(empty) else value
 
 
 def _first_difference(

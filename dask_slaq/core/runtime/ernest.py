@@ -10,24 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_slaq.core.job_arrays import FloatArray
-from dask_slaq.core.runtime.least_squares import nnls
-
-__all__ = [
-    "LINEAR",
-    "N_TERMS",
-    "bounded",
-    "efficient",
-    "features",
-    "fit",
-    "fitted_seconds",
-    "moments",
-    "optimum",
-    "pooled",
-    "rescaled",
-    "residual",
-    "scale_of",
-]
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 
 #: Number of terms of the law: constant, 1/N, log N, N.
 N_TERMS = 4
@@ -42,11 +25,7 @@ _TIMES = np.where(_LEFT == _RIGHT, 1.0, 2.0)
 
 
 def features(threads: ArrayLike) -> FloatArray:
-    """Return the terms of the law, (n, 4), at `threads` (n,), each at least 1.
-
-    >>> features([1.0, 4.0]).round(2).tolist()
-    [[1.0, 1.0, 0.0, 1.0], [1.0, 0.25, 1.39, 4.0]]
-    """
+    """Return the terms of the law, (n, 4), at `threads` (n,), each at least 1."""
     n = np.asarray(threads, dtype=float)
     return np.stack([np.ones_like(n), 1.0 / n, np.log(n), n], axis=-1)
 
@@ -60,11 +39,7 @@ def fitted_seconds(law: FloatArray, threads: FloatArray) -> FloatArray:
 
 
 def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
-    """Return the moments (n, 15) of one observation per job; those of several observations add up.
-
-    They are the products of all pairs of the terms divided by the positive `seconds` (n,), and 1.
-    In a perfect fit the divided terms sum to 1, so errors count in proportion to the time.
-    """
+    """Return the moments (n, 15) of one observation per job; those of several add up."""
     terms = np.empty((len(threads), N_TERMS + 1))
     np.divide(features(threads), seconds[:, None], out=terms[:, :N_TERMS])
     terms[:, N_TERMS] = 1.0
@@ -98,12 +73,7 @@ def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
 
 
 def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
-    """Return the factor (n,) by which one law `shape` (4,) fits each job best; 1 if unobserved.
-
-    >>> two = moments(np.array([1.0, 2.0]), np.array([6.0, 3.0])).sum(axis=0)
-    >>> scale_of(two[None, :], LINEAR).round(9).tolist()
-    [6.0]
-    """
+    """Return the factor (n,) by which one law `shape` (4,) fits each job best; 1 if unobserved."""
     terms = np.append(shape, 1.0)
     pairs = terms[_LEFT] * terms[_RIGHT]
     across = (sums * np.where(_POWER == 1, pairs, 0.0)).sum(axis=1)
@@ -120,11 +90,7 @@ def fit(sums: FloatArray) -> FloatArray:
 
 
 def optimum(law: FloatArray) -> FloatArray:
-    """Return the threads (n,) on which each law (n, 4) is fastest; inf if more always help.
-
-    >>> optimum(np.array([[0.0, 8.0, 0.0, 0.5], [1.0, 8.0, 2.0, 0.0], [1.0, 1.0, 0.0, 0.0]]))
-    array([ 4.,  4., inf])
-    """
+    """Return the threads (n,) on which each law (n, 4) is fastest; inf if more always help."""
     work, tree, each = law[:, 1], law[:, 2], law[:, 3]
     # The root of d N^2 + c N - b = 0, in a form that is also accurate for small d.
     below = tree + np.sqrt(tree * tree + 4.0 * each * work)
@@ -133,14 +99,10 @@ def optimum(law: FloatArray) -> FloatArray:
 
 
 def efficient(law: FloatArray, part: float) -> FloatArray:
-    """Return the threads (n,), at least 1, beyond which a further one adds little speed.
+    """Return the threads (n,) beyond which a further one adds less than `part` of the mean speed.
 
-    It adds little if it adds less than `part` of the mean speed per thread: where ``b/N - c - d N =
-    part (a + b/N + c log N + d N)``. The equation is quadratic but for the logarithm, which is
-    taken from the previous of ten solutions: that is exact to a percent.
-
-    >>> efficient(np.array([[0.0, 8.0, 0.0, 0.5], [1.0, 8.0, 2.0, 0.0], LINEAR]), 0.25).round(1)
-    array([3.1, 2.3, inf])
+    That is where ``b/N - c - d N = part (a + b/N + c log N + d N)``, quadratic but for the
+    logarithm, which is taken from the previous of ten solutions: exact to a percent.
     """
     least, work, tree, each = law.T
     squared, free = (1.0 + part) * each, (1.0 - part) * work
@@ -155,13 +117,195 @@ def efficient(law: FloatArray, part: float) -> FloatArray:
 
 
 def bounded(law: FloatArray, least: FloatArray, threads: FloatArray) -> FloatArray:
-    """Return laws (n, 4) with an optimum of at least `least`, and equal times on `threads` (n,).
-
-    >>> bounded(np.array([[0.0, 8.0, 0.0, 0.5]]), np.array([8.0]), np.array([16.0])).tolist()
-    [[6.0, 8.0, 0.0, 0.125]]
-    """
+    """Return laws (n, 4) with an optimum of at least `least`, and equal times on `threads`."""
     fall, rise = law[:, 1], law[:, 2] * least + law[:, 3] * least * least
     kept = np.divide(fall, rise, out=np.ones_like(fall), where=rise > fall)
     out = law * np.stack([np.ones_like(kept), np.ones_like(kept), kept, kept], axis=1)
     out[:, 0] += fitted_seconds(law, threads) - fitted_seconds(out, threads)
     return np.asarray(out)
+
+
+#: A term of which the others explain all but this fraction is left out: it is not identifiable.
+_SAME = 1e-10
+
+
+def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve small nonnegative least-squares problems with Gram matrices (n, k, k) exactly.
+
+    Each solution (n, k) is the best nonnegative one among those of all subsets of terms, a tree in
+    which each differs from its parent by one sweep of Gauss-Jordan for all jobs at once.
+    """
+    return _Subsets(gram, right).best()
+
+
+class _Subsets:
+    """Search of `nnls` through the subsets of terms. Jobs are the last axis of its arrays."""
+
+    def __init__(self, gram: FloatArray, right: FloatArray) -> None:
+        n, self.k = right.shape
+        diagonal = np.sqrt(np.einsum("nii->ni", gram))
+        # All terms have size 1, so the rest of a term after a sweep shows whether it is redundant.
+        self.unit = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+        table = np.empty((self.k + 1, self.k + 1, n))
+        table[: self.k, : self.k] = np.moveaxis(
+            gram * self.unit[:, :, None] * self.unit[:, None, :], 0, -1
+        )
+        table[self.k, : self.k] = table[: self.k, self.k] = (right * self.unit).T
+        table[self.k, self.k] = 0.0
+        self.least = np.zeros(n)
+        self.which = np.zeros(n, dtype=np.int64)
+        self.solutions: list[tuple[tuple[int, ...], FloatArray]] = [((), np.zeros((0, n)))]
+        self._visit(table, (), 0, np.ones(n, dtype=bool))
+
+    def best(self) -> FloatArray:
+        """Return the solutions, (n, k)."""
+        x: FloatArray = np.zeros(self.unit.shape)
+        for number, (subset, solution) in enumerate(self.solutions):
+            mine = np.flatnonzero(self.which == number)
+            if len(mine) and subset:
+                x[mine[:, None], subset] = solution[:, mine].T
+        x *= self.unit
+        return x
+
+    def _visit(
+        self, table: FloatArray, chosen: tuple[int, ...], first: int, sound: BoolArray
+    ) -> None:
+        """Try all subsets that contain `chosen` and at least one of the terms from `first` on.
+
+        Jobs that are not `sound` are ignored: a chosen term is redundant for them.
+        """
+        for term in range(first, self.k):
+            done, ahead = len(chosen), term - first
+            pivot = table[done + ahead, ahead]
+            good = sound & (pivot > _SAME)
+            row = table[done + ahead, ahead + 1 :] / np.where(good, pivot, 1.0)
+            keep = [*range(done), *range(done + ahead + 1, len(table))]
+            rest = table[keep, ahead + 1 :] - table[keep, ahead, None] * row
+            child = np.concatenate([rest[:done], row[None], rest[done:]])
+            self._judge((*chosen, term), child, good)
+            if term + 1 < self.k:
+                self._visit(child, (*chosen, term), term + 1, good)
+
+    def _judge(self, subset: tuple[int, ...], table: FloatArray, sound: BoolArray) -> None:
+        solution, left = table[: len(subset), -1], table[-1, -1]
+        better = sound & (left < self.least) & (solution >= 0).all(axis=0)
+        self.least = np.where(better, left, self.least)
+        self.which[better] = len(self.solutions)
+        self.solutions.append((subset, solution))
+
+
+#: Weight of the prior in the fit of each job, in observations.
+PRIOR = 0.5
+#: Weight of linear scaling at the start and maximum weight of past jobs, in observations, and the
+#: maximum fraction of the memory of past jobs that current jobs replace in one update.
+FIRST, KEPT, REMEMBER = 2.0, 100.0, 0.05
+#: Relative error below which linear scaling is good enough, and relative noise assumed beforehand.
+GOOD, NOISE = 0.1, 0.1
+#: Weight of the assumed noise, in observations.
+NOISE_WEIGHT = 4.0
+#: Noise variances by which Ernest's law must reduce the squared errors. It has three more terms
+#: and is tested often.
+CLEARLY = 20.0
+#: Distance of the lower quartile of a normal distribution from its mean, in standard deviations.
+QUARTILE = 0.674
+#: Minimum fraction of the parallel work in the sum of a law's terms.
+PARALLEL = 0.01
+
+
+class Population:
+    """Common scaling law `shape` (4,) of all jobs, in units of the time on the usual threads.
+
+    Jobs often scale alike, so the moments of those on several thread counts are pooled.
+    """
+
+    def __init__(self) -> None:
+        threads = np.array([1.0, 2.0, 4.0])  # higher counts would outweigh what is observed there
+        linear = moments(threads, 1.0 / threads)
+        self.nonlinear = False
+        self.shape: FloatArray = LINEAR
+        self._remembered: FloatArray = linear.mean(axis=0) * FIRST
+        self._pool: FloatArray = self._remembered
+        # Sums of squares, sum and number of the logs of optima: of past jobs, and of all jobs.
+        self._optima_gone: FloatArray = np.zeros(3)
+        self._optima: FloatArray = np.zeros(3)
+
+    def remember(self, sums: FloatArray, optima: FloatArray) -> None:
+        """Keep the moments (n, 15) of jobs that ended, and the optima (m,) of nonlinear ones."""
+        self._remembered = _at_most(self._remembered + self._on_one_scale(sums), KEPT)
+        self._optima_gone = _at_most(self._optima_gone + _logs(optima), KEPT)
+
+    def learn(self, sums: FloatArray, usual: float, optima: FloatArray) -> None:
+        """Fit the common law to the memory and to jobs observed on several thread counts.
+
+        Jobs are put on one scale by their time on the `usual` threads: on one it would be
+        extrapolated.
+        """
+        self._optima = self._optima_gone + _logs(optima)
+        unit = fitted_seconds(self.shape, np.array(usual))
+        self.shape = self.shape / unit
+        self._remembered = rescaled(self._remembered[None, :], unit[None])[0]
+        own = self._on_one_scale(sums)
+        self._pool = self._remembered + own
+        rate = REMEMBER * min(1.0, own[-1] / KEPT)
+        self._remembered = (1.0 - rate) * self._remembered + rate * _at_most(own, KEPT)
+        pool = self._pool[None, :]
+        count = pool[:, -1]
+        law = _with_parallel_part(fit(pool))
+        linear = LINEAR[None, :] * scale_of(pool, LINEAR)[:, None]
+        error = residual(pool, linear), residual(pool, law)
+        # Hysteresis: jobs that stay on their thread counts give no new evidence of nonlinearity.
+        still = self.nonlinear and error[0][0] - error[1][0] > 0.25 * GOOD**2 * count[0]
+        self.nonlinear = bool(still or clearly_better(*error, count)[0])
+        shape = law[0] if self.nonlinear else LINEAR
+        self.shape = shape / fitted_seconds(shape, np.array(usual))
+
+    def optimum(self) -> float:
+        """Return the whole threads on which jobs are usually fastest; inf if more always help."""
+        return max(float(np.floor(optimum(self.shape[None, :])[0])), 1.0)
+
+    def first(self) -> float:
+        """Return the threads that a new job is assumed to use well; inf while jobs are linear.
+
+        It is the lower quartile of the fastest counts: threads beyond slow a job down.
+        """
+        squares, logs, count = self._optima.tolist()
+        if not (self.nonlinear and count):
+            return self.optimum()
+        mean = logs / count
+        spread = np.sqrt(max(squares / count - mean * mean, 0.0))
+        return max(float(np.floor(np.exp(mean - QUARTILE * spread))), 1.0)
+
+    def laws(self, sums: FloatArray) -> FloatArray:
+        """Return laws (n, 4) fitted to the moments (n, 15) of each job and, lightly, the prior."""
+        unit = scale_of(sums, self.shape)
+        others = _at_most(self._pool, PRIOR)[None, :]
+        return _with_parallel_part(fit(sums + rescaled(others, 1.0 / unit)))
+
+    def _on_one_scale(self, sums: FloatArray) -> FloatArray:
+        """Return the moments (15,) of all jobs together, each in units of its own scale."""
+        return pooled(sums, scale_of(sums, self.shape))
+
+
+def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> BoolArray:
+    """Return where squared relative errors (n,) fall to `other` by more than noise explains."""
+    noise = NOISE_WEIGHT * NOISE**2 + np.minimum(error, other)
+    variance = noise / (NOISE_WEIGHT + np.maximum(count - 2.0, 0.0))
+    return error - other > np.maximum(CLEARLY * variance, GOOD**2 * count)
+
+
+def _with_parallel_part(law: FloatArray) -> FloatArray:
+    """Raise the parallel part of laws (n, 4) in place, so that no predicted time is 0."""
+    law[:, 1] = np.maximum(law[:, 1], PARALLEL * law.sum(axis=1))
+    return law
+
+
+def _logs(optima: FloatArray) -> FloatArray:
+    """Return the sum of squares, the sum and the number (3,) of the logs of `optima` (m,)."""
+    logs = np.log(optima)
+    return total(np.column_stack([logs * logs, logs, np.ones_like(logs)]))
+
+
+def _at_most(sums: FloatArray, count: float) -> FloatArray:
+    """Scale moments down to at most `count` observations, which their last element counts."""
+    scaled: FloatArray = sums * min(1.0, count / max(sums[-1], count))
+    return scaled

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import ernest as scaling
 
-__all__ = ["Progress", "Speeds", "among", "waves"]
-
 #: Tolerance in waves: averaged thread counts are whole numbers up to rounding errors.
 ROUNDING = 1e-9
 #: Minimum speed that a further thread must add, as a fraction of the mean speed per thread, to be
@@ -31,11 +29,9 @@ class Speeds:
     law: FloatArray  # (n_scaled, 4) laws of these jobs
 
     def __call__(self, threads: FloatArray) -> FloatArray:
-        """Return iterations per second (n_jobs,) on `threads` (n_jobs,), which may be fractional.
+        """Return iterations per second (n_jobs,) on fractional `threads`: concave, 0 if unknown.
 
-        The speed is nondecreasing and concave, and 0 where the work is unknown. Slots are filled
-        task by task and lent at barriers, so a partial wave is not lost: the speed by waves is
-        replaced by its upper hull, a straight line up to `width`.
+        Slots are lent at barriers, so a partial wave is not lost: the speed is a straight line.
         """
         threads = np.minimum(threads, self.useful)
         if self._all_known:
@@ -83,10 +79,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Progress:
-    """Rate of work of several jobs as a function of their threads (n_jobs,).
-
-    It is in core-seconds of work per second, where an iteration counts for its `work` (n_jobs,).
-    """
+    """Core-seconds of work per second of several jobs as a function of their threads (n_jobs,)."""
 
     speeds: Speeds
     work: FloatArray
@@ -100,13 +93,7 @@ class Progress:
 
 
 def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntArray]:
-    """Find the jobs of one selection, `listed` in increasing order, among those in `rows`.
-
-    Returns their positions in `rows`, increasing, and their positions in `listed`.
-
-    >>> [places.tolist() for places in among(np.array([1, 3]), np.array([3, 2]), 4)]
-    [[0], [1]]
-    """
+    """Return the positions in `rows` of the jobs that are `listed`, and their positions there."""
     if not len(listed):
         return listed, listed
     if len(listed) == n_jobs:
@@ -118,11 +105,7 @@ def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntA
 
 
 def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
-    """Return the waves in which iterations of `width` tasks run on whole threads: ``ceil(P / N)``.
-
-    >>> waves([8, 8, 8], [8, 7, 3]).tolist()
-    [1.0, 2.0, 3.0]
-    """
+    """Return the waves of iterations of `width` tasks on whole threads: ``ceil(P / N)``."""
     each = np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
     value: FloatArray = np.ceil(each - ROUNDING)
     return value

@@ -10,10 +10,8 @@ from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import ExpectedTime
 from dask_slaq.core.reports import is_usable, next_iteration, next_stride
 from dask_slaq.core.runtime import ernest as scaling
+from dask_slaq.core.runtime.ernest import GOOD, Population, clearly_better
 from dask_slaq.core.runtime.job_speeds import Speeds, waves
-from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
-
-__all__ = ["Runtimes"]
 
 #: Weight of the newest iteration in running means, which are thus dominated by the last few.
 NEWEST = 0.3
@@ -106,10 +104,7 @@ class Runtimes(JobArrays):
         self._ended: list[float] = []
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
-        """Charge one task of `seconds` compute time to the job in a `row`.
-
-        `at_once` is the number of the job's tasks worth a slot that were ready or running with it.
-        """
+        """Charge one task, one of `at_once`, of `seconds` to the job in a `row`."""
         column = self.column
         column["attained"][row] += seconds
         column["charged"][row] += seconds
@@ -119,11 +114,7 @@ class Runtimes(JobArrays):
     def end_iteration(
         self, row: int, elapsed: float = 0.0, loss: float = np.nan, step: int | None = None
     ) -> None:
-        """Record the end of an iteration of the job in a `row`. O(1).
-
-        It ended `elapsed` seconds after the last `advance`; `loss` is what the job reported, for
-        the iteration `step` or the next one.
-        """
+        """Record the end of an iteration `elapsed` seconds after the last `advance`."""
         column = self.column
         self._ended += (row, elapsed, column["charged"].item(row))
         column["reports"][row] += 1
@@ -142,11 +133,8 @@ class Runtimes(JobArrays):
     def observe_iterations(self) -> None:
         """Process the iterations that ended since the last call, all together.
 
-        The result depends on which iterations are processed together. So read-only methods must
-        not call this: otherwise, inspecting a job would change decisions. The core-seconds charged
-        since the last processed report are the work of the iterations that ended since then. The
-        first interval includes start-up (imports, compilation, data loading), so it counts only
-        until another one is known.
+        Read-only methods must not call this: the result depends on which are processed together.
+        The first interval includes start-up, so it counts only until another one is known.
         """
         if not self._ended:
             return
@@ -233,10 +221,7 @@ class Runtimes(JobArrays):
             self._judge(some)
 
     def speeds(self, rows: IntArray) -> Speeds:
-        """Return the present speeds of jobs.
-
-        New jobs are assumed to be as past runs of their kind, or else like the other jobs.
-        """
+        """Return the speeds of jobs; of new ones as of past runs, or else of the others."""
         column = self.column
         work, width = column["work"][rows], column["width"][rows]
         new = work == 0

@@ -15,8 +15,6 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["Known", "WorkerSpeeds"]
-
 #: Newest compute times that are kept of like tasks on one worker. Their median resists outliers,
 #: and follows a change after four tasks.
 KEPT = 7
@@ -56,16 +54,7 @@ class _Fit(NamedTuple):
 
 
 class WorkerSpeeds:
-    """Factors of the compute times of workers.
-
-    >>> speeds = WorkerSpeeds()
-    >>> for number in range(8):
-    ...     for worker, seconds in (("a", 0.1), ("b", 0.1), ("slow", 0.3)):
-    ...         speeds.observe(("load", number % 4), "load", worker, seconds)
-    >>> speeds.learn(now=1.0)
-    >>> speeds.factor("a"), round(speeds.factor("slow"), 1)
-    (1.0, 3.0)
-    """
+    """Factors of the compute times of workers, in all and by kind of task."""
 
     def __init__(self) -> None:
         self.workers: dict[str, Known] = {}

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import Protocol
 
 import numpy as np
 
-from dask_slaq.core.scaling.keeping import Levels
-from dask_slaq.core.scaling.rules import ScalingRule
-from dask_slaq.core.scaling.usual import UsualWorth
+from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.scaling.worth import Demand, Worth
 from dask_slaq.core.scaling_terms import ScalingTerms
 
-__all__ = ["Scaler"]
-
 #: Start-ups that are remembered.
-REMEMBERED = 9
+START_UPS = 9
 
 
 class Scaler:
     """Target of a cluster by `terms`: what pays now, and what is kept for what may come.
 
-    It learns from its calls how long workers take to come, and what time is worth where the demand
-    has nan. A worker has `threads`; `target` is the number of workers of the last call. A `rule`
-    chooses what pays, instead of the number at which workers and lost time cost least together.
+    It learns how long workers take to come, and what time is worth. A `rule` chooses what pays.
     """
 
     def __init__(self, terms: ScalingTerms, rule: ScalingRule | None = None) -> None:
         self.terms, self.threads, self._rule = terms, 1.0, rule
         self.target = terms.minimum
         self._levels, self._usual = Levels(), UsualWorth()
-        self._start_ups: deque[float] = deque(maxlen=REMEMBERED)
+        self._start_ups: deque[float] = deque(maxlen=START_UPS)
         self._absent: dict[int, float] = {}  # levels that have not come, and when they were asked
 
     @property
@@ -41,10 +38,7 @@ class Scaler:
         return median(self._start_ups) if self._start_ups else self.terms.start_up
 
     def update(self, demand: Demand, here: int, now: float, *, least: int = 0) -> int:
-        """Return how many workers there are to be for a `demand`, of which some are `here`.
-
-        At least `least` are needed, whatever the demand is.
-        """
+        """Return how many workers, at least `least`, there are to be; some are `here`."""
         terms = self.terms
         for level in [k for k in self._absent if k <= here]:
             self._start_ups.append(now - self._absent.pop(level))
@@ -89,3 +83,173 @@ class Scaler:
         if chosen is None:
             chosen = worth.best(min(least, most), most)
         return max(min(chosen, most), least)
+
+
+#: Seconds over which the past counts, and job-seconds for which the assumed worth counts.
+MEMORY, PRIOR = 3600.0, 600.0
+#: Worth of a job's second that is assumed, and the least and most, in seconds of a worker.
+ASSUMED, LEAST, MOST = 5.0, 1.0, 10.0
+
+
+class UsualWorth:
+    """Worker-seconds that the cluster has cost per second of a job, of late.
+
+    If a second of a job is worth as much, to end 1 % sooner may cost 1 % more.
+    """
+
+    def __init__(self) -> None:
+        self._paid = self._spent = 0.0
+        self._last: float | None = None
+
+    def add(self, now: float, workers: int, jobs: int) -> None:
+        """Count the time since the last call, in which there were some workers and jobs."""
+        elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
+        self._last = now
+        fades = math.exp(-elapsed / MEMORY)
+        self._paid = self._paid * fades + workers * elapsed
+        self._spent = self._spent * fades + jobs * elapsed
+
+    @property
+    def per_second(self) -> float:
+        """Worth of a second of a job, in seconds of a worker."""
+        found = (self._paid + ASSUMED * PRIOR) / (self._spent + PRIOR)
+        return min(max(found, LEAST), MOST)
+
+
+#: Pauses that are remembered, and how many of them the rule without any experience counts for.
+PAUSES, ASSUMED_PAUSES = 64, 4
+
+
+def seconds_to_keep(pauses: Sequence[float], again: float) -> float:
+    """Return for how many seconds to keep a worker that has no work.
+
+    `again` is what it costs to get one again: to keep it for that long never costs more than twice
+    the best. With experience it is the time that would have cost least over the `pauses` without
+    work.
+    """
+    if not pauses:
+        return again
+    known = np.asarray(pauses, dtype=float)
+    # Pauses shorter and longer than anything seen are possible: some that end at any time.
+    assumed = np.linspace(0.0, 2.0 * again, 2 * ASSUMED_PAUSES + 1)[1::2]
+    every = np.concatenate([known, assumed])
+    tries = np.unique(np.concatenate([[0.0, again], every[every <= again]]))
+    cost = [
+        np.where(every <= seconds, np.minimum(every, seconds), seconds + again).sum()
+        for seconds in tries
+    ]
+    best = float(tries[int(np.argmin(cost))])
+    # A little longer than the pause that it is to outlast.
+    return min(best * 1.1, again)
+
+
+class Levels:
+    """Number of workers to have, from the number that pays now and what each would be of use.
+
+    A level that is not there is asked for, too, once its lack has cost more than it would have. It
+    stays for a while, and for as long as it pays to keep a worker that may be wanted again.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: list[float] = []  # when each level was last wanted
+        self._asked: list[float] = []  # when it was first asked for since it was last given up
+        self._idle: list[bool] = []  # whether it has been without work since
+        self._missed: list[float] = []  # what its lack has cost beyond it, in worker-seconds
+        self._use: list[float] = []  # what it was worth per second when last wanted, in workers
+        self._pauses: deque[float] = deque(maxlen=PAUSES)
+        self._last: float | None = None
+
+    @property
+    def pauses(self) -> tuple[float, ...]:
+        """Seconds for which levels were not wanted, before they were again."""
+        return tuple(self._pauses)
+
+    def asked(self, level: int) -> float | None:
+        """Return since when there is to be a `level`, from 1; None if there is not."""
+        return self._asked[level - 1] if level <= len(self._asked) else None
+
+    def update(
+        self, pays: int, now: float, *, use: Sequence[float], start_up: float, stay: float
+    ) -> int:
+        """Return how many workers there are to be; `pays` do now, and `use` is their worth."""
+        held, most = len(self._asked), max(pays, len(use))
+        wanted = max(pays, self._miss(use, now, held, start_up + stay))
+        for some, value in (
+            *((self._wanted, now), (self._idle, False), (self._missed, 0.0), (self._use, 0.0)),
+        ):
+            some += [value] * (most - len(some))
+        for k in range(wanted):
+            if self._idle[k]:
+                self._pauses.append(now - self._wanted[k])
+            self._wanted[k], self._idle[k] = now, False
+            self._use[k] = max(use[k] if k < len(use) else 0.0, 0.98 * self._use[k])
+        target = wanted
+        for k in range(wanted, held):
+            self._idle[k] = True
+            again = start_up * (1.0 + self._use[k])
+            keep = seconds_to_keep(self._pauses, again)
+            if now - self._wanted[k] < keep or now - self._asked[k] < start_up + stay:
+                target = k + 1
+        for k in range(target):
+            self._missed[k] = 0.0
+        del self._asked[target:]
+        self._asked += [now] * (target - len(self._asked))
+        return target
+
+    def _miss(self, use: Sequence[float], now: float, held: int, cost: float) -> int:
+        """Return the highest level that has been missed for what it costs."""
+        elapsed, self._last = 0.0 if self._last is None else now - self._last, now
+        self._missed += [0.0] * (len(use) - len(self._missed))
+        for k in range(held, len(self._missed)):
+            # If it were there, it would cost a second of a worker each second, in pauses as well.
+            gained = (use[k] if k < len(use) else 0.0) - 1.0
+            self._missed[k] = max(self._missed[k] + gained * elapsed, 0.0)
+        return max((k + 1 for k in range(held, len(use)) if self._missed[k] >= cost), default=0)
+
+
+class ScalingRule(Protocol):
+    """Chooses the number of workers of a cluster. It may remember what it was asked before.
+
+    Whatever it chooses is kept within the minimum and the maximum of ``slaq.scaling``, and what is
+    no longer chosen stays for as long as it would cost to get it again.
+    """
+
+    def __call__(self, worth: Worth, here: int) -> int | None:
+        """Return how many workers there are to be, or None for what the default says.
+
+        Parameters
+        ----------
+        worth : Worth
+            What the jobs still need, as ``worth.demand`` with arrays (n_jobs,): `work` in
+            core-seconds, the threads `width` that each can use, its `weight`, and what an hour of
+            its time is `worth`. For 0, 1, 2, ... workers, ``worth.end`` (n_workers + 1, n_jobs) has
+            the seconds until each job ends, and ``worth.paid`` (n_workers + 1,) the seconds of all
+            workers until none is of use. A worker has ``worth.threads``, and costs ``worth.price``
+            per second.
+        here : int
+            Number of workers that the cluster has.
+        """
+        ...
+
+
+class GuardedRule:
+    """Rule of somebody else, which leaves the number to the default once it breaks."""
+
+    def __init__(self, rule: ScalingRule, tell: Callable[[str], object]) -> None:
+        self._rule, self._tell = rule, tell
+        self.broken: str | None = None
+
+    def __call__(self, worth: Worth, here: int) -> int | None:
+        """Return what the rule says if that is a number of workers. See `ScalingRule`."""
+        if self.broken is None:
+            try:
+                found = self._rule(worth, here)
+                if found is None:
+                    return None
+                if isinstance(found, bool) or int(found) != found or found < 0:
+                    raise ValueError(f"{found!r} is not a number of workers")
+                return int(found)
+            except BROKEN as error:
+                self.broken = f"{type(error).__name__}: {error}"
+                self._tell(self.broken)
+        return None

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from dask_slaq.core.forecast import Forecast, ending, in_logs, unreported
+from dask_slaq.core.gains import END, iterations_to_target
 from dask_slaq.core.job_arrays import FloatArray
-
-__all__ = ["Demand", "Worth"]
+from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.scaling_terms import ScalingTerms
 
 #: Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are then.
 EVENTS = 48
@@ -25,11 +27,7 @@ INSTANT, NONE = 1e-9, 1e-9
 
 @dataclass(frozen=True)
 class Demand:
-    """What jobs still need. Arrays are (n_jobs,).
-
-    `work` is in core-seconds, `width` the threads that a job can use, `weight` its part of a fair
-    cluster, and `worth` what an hour of its time is worth.
-    """
+    """`work` (n_jobs,) of jobs in core-seconds, their `width`, `weight`, and an hour's `worth`."""
 
     work: FloatArray
     width: FloatArray
@@ -52,20 +50,10 @@ class Demand:
 
 
 class Worth:
-    """Costs of 0, 1, 2, ... workers for some demand.
+    """Costs of 0, 1, 2, ... workers for some demand: ``end`` of the jobs, and ``paid`` seconds.
 
-    `arrive` (n_workers,) is the seconds until each worker computes, increasing: 0 for those that
-    are there. `stays` (n_workers,) is the seconds for which each costs at least. A worker has
-    `threads`, and costs `price` per second from now on until it is no longer of use.
-
-    The worth of time is what jobs lose by ending later.
-
-    >>> two = Demand(work=[600.0, 600.0], width=[8.0, 8.0], weight=[1.0, 1.0], worth=[1.0, 1.0])
-    >>> worth = Worth(two, arrive=np.zeros(20), stays=np.zeros(20), threads=1, price=0.1 / 3600)
-    >>> worth.end[[8, 16]].tolist()  # seconds
-    [[150.0, 150.0], [75.0, 75.0]]
-    >>> worth.best()
-    16
+    `arrive` (n_workers,) is the seconds until each worker computes, increasing, and `stays` those
+    for which each costs at least. A worker has `threads`, and costs `price` per second.
     """
 
     def __init__(
@@ -144,10 +132,7 @@ class Worth:
         return each
 
     def best(self, least: int = 0, most: int | None = None) -> int:
-        """Return the number of workers from `least` to `most` at which time and money cost least.
-
-        Of several it is the fewest.
-        """
+        """Return the fewest workers from `least` to `most` at which time and money cost least."""
         most = len(self._arrive) if most is None else min(most, len(self._arrive))
         total = (self.money + self.time)[least : most + 1]
         if not len(total) or not np.isfinite(total).any():
@@ -155,12 +140,7 @@ class Worth:
         return least + int(np.argmin(total))
 
     def compare(self, fewer: int, more: int) -> dict[str, Any]:
-        """Return what is gained by `more` workers instead of `fewer`.
-
-        ``seconds`` is what all jobs together end sooner, ``jobs`` how many do, ``last`` what the
-        last one does; ``worth`` of these and ``cost`` of the workers are in the unit of the price.
-        Seconds are inf for jobs that otherwise never end.
-        """
+        """Return what is gained by `more` workers instead of `fewer`, in seconds and prices."""
         with np.errstate(invalid="ignore"):
             sooner = np.nan_to_num(self.end[fewer] - self.end[more], nan=0.0, posinf=np.inf)
             worth = self.time[fewer] - self.time[more]
@@ -198,3 +178,97 @@ class _Fill:
         share = np.minimum(width, weight * first)
         found: FloatArray = share[:, self._back]
         return found
+
+
+def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the core-seconds (n_jobs,) that jobs have left, and the threads that they can use.
+
+    One of unknown length has the iterations after which its loss hardly falls any more, or goes on
+    for as long as it has; one of which no task has ended has nan.
+    """
+    order = jobs.order()
+    rows, at = order.rows, order.reporting
+    column, seen = jobs.table.column, jobs.runtimes.column
+    speeds, attained = jobs.runtimes.speeds(rows), seen["attained"][rows]
+    left = jobs.total(rows, speeds.work) - attained
+    done = np.divide(attained, speeds.work, out=np.zeros(len(rows)), where=speeds.work > 0)
+    most = jobs.ahead(rows[at])
+    curve, target = in_logs(forecast, column["target"][rows][at])
+    curve = ending(unreported(curve, done[at]), most)
+    ahead = iterations_to_target(curve, target, done[at], END, most)
+    by_curve = np.full(len(rows), np.inf)
+    known = speeds.work[at] > 0
+    by_curve[at[known]] = (ahead * speeds.work[at])[known]
+    submitted = column["submitted"][rows]
+    so_far = np.where(attained > 0, attained, np.nan)
+    unknown = np.where(np.isnan(submitted), so_far, submitted)
+    for other in (by_curve, unknown):
+        left = np.where(np.isfinite(left), left, other)
+    # Between two iterations there are no tasks for a moment.
+    tasks = np.maximum(tasks, column["demand"][rows])
+    trains = column["reports"][rows] & (seen["reports"][rows] > 0)
+    tasks = np.where(trains, np.maximum(tasks, speeds.width), tasks)
+    width = np.minimum(tasks, column["most"][rows])
+    width[speeds.scaled] = np.minimum(width, speeds.efficient)[speeds.scaled]
+    return left, np.where(column["paused"][rows], 0.0, width)
+
+
+def seconds_in_words(seconds: float) -> str:
+    """Return a time with a fitting unit, such as ``90 s`` or ``2.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def in_words(worth: Worth, here: int, best: int, asked: int | None, terms: ScalingTerms) -> str:
+    """Return why `best` workers pay, or what `asked` ones would change; `here` are there now."""
+    if not worth.demand.work.size:
+        reason = f"no work waits: {_workers(best)}"
+        if best:
+            reason += ", the minimum" if best == terms.minimum else ", for the data in memory"
+        return reason
+    if asked is not None and asked != here:
+        return f"{_workers(asked)} instead of {here}: {_change(worth.compare(here, asked), terms)}"
+    least = " at least" if best == terms.minimum else ""
+    if best >= terms.maximum:
+        return f"{_workers(best)}: no more are allowed; {_one_more(worth, best, terms)}"
+    return f"{_workers(best)}{least}: {_one_more(worth, best, terms)}"
+
+
+def _one_more(worth: Worth, best: int, terms: ScalingTerms) -> str:
+    found = worth.compare(best, best + 1)
+    if found["jobs"] == 0 or not math.isfinite(found["seconds"]):
+        return "another one would save no time"
+    saved = f"another one would save {seconds_in_words(found['seconds'])} of {_jobs(found['jobs'])}"
+    return f"{saved}, worth {_money(found['worth'])}, and costs {_money(found['cost'], terms)}"
+
+
+def _change(found: dict[str, Any], terms: ScalingTerms) -> str:
+    last, cost = found["last"], found["cost"]
+    for_ = f"for {_money(abs(cost), terms)} {'more' if cost >= 0 else 'less'}"
+    if abs(cost) < 1e-12:
+        for_ = "for the same"
+    if math.isinf(last):
+        return f"{'all would end at last' if last > 0 else 'nothing would end'}, {for_}"
+    if abs(last) < 0.5 and abs(found["seconds"]) < 0.5:
+        return f"nothing ends sooner, {for_}"
+    if abs(last) < 0.5:
+        sooner = "sooner" if found["seconds"] > 0 else "later"
+        total = seconds_in_words(abs(found["seconds"]))
+        return f"{_jobs(found['jobs'])} end {total} {sooner} in total, {for_}"
+    return f"all ends {seconds_in_words(abs(last))} {'sooner' if last > 0 else 'later'}, {for_}"
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker" + "s" * (count != 1)
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job" + "s" * (count != 1)
+
+
+def _money(amount: float, terms: ScalingTerms | None = None) -> str:
+    unit = f" {terms.unit}" if terms is not None and terms.unit else ""
+    return (f"{amount:.2f}" if abs(amount) >= 0.095 else f"{amount:.2g}") + unit

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
-from dask_slaq.core.search_goals import Goal, Model, goal_of
-from dask_slaq.core.search_settings import EXPLORE, SearchSettings
+from dask_slaq.core.search_settings import EXPLORE, Goal, Model, SearchSettings, goal_of
 from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.past import Past, PastModel
 from dask_slaq.core.trials.pruning import find_noise, if_it_falls_on

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.history_views import table, threads
 from dask_slaq.core.job_columns import JOB_COLUMNS, Row, rows
+from dask_slaq.core.job_history import table, threads
 from dask_slaq.core.owner_terms import standings
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.usage import DAY

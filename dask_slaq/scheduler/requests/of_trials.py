@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.reports import LONGEST_METRIC, MOST_LOSSES, as_metrics, as_step
 from dask_slaq.core.settings import is_number, shown
-from dask_slaq.core.task_reports import LONGEST_METRIC, MOST_LOSSES, as_metrics, as_step
 from dask_slaq.core.text import printable
 from dask_slaq.core.trials import as_parameters, bounded
 from dask_slaq.scheduler.trials import TrialMessage

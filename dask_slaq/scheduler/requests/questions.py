@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.scaling_terms import MOST_WORKERS
 from dask_slaq.core.settings import is_number, is_whole, shown
-from dask_slaq.core.usage_sums import check_by
+from dask_slaq.core.usage import check_by
 from dask_slaq.scheduler import views
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.job_settings import CHANGEABLE, OF_ENGINE, check_changes, plain
-from dask_slaq.core.owner_settings import check_owners, flat_terms
-from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owner_terms import OwnerTerms, check_owners, flat_terms
 from dask_slaq.core.owners import Owners
 from dask_slaq.core.search_settings import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.settings import check_limits, check_owner, is_name, shown

@@ -10,8 +10,7 @@ from typing import Any
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import SENT, check_job_settings
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.search_goals import is_unknown
-from dask_slaq.core.search_settings import SearchSettings
+from dask_slaq.core.search_settings import SearchSettings, is_unknown
 from dask_slaq.core.settings import check_name, shown
 from dask_slaq.plug_ins import add_goals
 from dask_slaq.scheduler.requests.of_trials import read_params

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import key_split
 
+from dask_slaq.core.reports import MOST_METRICS
 from dask_slaq.core.settings import SILENT, shown
-from dask_slaq.core.task_reports import MOST_METRICS
 from dask_slaq.core.text import printable
 from dask_slaq.scheduler.pools import load
 from dask_slaq.scheduler.trials.running import OUTCOMES

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.usage import DAY, EARLIER, Usage
-from dask_slaq.core.usage_sums import sum_by
+from dask_slaq.core.usage import DAY, EARLIER, Usage, sum_by
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.accounts import Accounts

@@ -2,9 +2,9 @@
 
 from dask_slaq.simulation.workload.curves import Curve as Curve
 from dask_slaq.simulation.workload.curves import CurveError as CurveError
+from dask_slaq.simulation.workload.curves import decode as decode
 from dask_slaq.simulation.workload.curves import iterations_to as iterations_to
 from dask_slaq.simulation.workload.curves import load_curves as load_curves
-from dask_slaq.simulation.workload.jsonl import decode as decode
 from dask_slaq.simulation.workload.runtime_laws import SCALINGS as SCALINGS
 from dask_slaq.simulation.workload.runtime_laws import Law as Law
 from dask_slaq.simulation.workload.runtime_laws import fastest as fastest

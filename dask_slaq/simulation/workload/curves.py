@@ -6,14 +6,14 @@ A line of a file is `{"id": ..., "loss": [...]}`, with the optional fields `algo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-
-from dask_slaq.simulation.workload.jsonl import numbers, records
 
 #: Fraction of rising steps above which a curve counts as noisy, unless its line has `noisy`.
 NOISY_RISES = 0.3
@@ -41,10 +41,7 @@ class Curve:
 
 
 def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
-    """Read the curves of all files, in order.
-
-    Raises `CurveError` if a file is missing or empty, or a line is not a curve, with file and line.
-    """
+    """Read the curves of all files, in order. Raises `CurveError`, with file and line."""
     curves: list[Curve] = []
     for path in paths:
         found = records(path, CurveError, lambda record, _: parse(record))
@@ -72,11 +69,7 @@ def parse(record: Any) -> Curve:
 
 
 def make_curves(seed: int, count: int = 24) -> list[Curve]:
-    """Generate `count` curves of the kinds seen in training, by a `seed`.
-
-    The kinds take turns: geometric (as gradient descent on strongly convex problems), power
-    (sublinear methods), plateau and drop (networks), and the first two with mini-batch noise.
-    """
+    """Generate `count` curves of kinds that take turns: geometric, power, plateau, noisy."""
     rng = np.random.default_rng([seed, 1])
     kinds = ("geometric", "power", "plateau", "noisy")
     return [_make(kinds[i % len(kinds)], i, rng) for i in range(count)]
@@ -102,10 +95,7 @@ def _make(kind: str, number: int, rng: np.random.Generator, points: int = 100) -
 def load_curves(
     curves: str | Path | Sequence[str | Path] | Sequence[Curve] | None, seed: int
 ) -> list[Curve]:
-    """Return `curves` that are fit for jobs, also from files; by default made from the `seed`.
-
-    Raises `CurveError` if a file is invalid, or no curve is fit for a job.
-    """
+    """Return `curves` that are fit for jobs, also from files; by default made from the `seed`."""
     if curves is None:
         return make_curves(seed)
     if isinstance(curves, str | Path):
@@ -119,10 +109,7 @@ def load_curves(
 
 
 def fit_for_jobs(curves: Iterable[Curve]) -> list[Curve]:
-    """Select the curves that have enough points and make progress, but not all of it at once.
-
-    A curve that has lost 90 % at its second of 20 points leaves a scheduler nothing to do.
-    """
+    """Select the curves with enough points and progress, but not all of it at once."""
     return [c for c in curves if len(c.loss) >= MIN_POINTS and _progresses(c.loss)]
 
 
@@ -135,10 +122,7 @@ def _progresses(loss: np.ndarray) -> bool:
 
 
 def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Curve]:
-    """Draw `count` of the `curves` by `rng`: of as many groups, and each as rarely, as possible.
-
-    Raises `CurveError` if there are no curves.
-    """
+    """Draw `count` of the `curves`: of as many groups, and each as rarely, as possible."""
     if not curves:
         raise CurveError(
             f"no curve is fit for a job: it needs {MIN_POINTS} points or more and to lose "
@@ -159,11 +143,9 @@ def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Cu
 def iterations_to(
     losses: Sequence[float] | np.ndarray, fraction: float, lowest: float | None = None
 ) -> int | None:
-    """Return the iterations until `losses` have made a `fraction` of their fall.
+    """Return the iterations until `losses` have made a `fraction` of their fall, or None.
 
-    The fall is that of their running minimum, complete at the `lowest` loss: by default theirs, or
-    for example that of other runs of the same job. None if they never make it, or if there is no
-    loss or nothing to fall.
+    The fall is that of their running minimum, to the `lowest` loss, by default theirs.
     """
     if not len(losses):
         return None
@@ -171,3 +153,56 @@ def iterations_to(
     fall = best[0] - (best[-1] if lowest is None else lowest)
     made = best[0] - best >= fraction * fall * (1 - 1e-12)
     return int(np.argmax(made)) + 1 if fall > 0 and made[-1] else None
+
+
+T = TypeVar("T")
+
+
+def records(path: str | Path, error: type[ValueError], parse: Callable[[Any, str], T]) -> list[T]:
+    """Return what `parse` makes of each line of `path` and its place, or raise `error`."""
+    try:
+        # `str.splitlines` would also split at characters that names may contain, such as U+2028.
+        lines = Path(path).read_bytes().split(b"\n")
+    except (OSError, ValueError) as problem:
+        raise error(f"{path}: cannot be read: {problem}") from problem
+    found = []
+    for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
+        try:
+            found += [parse(decode(line), place)] if line.strip() else []
+        except ValueError as problem:
+            raise error(f"{place}: {problem}") from problem
+    return found
+
+
+def decode(line: bytes) -> Any:
+    """Decode a line of JSON. Raises ValueError with problem and column."""
+    try:
+        return json.loads(line.decode("utf-8"))
+    except json.JSONDecodeError as problem:
+        # The decoder's own message numbers every line as line 1.
+        words = f"not JSON: {problem.msg.removesuffix(' at')} at column {problem.colno}"
+        raise ValueError(words) from problem
+    except (RecursionError, ValueError) as problem:  # not UTF-8, or thousands of digits or brackets
+        raise ValueError(f"not JSON: {problem}") from problem
+
+
+def field(record: dict[str, Any], key: str, kind: type, called: str) -> Any:
+    """Return the value of a `key` of a `kind`, `called` so in the errors that are raised."""
+    if not isinstance(record.get(key), kind):
+        there = f"not {record[key]!r:.60}" if key in record else "and is missing"
+        raise ValueError(f"{key!r} must be {called}, {there}")
+    return record[key]
+
+
+def numbers(record: dict[str, Any], key: str, low: float, high: float) -> list[float]:
+    """Return the list of numbers from `low` to `high` under a `key`. Raises ValueError."""
+    found: list[float] = field(record, key, list, "a list")
+    for k, value in enumerate(found):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{key}[{k}] is {value!r:.60}; it must be a number")
+        if not low <= value <= high:
+            finite = isinstance(value, int) or math.isfinite(value)
+            must = f"from {low:g} to {high:g}" if finite else "finite"
+            raise ValueError(f"{key}[{k}] is {value!r:.60}; it must be {must}")
+    return found

@@ -9,13 +9,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 #: Of sublinear jobs: range (log-uniform) of the threads at which a job is fastest, largest serial
 #: part of an iteration, and threads on which the job takes as long as a linear one.
@@ -31,13 +28,8 @@ COUNTS = 200
 class Law:
     """Running times of all jobs of a list; this one scales linearly, ``work / N``.
 
-    In all methods `jobs` (n,) are indices in the list, `threads` (n,) are the threads of each of
-    these jobs, possibly fractional except in `seconds`, and results are (n,).
-
-    >>> from types import SimpleNamespace as Job
-    >>> law = Law([Job(work=6.0, partitions=8.0)], seed=0)
-    >>> law.seconds(np.array([0]), np.array([3.0])), rate(law, np.array([0]), np.array([1.5]))
-    (array([2.]), array([0.25]))
+    In all methods `jobs` (n,) are indices in the list, and `threads` (n,) may be fractional except
+    in `seconds`. Results are (n,).
     """
 
     def __init__(self, jobs: Sequence[SimulatedJob], seed: int) -> None:
@@ -97,9 +89,8 @@ class Waves(Law):
 class Sublinear(Law):
     """Ernest's form, ``work * (t0 + t1 / N + t2 * log(N) + t3 * N)``, drawn for each job.
 
-    Each job is fastest on 32 to 256 threads, and slower again on more because of synchronization
-    and messages. On 32 threads it takes as long as a linear job, so that lists of both kinds load
-    a cluster about equally. The threads that it holds are always busy.
+    Each is fastest on 32 to 256 threads, and on 32 takes as long as a linear one. Its threads are
+    always busy.
     """
 
     def __init__(self, jobs: Sequence[SimulatedJob], seed: int) -> None:
@@ -131,18 +122,14 @@ SCALINGS = tuple(_LAWS)
 
 
 def law(name: str, jobs: Sequence[SimulatedJob], seed: int = 0) -> Law:
-    """Make the law of running times of `jobs` by its `name` in `SCALINGS`.
-
-    The `seed` is that of what the law draws for each job.
-    """
+    """Make the law of running times of `jobs` by its `name` in `SCALINGS`; it draws by `seed`."""
     return _LAWS[name](jobs, seed)
 
 
 def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
-    """Return the iterations per second (n,) of `jobs` by a `law` on fractional `threads` (n,).
+    """Return iterations per second (n,) of `jobs` by a `law` on fractional `threads` (n,).
 
-    A job holds a fraction of a thread for that fraction of the time, so rates are linear between
-    whole numbers of threads. `jobs` (n,) are indices.
+    They are linear between whole numbers: a job holds a part of a thread for that part of the time.
     """
     low = np.floor(threads + ROUNDING)
     part = threads - low
@@ -153,10 +140,7 @@ def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
 
 
 def fastest(law: Law, cores: int) -> FloatArray:
-    """Return the threads (n_jobs,), of `cores`, on which a `law` makes jobs fastest, to 1 in 30.
-
-    The fewest threads, if several counts are equally fast.
-    """
+    """Return the fewest threads (n_jobs,) on which a `law` makes jobs fastest, to 1 in 30."""
     every = np.arange(len(law.width))
     counts = np.unique(np.round(np.geomspace(1, cores, COUNTS)))
     best = np.minimum(np.full(len(every), float(cores)), law.width)

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.memory import Kind
 from dask_slaq.simulation.workload.curves import Curve, iterations_to, sample
-
-FloatArray = npt.NDArray[np.float64]
 
 #: Setting of the paper's §6.2, and its mean seconds to 90 and 95 % under fair shares.
 PAPER_JOBS, PAPER_CORES, PAPER_INTERARRIVAL = 160, 640, 15.0
@@ -98,10 +96,8 @@ def make_jobs(
 ) -> list[SimulatedJob]:
     """Make a list of jobs with some `curves`, in order of arrival, by a `seed`.
 
-    `work` is the mean core-seconds of a whole job; sizes are uniform, the largest three times the
-    smallest. With `partitioned`, each job has a number of parallel tasks; otherwise iterations can
-    be divided at will. See `Settings` for the others. Interarrival times and sizes are scaled to
-    have their means exactly in every list, so that all seeds load the cluster equally.
+    `work` is the mean core-seconds of a job. Means hold exactly in every list, so that all seeds
+    load the cluster equally.
     """
     # One random stream per purpose: noise, for example, must not change arrivals.
     draw = [np.random.default_rng([seed, k]) for k in range(5)]
@@ -131,20 +127,13 @@ def make_jobs(
 
 
 def offered_load(jobs: Sequence[SimulatedJob], cores: int) -> float | None:
-    """Return the core-seconds of `jobs` that arrive per core-second of `cores`.
-
-    None if all jobs, which are in order of arrival, arrive at once.
-    """
+    """Return the core-seconds of `jobs` that arrive per core-second; None if all at once."""
     time = (jobs[-1].arrival - jobs[0].arrival) * len(jobs) / max(len(jobs) - 1, 1)
     return sum(job.total for job in jobs) / (cores * time) if time > 0 else None
 
 
 def calibrate(curves: Sequence[Curve]) -> float:
-    """Return the mean core-seconds per job that reproduce the times of the paper's §6.2.
-
-    These are the mean times to 90 and 95 % under fair shares. Their ratio depends only on the
-    curves, so their geometric mean is matched. Raises `InvalidSetting` if no curve falls.
-    """
+    """Return the mean core-seconds per job that reproduce the times of the paper's §6.2."""
     lists = [make_jobs(curves, seed) for seed in CALIBRATION_SEEDS]
     arrivals = [np.array([job.arrival for job in jobs]) for jobs in lists]
     work = [work_to(jobs, (0.9, 0.95)) for jobs in lists]
@@ -164,10 +153,7 @@ def calibrate(curves: Sequence[Curve]) -> float:
 
 
 def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatArray:
-    """Return the core-seconds that `jobs` need to `fractions` of their loss reduction.
-
-    An array (n_fractions + 1, n_jobs), nan where the loss does not fall. The last row is all work.
-    """
+    """Return core-seconds (n_fractions + 1, n_jobs) to `fractions` of the fall, and in all."""
     work = np.full((len(fractions) + 1, len(jobs)), np.nan)
     for i, job in enumerate(jobs):
         for f, fraction in enumerate(fractions):
@@ -181,14 +167,8 @@ def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatAr
 def time_shared(arrivals: FloatArray, work: FloatArray, cores: int) -> FloatArray:
     """Return the seconds from `arrivals` to amounts of `work` under ideal equal sharing.
 
-    Every active job computes on ``cores / active`` threads with linear scaling. An amount of work
-    is done when the service per job, summed since the beginning, has grown by that amount. Arrivals
-    (n_jobs,) and each job's core-seconds (n_amounts, n_jobs) ascend; a job leaves after its last
-    amount. Returns (n_amounts, n_jobs), nan where the amount is nan. Here the second job arrives
-    when the first has done half of its work:
-
-    >>> time_shared(np.array([0.0, 1.0]), np.array([[8.0, 8.0]]), cores=4)
-    array([[3., 3.]])
+    An amount of work is done when the service per job, summed since the beginning, has grown by
+    that amount. Both ascend; a job leaves after its last amount.
     """
     last = len(work) - 1
     times = np.full(work.shape, np.nan)

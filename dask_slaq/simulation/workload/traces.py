@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dask_slaq.simulation.workload.jsonl import field, numbers, records
+from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.simulation.workload.curves import field, numbers, records
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 if TYPE_CHECKING:
-    from dask_slaq.simulation.settings import Settings
+    from dask_slaq.simulation.study import Settings
 
-FloatArray = npt.NDArray[np.float64]
 
 #: Range of each column of a trace. Arrivals may be Unix times.
 ALLOWED = {"arrivals_s": (-1e10, 1e10), "duration_s": (1e-3, 1e9), "gpus": (1e-3, 1e6)}
@@ -58,11 +57,7 @@ class Trace:
 
 
 def read_trace(path: str | Path, name: str | None = None) -> Trace:
-    """Read a trace from the file at `path`: that with a `name`, required if there are several.
-
-    Raises `TraceError`, with file and line, if the file cannot be read or is empty, or a line is
-    not a trace; with the names if not exactly one trace matches.
-    """
+    """Read the trace with a `name`, required if there are several. Raises `TraceError`."""
     found = records(path, TraceError, _parse)
     if not found:
         raise TraceError(f"{path}: no trace in this file")
@@ -110,10 +105,8 @@ def follow(
 ) -> list[SimulatedJob]:
     """Give copies of `jobs` the arrivals and relative sizes of the first jobs of a `trace`.
 
-    The trace is stretched or squeezed to a mean `interarrival` in seconds. The work of each job is
-    in proportion to its duration times GPUs, `work` core-seconds on average. A job can use
-    `cores_per_gpu` threads per GPU that it had; by default any number. Raises `TraceError` if the
-    trace has fewer jobs, or they arrive all at once and cannot be scaled to a mean gap above 0.
+    Both are scaled to a mean `interarrival` and `work`. Raises `TraceError` if the trace has fewer
+    jobs, or they arrive all at once.
     """
     trace = trace.first(len(jobs))
     if trace.gap == 0 and len(jobs) > 1 and interarrival > 0:
@@ -132,10 +125,7 @@ def follow(
 
 
 def about(trace: Trace, settings: Settings) -> dict[str, Any]:
-    """Describe a `trace`, of the jobs that were simulated, in the `settings` of a result.
-
-    ``trace`` has name, place and means; ``assumption`` is a sentence on what is assumed.
-    """
+    """Describe a `trace` in a result: what it is, and what is assumed of its jobs."""
     caps = "without caps"
     if settings.cores_per_gpu is not None:
         caps = f"with at most {settings.cores_per_gpu:g} cores a GPU"

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.forecast.experts.ensemble import Ensemble
+from dask_slaq.core.forecast.experts.basis import Ensemble
 from dask_slaq.core.forecast.experts.gating import blend, gate, trained
-from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
+from dask_slaq.core.forecast.history import Histories, NormalizedWindow, normalize_window
 
 
 def seen(losses: np.ndarray) -> tuple[NormalizedWindow, np.ndarray]:

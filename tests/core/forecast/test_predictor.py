@@ -9,9 +9,8 @@ from loss_curves import without_huge_start
 from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, SlaqError, UnknownJob
 from dask_slaq.core.forecast import Forecast, LossPredictor, Status
 from dask_slaq.core.forecast import predictor as loss_module
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import normalize_window
+from dask_slaq.core.forecast.history import Histories, normalize_window
+from dask_slaq.core.forecast.types import HORIZONS
 
 K = np.arange(400)
 #: Smooth curves from 1 to 0, by iteration.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.forecast import Forecast, LossPredictor
-from dask_slaq.core.forecast.quality import normalized, predicted_range, scale
+from dask_slaq.core.forecast.corrections import normalized, predicted_range, scale
 from dask_slaq.core.settings import NORMALIZERS
 
 CURVE = 0.5 + np.exp(-0.1 * np.arange(100))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.placement import Placement, Workers, amounts, place_all
-from dask_slaq.core.placement.worker_sets import bytes_of, numbered
+from dask_slaq.core.placement import Placement, Workers, packing, place_all
+from dask_slaq.core.placement.choose_sets import bytes_of, numbered
 
 CLOSE = 1e-7
 seeds = st.integers(0, 2**32 - 1)
@@ -18,7 +18,7 @@ def place(shares, workers, previous=None, *, eligible=None, affinity=None):
     if previous is not None:
         names, addresses = sorted(previous), sorted({w for held in previous.values() for w in held})
         entries = bytes_of(previous, names, numbered(addresses))
-        entries = amounts.joined([entries], len(addresses))
+        entries = packing.joined([entries], len(addresses))
         before = Placement(names, addresses, entries, np.zeros(len(names), bool))
     found = place_jobs(jobs, [shares[job] for job in jobs], workers, before, eligible, affinity)
     sets = sets_of(found)
@@ -353,4 +353,4 @@ def test_in_turn_is_one_after_the_other(seed, n):
         want.append(min(amount, left[member]))
         left[member] -= want[-1]
     limits = np.array([limit[member] for member in group.tolist()])
-    assert amounts.in_turn(group, wanted, limits).tolist() == want
+    assert packing.in_turn(group, wanted, limits).tolist() == want

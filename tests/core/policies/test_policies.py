@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import POLICIES, Snapshot, Traits, policy, traits_of
-from dask_slaq.core.policies import themis as finish_time
+from dask_slaq.core.policies import baselines as finish_time
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
 from dask_slaq.core.policies.snapshot import ARRAYS
 from dask_slaq.core.policies.water_filling import fair_fill

@@ -10,8 +10,8 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind, PastRun, PastRuns
 from dask_slaq.core.owner_terms import OwnerTerms
-from dask_slaq.core.recording.events import EVENTS, BadEvent
-from dask_slaq.core.recording.recorder import Recorder
+from dask_slaq.core.recording import BadEvent
+from dask_slaq.core.recording.recorder import CALLS, Recorder
 from dask_slaq.core.recording.replay import Replay, replay
 
 
@@ -149,7 +149,7 @@ def test_every_decision_is_replayed_to_the_last_bit(policy):
     drive(made.engine, switch=True)
     found = replay(made.events)
     assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)
-    assert set(made.kinds()) == set(EVENTS) - {"dropped", "taken", "recomputed"}
+    assert set(made.kinds()) == {*CALLS, "start", "decide", "past_run"}
 
 
 def test_decisions_for_owners_are_replayed_to_the_last_bit():
@@ -196,7 +196,6 @@ def test_looking_at_jobs_changes_no_decision(policy):
 
     drive(Watched())
     assert looked.lines == driven(policy)
-    assert "taken" not in looked.kinds()
 
 
 def test_a_look_sees_the_newest_report():
@@ -206,12 +205,6 @@ def test_a_look_sees_the_newest_report():
     for k, loss in enumerate((3.0, 2.0), start=1):
         engine.report("a", loss, 1.0)
         assert (job.iteration, job.loss) == (k, loss)
-
-
-def test_a_log_of_an_older_version_says_so():
-    start, *rest = events_under("fair")
-    found = replay([{**start, "version": 3}, {"event": "taken"}, *rest])
-    assert (found.version, found.reproduced) == (3, 25)
 
 
 @pytest.mark.parametrize(
@@ -285,9 +278,9 @@ def test_task_times_are_summed_up_until_the_engine_is_told():
     made.engine.add_job("a", 6.0)
     for seconds, at_once in ((0.1, 2), (0.2, 5), (0.3, 1)):
         made.engine.observe_task("a", seconds, at_once)
-    assert made.engine.jobs["a"].runtime.attained == 0.0
+    assert made.engine.jobs["a"].attained == 0.0
     made.engine.report("a", 1.0, 7.0)
-    assert made.engine.jobs["a"].runtime.attained == 0.1 + 0.2 + 0.3
+    assert made.engine.jobs["a"].attained == 0.1 + 0.2 + 0.3
     (tasks,) = (event for event in made.events if event["event"] == "tasks")
     assert (tasks["count"], tasks["at_once"]) == (3, 5)
 
@@ -329,20 +322,11 @@ def test_another_predictor_cannot_be_replayed():
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ([], "an event is an object, not []"),
-        ({"event": "begin"}, "no event is called 'begin'; there are: start, arrive"),
-        ({"event": ["start"]}, "no event is called ['start']"),
-        ({"event": "report", "job": "a", "time": 1.0}, "'loss' is missing in 'report'"),
-        (
-            {"event": "report", "job": 1, "time": 1.0, "loss": 2.0},
-            "'job' of 'report' must be a text, not 1",
-        ),
-        (
-            {"event": "report", "job": "a", "time": True, "loss": 2.0},
-            "'time' of 'report' must be a number from 0 to 1e+10, not True",
-        ),
-        ({"event": "leave", "job": "a", "time": 6.0}, "no job named 'a' is running"),
-        ({"event": "taken", "time": 1.0}, "the time goes back, from 5.0 to 1.0 s"),
+        ([], "no recorder writes [] here (TypeError"),
+        ({"event": "begin"}, "no recorder writes {'event': 'begin'} here (KeyError: 'begin')"),
+        ({"event": "report", "job": "a"}, "TypeError: Engine.report() missing"),
+        ({"event": "leave", "job": "a", "now": 6.0}, "no job named 'a' is running"),
+        ({"event": "leave", "job": "a", "now": 1.0}, "the time goes back, from 5.0 to 1.0 s"),
     ],
 )
 def test_events_that_nobody_wrote_are_refused(event, words):
@@ -353,8 +337,8 @@ def test_events_that_nobody_wrote_are_refused(event, words):
 
 
 def test_a_recording_begins_with_its_start():
-    with pytest.raises(BadEvent, match="'taken' comes before 'start'"):
-        Replay().feed({"event": "taken"})
+    with pytest.raises(BadEvent, match="'leave' comes before 'start'"):
+        Replay().feed({"event": "leave"})
     start = Recording("fair").events[0]
-    with pytest.raises(BadEvent, match="newer"):
-        replay([{**start, "version": 99}])
+    with pytest.raises(BadEvent, match="version 11, and this release reads 12"):
+        replay([{**start, "version": 11}])

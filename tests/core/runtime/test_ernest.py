@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.runtime import ernest as scaling
-from dask_slaq.core.runtime.least_squares import nnls
+from dask_slaq.core.runtime.ernest import nnls
 
 counts = st.lists(st.integers(1, 1000), min_size=1, max_size=12)
 laws = st.tuples(*[st.floats(0, 5), st.floats(0.1, 50), st.floats(0, 2), st.floats(0, 1)])

@@ -150,7 +150,7 @@ def test_jobs_of_equal_index_are_served_by_weight():
                 with tasks_of(name):
                     futures += client.map(work, [0.2] * 200, pure=False)
             await asyncio.sleep(10)
-            attained = {name: job.runtime.attained for name, job in plugin.engine.jobs.items()}
+            attained = {name: job.attained for name, job in plugin.engine.jobs.items()}
             await client.cancel(futures)
         return attained["a"] / attained["b"]
 
@@ -171,7 +171,7 @@ def test_a_job_keeps_its_floor_whatever_its_index(least):
                 with tasks_of(name):
                     futures += client.map(work, [0.4] * 220, key=name, pure=False)
             await asyncio.sleep(20)
-            used = plugin.engine.jobs["b"].runtime.attained
+            used = plugin.engine.jobs["b"].attained
             await client.cancel(futures)
         assert "floor" in {b.reason for b in plugin.pools.bindings if b.job == "b"}
         return used / 20
@@ -339,7 +339,7 @@ def test_a_task_is_charged_until_it_gives_up_its_slot():
         async with slaq.job("a", client=client), slaq.job("b", client=client):
             with tasks_of("a"):
                 await client.submit(secedes_after_half_a_second, "long", key="long")
-            return plugin.engine.jobs["a"].runtime.attained
+            return plugin.engine.jobs["a"].attained
 
     assert on_virtual_clock(scenario, [1]) == pytest.approx(0.5, abs=0.05)
 

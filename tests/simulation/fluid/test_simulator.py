@@ -6,7 +6,7 @@ from simulation.conftest import make, run
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.policies import POLICIES
-from dask_slaq.simulation.fluid.cluster import workers
+from dask_slaq.simulation.fluid import workers
 from dask_slaq.simulation.workload.curves import make_curves
 from dask_slaq.simulation.workload.simulated_jobs import make_jobs, time_shared, work_to
 

@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.basis import product
-from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
-from dask_slaq.core.job_arrays import FloatArray, IntArray
-
-__all__ = ["Mixture", "blend", "features", "gate", "mixture", "trained"]
+from dask_slaq.core.forecast.history import MOST, NormalizedWindow
+from dask_slaq.core.forecast.types import HORIZONS, interpolation
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 #: Columns of the horizons at which the experts' forecasts are features.
 NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))
@@ -47,12 +45,7 @@ class Mixture(NamedTuple):
 
 @cache
 def trained() -> dict[str, FloatArray]:
-    """Read the coefficients of the package, which `benchmarks.gate_training` wrote.
-
-    These are ``mean`` and ``deviation`` of the features, and weights and biases of both layers:
-    ``inner`` (n_features, n_hidden), ``inner_bias``, ``outer`` (n_hidden, 2 n_experts + 3) and
-    ``outer_bias``.
-    """
+    """Read the features' ``mean`` and ``deviation`` and both layers; see `gate_training`."""
     with files("dask_slaq.core.forecast.experts").joinpath("gating.npz").open("rb") as file:
         return dict(np.load(file))
 
@@ -60,12 +53,7 @@ def trained() -> dict[str, FloatArray]:
 def gate(
     by: dict[str, FloatArray], view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray
 ) -> Mixture:
-    """Return how to combine the experts' forecasts, by a network with coefficients as `trained`.
-
-    It has one hidden layer of rectified linear units. `curves` are those of `Ensemble.ask`, and
-    `log_weight` (n_jobs, n_experts) the logs of the experts' weights by `Backtest`, up to a
-    constant per job.
-    """
+    """Return how to combine the experts' forecasts, by a network with coefficients as `trained`."""
     x = (features(view, curves, log_weight) - by["mean"]) / by["deviation"]
     np.clip(x, -MOST_UNUSUAL, MOST_UNUSUAL, out=x)
     hidden = np.maximum(product(x, by["inner"]) + by["inner_bias"], 0.0)
@@ -76,11 +64,7 @@ def gate(
 def mixture(
     out: FloatArray, log_weight: FloatArray, noise: FloatArray, log_noise: FloatArray
 ) -> Mixture:
-    """Convert the raw outputs (n_jobs, 2 n_experts + 3) of the network.
-
-    They correct the log weights of falls and of levels; the last ones are the factor, shift and
-    scale of `Mixture` before their bounds are applied.
-    """
+    """Convert the raw outputs (n_jobs, 2 n_experts + 3) of the network, which are unbounded."""
     n = log_weight.shape[1]
     return Mixture(
         softmax(log_weight + out[:, :n]),
@@ -92,10 +76,7 @@ def mixture(
 
 
 def blend(curves: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
-    """Combine the experts' forecasts, as in `gate`, into one (n_jobs, 1 + n_horizons).
-
-    `zero` (n_jobs,) is the raw loss 0 in their units.
-    """
+    """Combine the experts' forecasts, as in `gate`, into one (n_jobs, 1 + n_horizons)."""
     weight = by.weight * (by.factor * by.scale)[:, None]
     mixed: FloatArray = np.einsum("je,eji->ji", weight, curves)
     level = (by.level_weight.T * curves[:, :, 0]).sum(axis=0) + by.shift
@@ -139,3 +120,98 @@ def features(view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray)
             np.log1p(np.maximum(view.means[:, -1], 0.0)),
         ]
     )
+
+
+#: Number of horizons of a forecast that are stored for scoring, from the first.
+N_KEPT = 12
+#: A stored forecast is replaced after `CYCLE` reports. In a young job, whose experts learn most
+#: from each report, it is replaced sooner: after one report, plus one per `YOUTH` reports so far.
+CYCLE, YOUTH = 5, 4
+#: Reports needed before a forecast is stored; with fewer, all experts predict the same.
+FIRST = 2
+#: Weight of the previous score when one report is added.
+MEMORY = 0.7
+#: The weight of an expert is its score to the power of minus this.
+SHARPNESS = 5.0
+#: Bound on rescaled values: practically infinite, but 0 when multiplied by 0.
+BOUND = 1e290
+#: Longest lead that is scored, in iterations.
+FARTHEST = int(HORIZONS[N_KEPT - 1])
+#: (N_KEPT, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
+TO_EVERY_LEAD = interpolation(np.arange(1.0, FARTHEST + 1), HORIZONS[:N_KEPT])
+
+
+class Backtest(JobArrays):
+    """Scores of the experts, one row per job; `noise_cost` is what noise of 1 adds to errors."""
+
+    def __init__(self, noise_cost: FloatArray) -> None:
+        n = len(noise_cost)
+        self._noise_cost = noise_cost
+        super().__init__(
+            {
+                "losses": ((n, N_KEPT), np.float32, 0.0),  # predicted, normalized
+                "newest": ((), np.float64, 0.0),  # of the window that normalizes them
+                "unit": ((), np.float64, 1.0),
+                "in_logs": ((), np.bool_, False),  # whether that is of logs of losses
+                "forecast_at": ((), np.int32, 0),  # reports at the forecast; 0: none
+                "scored_at": ((), np.int32, 0),  # reports already scored
+                "score": ((n,), np.float32, 1.0),  # error relative to the mean expert's
+            }
+        )
+
+    def log_weights(self, rows: IntArray) -> FloatArray:
+        """Return the logs of the experts' weights, (n_rows, n_experts), up to a row constant."""
+        return -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
+
+    def score(self, rows: IntArray, view: NormalizedWindow) -> None:
+        """Score the stored forecasts by the reports that have arrived since.
+
+        The error at a lead is the mean up to it: noise averages out, but not a bias.
+        """
+        column = self.column
+        forecast_at, scored_at = column["forecast_at"][rows], column["scored_at"][rows]
+        since = view.total - forecast_at
+        lead = np.arange(1, min(FARTHEST, max(1, int(since.max()))) + 1)
+        age = since[:, None] - lead
+        usable = (forecast_at > 0) & (column["in_logs"][rows] == view.in_logs)
+        held = (age >= 0) & (age < view.known[:, None]) & usable[:, None]
+        came = np.take_along_axis(view.losses, np.where(held, age, 0), axis=1)
+        with np.errstate(over="ignore"):  # if the loss is far below its old range
+            scale = np.minimum(column["unit"][rows] / view.unit, BOUND)
+            shift = np.clip((column["newest"][rows] - view.newest) / view.unit, -BOUND, BOUND)
+        losses = column["losses"][rows] * scale[:, None, None] + shift[:, None, None]
+        flat = np.clip(losses, -MOST, MOST).reshape(-1, N_KEPT)
+        losses = product(flat, TO_EVERY_LEAD)[:, : len(lead)].reshape(*losses.shape[:2], -1)
+        error = np.where(held[:, None, :], losses - came[:, None, :], 0.0)
+        bias = np.abs(error.cumsum(axis=2)) / np.maximum(held.cumsum(axis=1), 1)[:, None, :]
+        fresh = held & (age < (view.total - scored_at)[:, None])
+        n_fresh = fresh.sum(axis=1)[:, None]
+        # Summed from left to right, as the number of leads depends on the other jobs: a pairwise
+        # sum would make the last bits of a score depend on them too.
+        total = np.where(fresh[:, None, :], bias, 0.0).cumsum(axis=2)[:, :, -1]
+        loss = total / np.maximum(n_fresh, 1)
+        loss += self._noise_cost * view.noise[:, None]
+        relative = loss / (loss.mean(axis=1, keepdims=True) + 1e-12) + 1e-3
+        keep = MEMORY**n_fresh
+        column["score"][rows] = keep * column["score"][rows] + (1.0 - keep) * relative
+        column["scored_at"][rows] = view.total
+
+    def remember(self, rows: IntArray, view: NormalizedWindow, curves: FloatArray) -> None:
+        """Store the experts' `curves`, as from `Ensemble.ask`, of jobs that are due for it."""
+        column = self.column
+        forecast_at = column["forecast_at"][rows]
+        served = view.total - forecast_at >= np.minimum(CYCLE, 1 + forecast_at // YOUTH)
+        due = np.flatnonzero(served & (view.total >= FIRST))
+        losses = np.moveaxis(curves[:, due, :1] - curves[:, due, 1 : 1 + N_KEPT], 0, 1)
+        column["losses"][rows[due]] = np.clip(losses, -MOST, MOST)
+        column["newest"][rows[due]] = view.newest[due]
+        column["unit"][rows[due]] = view.unit[due]
+        column["in_logs"][rows[due]] = view.in_logs[due]
+        column["forecast_at"][rows[due]] = view.total[due]
+        column["scored_at"][rows[due]] = view.total[due]
+
+    def behind(self, rows: IntArray, total: IntArray) -> IntArray:
+        """Return how many reports (n_jobs,) to go back for a backcast that can be scored."""
+        forecast_at = self.column["forecast_at"][rows]
+        lacks = np.where(forecast_at == 0, total >= 2 * FIRST, total - forecast_at > 2 * CYCLE)
+        return np.where(lacks, np.minimum(CYCLE, total // 2), 0)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import MOST_LIKE, Kind, PastRun, PastRuns, distance
-from dask_slaq.core.recording.events import BadEvent, Event
 
-__all__ = ["Recalled", "RunNumbers", "kind_from_dict", "kind_to_dict"]
+#: An event is a dict of plain values, as JSON of Python has them, also nan and inf.
+Event = dict[str, Any]
+
+
+class BadEvent(SlaqError, ValueError):
+    """Raised for an event that no recorder writes, or that comes in the wrong place."""
 
 
 class RunNumbers:
@@ -30,15 +35,16 @@ class RunNumbers:
         for run in like:
             if run not in self._number:
                 self._number[run] = number = next(self._next)
-                self._write({"event": "past_run", "run": number, **_run_to_dict(run)})
+                curve = {"iteration": run.iteration.tolist(), "loss": run.loss.tolist()}
+                about = {**vars(run), "kind": kind_to_dict(run.kind), **curve}
+                self._write({"event": "past_run", "run": number, **about})
         return [self._number[run] for run in like]
 
 
 class Recalled(PastRuns):
-    """Memory of a replay: of the past runs in a log, those that the next job drew on are like it.
+    """Memory of a replay, in which those past runs are like the next job that the log names.
 
-    What was remembered besides them when the log was written does not matter, so a log can be
-    replayed without the store of runs.
+    So a log can be replayed without the store of runs.
     """
 
     def __init__(self) -> None:
@@ -48,7 +54,12 @@ class Recalled(PastRuns):
 
     def record(self, event: Event) -> None:
         """Take in an event of a past run."""
-        self._recorded[event["run"]] = _run_from_dict(event)
+        about = {name: value for name, value in event.items() if name not in ("event", "run")}
+        about["kind"] = kind_from_dict(about["kind"])
+        about["iteration"] = np.array(about["iteration"], np.int64)
+        about["loss"] = np.array(about["loss"], np.float64)
+        about["law"] = about["law"] and tuple(about["law"])
+        self._recorded[event["run"]] = PastRun(**about)
 
     def expect(self, numbers: list[int]) -> None:
         """Set the runs like the job that is added next. Raises `BadEvent` for unknown numbers."""
@@ -72,33 +83,3 @@ def kind_to_dict(kind: Kind) -> Event:
 def kind_from_dict(fields: Event) -> Kind:
     """Return a recorded kind."""
     return Kind(fields["name"], tuple((name, float(x)) for name, x in fields["features"].items()))
-
-
-def _run_to_dict(run: PastRun) -> Event:
-    return {
-        "job": run.job,
-        "kind": kind_to_dict(run.kind),
-        "iteration": run.iteration.tolist(),
-        "loss": run.loss.tolist(),
-        "iterations": run.iterations,
-        "outcome": run.outcome,
-        "work": None if math.isnan(run.work) else run.work,
-        "tasks": None if math.isnan(run.tasks) else run.tasks,
-        "law": None if run.law is None else list(run.law),
-        "ended": run.ended,
-    }
-
-
-def _run_from_dict(fields: Event) -> PastRun:
-    return PastRun(
-        fields["job"],
-        kind_from_dict(fields["kind"]),
-        np.array(fields["iteration"], np.int64),
-        np.array(fields["loss"], np.float64),
-        fields["iterations"],
-        fields["outcome"],
-        math.nan if fields["work"] is None else fields["work"],
-        math.nan if fields["tasks"] is None else fields["tasks"],
-        None if fields["law"] is None else tuple(fields["law"]),
-        fields["ended"],
-    )
