@@ -100,6 +100,11 @@ DECIDE = '{"event": "decide", "time": 2, "threads": 4, "grants": {}, %s}'
         ([START, "{", '{"event": "taken"}'], "line 2: not JSON"),
         ([START, "3"], "line 2: an event is an object, not 3"),
         ([START, '{"event": "begin"}'], "line 2: no event is called 'begin'"),
+        ([START, '{"event": ["start"]}'], "line 2: no event is called ['start']"),
+        (
+            [START, '{"event": "leave", "job": 1, "time": 2}'],
+            "'job' of 'leave' must be a text, not",
+        ),
         ([START, LEAVE % "1e17"], "line 2: 'time' of 'leave' must be a number from 0 to 1e+10"),
         ([START, LEAVE % "NaN"], "line 2: 'time' of 'leave' must be a number from 0 to 1e+10"),
         ([START.replace('"epoch": 1.0', '"epoch": 5e-324')], "line 1: 'epoch' of 'start' must be"),
