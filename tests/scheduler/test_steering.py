@@ -23,7 +23,6 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.client import introduce
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
-from dask_slaq.core.policies import POLICIES
 from dask_slaq.scheduler.views import in_words
 
 
@@ -32,7 +31,8 @@ def used(plugin):
 
 
 @pytest.mark.parametrize(
-    ("policy", "min_share"), [*((p, None) for p in POLICIES if p != "none"), ("max-total", 1e9)]
+    ("policy", "min_share"),
+    [("fair", None), ("las", None), ("max-total", 1e9)],
 )
 def test_owners_get_what_they_deserve(policy, min_share):
     owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
