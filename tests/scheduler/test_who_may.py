@@ -99,7 +99,7 @@ def seen_of(plugin):
     return jobs._runs["a"], *state, *rules, *counts, jobs.owner["a"], jobs.usage
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: repr(claim)[:9])
+@pytest.mark.parametrize("claim", [OWN, OTHERS, WORKERS, None])  # the next test has them all
 @with_plugin(ONE, operators=["root"])
 async def test_nobody_acts_for_another_whatever_the_message_says(c, s, plugin, a, claim):
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
