@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from dask_slaq.core.errors import (
     NonFiniteLoss,
     UnknownJob,
 )
-from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.policies import POLICIES
 
 WORKERS = {"w0": 2, "w1": 2, "w2": 4}
@@ -469,60 +467,6 @@ def test_grants_are_finite_whatever_is_reported(policy, normalizer):
         assert 0 <= grant.normalized <= 1
         assert grant.tokens >= 0
     assert sum(shares(engine).values()) <= 8 + 1e-9
-
-
-class Oracle:
-    """A predictor that knows: every iteration takes a tenth off job "a", nothing off others."""
-
-    def __init__(self):
-        self.calls = []
-
-    def add(self, job, *, target=None):
-        self.calls.append(("add", job, target))
-
-    def __getattr__(self, name):  # remove, report and fit
-        return lambda *args: self.calls.append((name, *args))
-
-    def forecast(self, jobs):
-        self.calls.append(("forecast", jobs))
-        falls, horizons = np.array([job == "a" for job in jobs], float), np.array([0.0, 10.0, 1e3])
-        ones = np.ones(len(jobs))
-        return Forecast(
-            horizons=horizons,
-            reduction=falls[:, None] * np.minimum(0.1 * horizons, 1.0),
-            start=2 * ones,
-            level=ones,
-            remaining=falls,
-            largest_change=0.5 * ones,
-            noise=0 * ones,
-            n_reports=np.full(len(jobs), 5),
-            status=np.full(len(jobs), Status.OK),
-        )
-
-
-def test_any_predictor_with_the_same_methods_will_do():
-    oracle = Oracle()
-    engine = Engine("max-total", predictor=oracle, floor=0.0)
-    engine.add_job("b", 0.0)
-    engine.add_job("a", 0.0, target=0.25)
-    engine.add_job("other", 0.0, reports=False)
-    for name in "ab":
-        engine.observe_task(name, 1.0, 8)
-        engine.report(name, 1.5, 1.0)
-    engine.reallocate(WORKERS, 1.0)
-    assert oracle.calls == [
-        ("add", "b", None),
-        ("add", "a", 0.25),
-        ("report", "a", 1.5),
-        ("report", "b", 1.5),
-        ("fit",),
-        ("forecast", ("a", "b")),
-    ]
-    assert engine.grants["a"].share > engine.grants["b"].share
-    assert engine.grants["a"].predicted > 0 == engine.grants["b"].predicted
-    engine.remove_job("a", 2.0)
-    engine.remove_job("other", 2.0)
-    assert oracle.calls[-1] == ("remove", "a")
 
 
 def test_a_job_that_moves_only_is_a_change():
