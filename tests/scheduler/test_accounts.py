@@ -268,11 +268,11 @@ def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tm
                 futures = []
                 for name in ("a", "b"):
                     with tasks_of(name):
-                        futures += client.map(work, [0.5] * 300, pure=False, key=f"of-{name}")
+                        futures += client.map(work, [0.5] * 150, pure=False, key=f"of-{name}")
                 for job in (a, b):
                     job.report(1.0)
                 before = {o: accounts.totals.of(o).core_seconds for o in ("ann", "bob")}
-                await asyncio.sleep(30)
+                await asyncio.sleep(15)
                 for owner, seconds in before.items():
                     shares[half_life, owner] = accounts.totals.of(owner).core_seconds - seconds
                 shares[half_life] = await slaq.explain("a", client=client)
