@@ -60,11 +60,19 @@ MAY_BE_RERUN: dict[str, str] = {
     ),
 }
 
+#: Slow tests in files that are programs, too, and run where there is no pytest.
+SLOW = {
+    "test_readme_runs",
+    "test_neither_scheduler_nor_worker_imports_what_only_users_need",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests in `MAY_BE_RERUN`. A rerun anywhere else would hide a fault that is rare."""
     for item in items:
         name = getattr(item, "originalname", item.name)
+        if name in SLOW:
+            item.add_marker(pytest.mark.slow)
         if f"{item.path.relative_to(item.config.rootpath).as_posix()}::{name}" in MAY_BE_RERUN:
             item.add_marker(pytest.mark.flaky(reruns=1))
 

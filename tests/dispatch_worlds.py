@@ -188,19 +188,10 @@ def build(world: World) -> Built:
     for number, job in enumerate(world.jobs):
         owner = "" if job.owner is None else f"owner-{job.owner}"
         pool = Contender(f"job-{number}", owner, job.weight, job.gang, order.waiting)
-        pool.index, pool.service, pool.share, pool.most = (
-            job.index,
-            job.service,
-            job.share,
-            job.most,
-        )
-        pool.balance, pool.rate, pool.accrued_at, pool.most_accrued = (
-            job.balance,
-            job.rate,
-            NOW,
-            1.0,
-        )
-        pool.paused, pool.workers = job.paused, frozenset(map(address, job.workers))
+        for name in ("index", "service", "share", "most", "balance", "rate", "paused"):
+            setattr(pool, name, getattr(job, name))
+        pool.accrued_at, pool.most_accrued = NOW, 1.0
+        pool.workers = frozenset(map(address, job.workers))
         if job.owner is not None:
             pool.group = groups[job.owner]
             pool.group.pools.append(pool)

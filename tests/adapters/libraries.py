@@ -29,7 +29,7 @@ class Xgboost(Library):
 
         self.module = xgboost
 
-    def train(self, data, *callbacks, evaluate=True, model=None, rate=0.3):
+    def train(self, data, *callbacks, evaluate=True, model=None, rate=0.3, rounds=ROUNDS):
         x, y = data
         all_rows, train, valid = (
             self.library.DMatrix(x[rows], y[rows])
@@ -45,7 +45,7 @@ class Xgboost(Library):
                 "max_depth": 2,
             },
             train,
-            ROUNDS,
+            rounds,
             evals=[(all_rows, "all"), (valid, "valid")] if evaluate else [],
             evals_result=self.history,
             callbacks=list(callbacks),

@@ -1,6 +1,5 @@
 """dask-ml's linear models report every iteration of dask-glm's solvers."""
 
-import dask
 import numpy as np
 import pytest
 from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
@@ -149,31 +148,6 @@ def test_admm_reports_each_consensus_but_the_last(rows, family, penalty):
     assert losses[0] == pytest.approx(at_zero)
     assert losses[-1] == pytest.approx(objective(before, rows, family, penalty, C=0.1))
     np.testing.assert_array_equal(observed._coef, plain._coef)
-
-
-@pytest.mark.parametrize("solver", ["newton", "admm"])
-def test_newton_and_admm_add_no_pass_over_the_data(rows, solver):
-    """The blocks of the data are made as often as without the block."""
-    from dask_glm import algorithms
-
-    made = []
-
-    def make(block):
-        made.append(1)
-        return block
-
-    def passes(n):
-        made.clear()
-        x = rows.chunked("x").map_blocks(make, meta=np.empty((0, 0)))
-        getattr(algorithms, solver)(x, rows.chunked("logistic"), max_iter=n, normalize=False)
-        return len(made)
-
-    losses = []
-    with dask.config.set(scheduler="threads"):
-        plain = passes(2)
-        with instrument(losses.append):
-            assert passes(2) == plain > 0
-    assert losses
 
 
 def test_a_family_without_a_likelihood_is_fitted_unobserved(rows):

@@ -57,7 +57,7 @@ def in_thread(function, *args):
     return result[0]
 
 
-@pytest.mark.parametrize("solver", ["newton", "lbfgs", "proximal_grad", "gradient_descent"])
+@pytest.mark.parametrize("solver", ["newton", "admm", "lbfgs", "proximal_grad", "gradient_descent"])
 def test_losses_come_along_with_what_a_fit_computes(fit, solver):
     graphs, losses = [], []
 

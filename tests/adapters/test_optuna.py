@@ -1,7 +1,5 @@
 """Optuna's trials report to their search where they ask whether they should be pruned."""
 
-import pickle
-
 import pytest
 
 import dask_slaq as slaq
@@ -87,11 +85,6 @@ def test_does_nothing_elsewhere():
     study = study_of()
     study.optimize(objective, n_trials=2)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 2
-
-
-def test_is_sent_to_workers():
-    pruner = pickle.loads(pickle.dumps(slaq.optuna.Pruner(optuna.pruners.MedianPruner())))
-    assert type(pruner) is slaq.optuna.Pruner and isinstance(pruner, optuna.pruners.BasePruner)
 
 
 def test_optunas_callbacks_of_other_libraries_report_too(search):

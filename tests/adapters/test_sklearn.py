@@ -1,6 +1,5 @@
 """scikit-learn's estimators with callbacks report each iteration of their fits."""
 
-import pickle
 import sys
 
 import numpy as np
@@ -99,10 +98,6 @@ def test_reports_go_to_an_open_block_first(data, search):
     with instrument(losses.append):
         LogisticRegression().set_callbacks(SlaqReport()).fit(*data)
     assert len(losses) > 3 and search.losses == {}
-
-
-def test_is_sent_to_workers():
-    assert pickle.loads(pickle.dumps(SlaqReport("accuracy"))).scoring == "accuracy"
 
 
 def test_says_what_older_releases_lack(monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adapters.libraries import Xgboost
 from distributed import Client, LocalCluster
 from distributed.core import Status
 from distributed.utils_test import poll_for
@@ -32,28 +33,18 @@ def made(rate: float, step: int, seconds: float = 0.02) -> None:
 
 
 def by_xgboost(rate: float, note: Any = made) -> Any:
-    xgb = pytest.importorskip("xgboost")
-    from dask_slaq.adapters.xgboost import SlaqReport
+    xgboost = Xgboost()
+    ours = xgboost.library.callback
 
-    class Note(xgb.callback.TrainingCallback):
+    class Note(ours.TrainingCallback):
         def before_iteration(self, model, epoch, evals_log):
             if note and "update" not in vars(model):
                 note(rate, epoch)
             return False
 
-    x, y = rows()
-    history: dict[str, Any] = {}
-    booster = xgb.train(
-        {"objective": "binary:logistic", "eta": rate, "nthread": 1, "max_depth": 2}
-        | {"eval_metric": ["auc", "logloss"]},
-        xgb.DMatrix(x[:150], y[:150]),
-        ROUNDS,
-        evals=[(xgb.DMatrix(x[150:], y[150:]), "valid")],
-        evals_result=history,
-        callbacks=[SlaqReport(), Note(), xgb.callback.EarlyStopping(ROUNDS)],
-        verbose_eval=False,
-    )
-    return booster.save_raw("ubj"), history, booster.best_iteration
+    callbacks = xgboost.module.SlaqReport(), Note(), ours.EarlyStopping(ROUNDS)
+    booster = xgboost.train(rows(), *callbacks, rate=rate, rounds=ROUNDS)
+    return booster.save_raw("ubj"), xgboost.history, booster.best_iteration
 
 
 def by_lightgbm(rate: float, note: Any = made) -> Any:

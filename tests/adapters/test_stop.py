@@ -275,27 +275,6 @@ def test_no_fit_begins_after_a_stop(cluster, rows):
             fit(*classified(rows))
 
 
-def step(model, x, y):
-    return model.partial_fit(x, y, classes=[0.0, 1.0])
-
-
-@pytest.mark.parametrize("on_workers", [True, False])
-def test_a_loop_of_my_own_ends_at_its_next_report(cluster, rows, on_workers):
-    model = SGDClassifier(random_state=0)
-    steps = 0
-    with slaq.job("a", client=cluster) as job, pytest.raises(slaq.StopTraining):
-        while True:
-            if on_workers:
-                model = cluster.submit(step, model, rows.x, rows.logistic).result()
-            else:
-                step(model, rows.x, rows.logistic)
-            steps += 1
-            if steps == 3:
-                stop_and_hear(cluster, job)
-            job.report(1.0 / steps)
-    assert steps == 3
-
-
 @pytest.mark.parametrize("library", [Xgboost, Lightgbm])
 def test_no_rounds_are_added_after_a_stop(cluster, rows, library):
     library = library()

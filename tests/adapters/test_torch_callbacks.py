@@ -183,16 +183,6 @@ def test_a_stopped_skorch_net_keeps_its_weights(skorch_net, rows):
     np.testing.assert_array_equal(net.predict(rows[0]), plain.predict(rows[0]))
 
 
-def test_a_stopped_lightning_trainer_ends_after_the_epoch(train_lightning):
-    from dask_slaq.adapters.lightning import SlaqReport
-
-    losses = []
-    with stop_at_the_second(losses):
-        module = train_lightning(SlaqReport())
-    assert len(losses) == 2
-    assert len(module.seen) == 2 * 4
-
-
 def test_a_lightning_trainer_reports_to_the_search_of_its_task(train_lightning, search):
     from dask_slaq.adapters.lightning import SlaqReport
 

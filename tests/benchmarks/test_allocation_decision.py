@@ -5,7 +5,6 @@ import pytest
 from commands import as_json
 
 from benchmarks import allocation, decision
-from benchmarks.common import slaq2017
 
 SMALL = ((6, 48), (9, 64))
 
@@ -24,19 +23,6 @@ def test_allocation_compares_with_the_heap(monkeypatch):
 def test_a_different_allocation_is_seen(monkeypatch):
     monkeypatch.setattr(allocation, "hand_out", lambda *args: np.zeros(5))
     assert allocation.measure(5, 40, repetitions=1)["identical"] is False
-
-
-# The paper's way
-
-
-@pytest.mark.parametrize(
-    "curve", [lambda k: 0.3 + 2 * 0.9**k, lambda k: 0.5 + 1 / (0.01 * k**2 + 0.1 * k + 1)]
-)
-def test_the_fit_finds_curves_of_its_families(curve):
-    k = np.arange(1.0, 31)
-    fitted = slaq2017.fit_curve(curve(k).tolist())
-    assert fitted(0) == pytest.approx(curve(30), rel=1e-3)
-    assert fitted(10) == pytest.approx(curve(40), rel=1e-2)
 
 
 # Decision

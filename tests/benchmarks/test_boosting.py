@@ -1,26 +1,11 @@
 """Concurrent boosting runs are started, and those that end, hang and fail are counted."""
 
 import json
-import threading
-import time
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import boosting
-
-
-def started(*targets):
-    threads = [threading.Thread(target=target, daemon=True) for target in targets]
-    for thread in threads:
-        thread.start()
-    return threads
-
-
-def test_runs_that_go_on_while_none_ends_hang():
-    end = threading.Event()
-    assert boosting._wait(started(lambda: None, lambda: time.sleep(0.1), end.wait), 0.5) == 1
-    end.set()
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from commands import as_json
 
 from benchmarks import virtual
 from benchmarks.fits.__main__ import main
-from benchmarks.fits.recording import Fit, _iterations, lengthen, read
+from benchmarks.fits.recording import Fit, _iterations, lengthen
 
 FITS = {
     name: {"iterations": [[0.01, [0.002] * 9]] * 6 + [[0.01, None]], "losses": [9, 4, 2, 1, 1, 1]}
@@ -60,9 +60,3 @@ def test_a_longer_fit_has_the_same_beginning_and_end():
 def test_what_no_task_computes_is_the_drivers_time():
     runs = [(1.0, 2.0), (1.5, 2.5), (4.0, 5.0)]
     assert _iterations(runs, [0.0, 3.0, 6.0]) == [(1.5, [1.0, 1.0]), (2.0, [1.0])]
-
-
-def test_the_recording_that_comes_along_holds_twelve_fits():
-    fits = read()
-    assert len(fits) == 12
-    assert all(len(fit.iterations) > len(fit.losses) > 5 for fit in fits.values())

@@ -204,7 +204,6 @@ def test_a_table_is_written(files):
         (["--rivals", "oracle"], "unknown rival oracle: one of hold, last-delta"),
         (["--curves", "missing.jsonl"], "missing.jsonl: cannot be read"),
         (["--curves", "--json", "-"], "Option '--curves' requires an argument"),
-        (["--curves"], "Option '--curves' requires an argument"),
     ],
 )
 def test_mistakes_are_named(arguments, says):

@@ -1,13 +1,11 @@
 """The workloads are the same bit for bit on any workers, near their references, and stop early."""
 
 import importlib.util
-from contextlib import nullcontext
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, Worker
 
 import dask_slaq as slaq
 from benchmarks.workloads.catalogue import CATALOGUE
@@ -89,68 +87,3 @@ def test_a_stop_leaves_the_model_so_far(name, reports):
     (kind,) = kinds
     assert kind["name"].startswith(f"dask_slaq/{type(model).__name__}")
     assert kind["chunks"] == 3
-
-
-# Worker sets
-
-
-class WorkerSet:
-    """Workers of a cluster in this process that come, retire and die at a word."""
-
-    def __init__(self, client: Client, address: str) -> None:
-        self.client, self.address = client, address
-        self.workers: list[Worker] = []
-        self.lost = 0
-
-    def come(self) -> None:
-        async def start() -> Worker:
-            return await Worker(self.address, nthreads=1)
-
-        self.workers.append(self.client.sync(start))
-
-    def retire(self) -> None:
-        self.client.retire_workers([self.workers.pop(0).address])
-
-    def die(self) -> None:
-        """Without a word, so that what it holds is lost."""
-        worker = self.workers.pop(0)
-        self.lost += len(worker.data)
-        self.client.sync(worker.close, nanny=False, executor_wait=False)
-
-    def die_soon(self) -> None:
-        """While the training goes on."""
-        worker = self.workers.pop(0)
-        self.client.loop.add_callback(worker.close, nanny=False, executor_wait=False)
-
-
-@pytest.fixture
-def worker_set(loop):
-    with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None, loop=loop) as cluster,
-        Client(cluster, loop=loop) as client,
-    ):
-        workers = WorkerSet(client, cluster.scheduler_address)
-        workers.come()
-        yield workers
-        for worker in workers.workers:
-            client.sync(worker.close, nanny=False)
-
-
-def train(name, after=None):
-    """Train on persisted data, and call `after` with the number of each report."""
-    count = iter(range(100))
-    with slaq.instrument(lambda loss: after(next(count))) if after else nullcontext():
-        return CATALOGUE[name].estimator(4).fit(*made(name))
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_workers_come_retire_and_die(name, worker_set):
-    """Between iterations and within them: the model is the same."""
-    fixed = train(name)
-
-    def change(iteration):
-        worker_set.come()
-        (worker_set.retire, worker_set.die, worker_set.die_soon)[iteration % 3]()
-
-    assert difference(train(name, change), fixed) == 0
-    assert worker_set.lost

@@ -91,25 +91,6 @@ def test_a_training_in_the_background_is_not_meant(cluster):
     assert log.getvalue() == ""
 
 
-def test_optuna_with_threads_belongs_to_its_search(cluster):
-    optuna = pytest.importorskip("optuna")
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study, jobs = optuna.create_study(), []
-
-    def objective(trial):
-        value = trial.suggest_int("x", 0, 5)
-        jobs.append(submit(cluster, value))
-        return value
-
-    with captured_logger(LOGGER, logging.WARNING) as log:
-        with begin(cluster, slaq.search) as mine:
-            study.optimize(mine.bind(objective), n_trials=8, n_jobs=4)
-        assert set(jobs) == {"a"} and log.getvalue() == ""
-        with begin(cluster, slaq.search):
-            study.optimize(objective, n_trials=8, n_jobs=4)
-        assert log.getvalue().count("outside of the open block") == 1
-
-
 def test_nothing_is_said_of_what_was_known_before_the_block_nor_after_it(cluster):
     import dask.array as da
 

@@ -183,16 +183,7 @@ def test_a_recorder_repeats_nothing_and_takes_arguments_in_any_way():
 
 
 #: A line break, escape code, lone surrogate, bidi override, zero-width space, line separator.
-HOSTILE = [
-    "a\nb",
-    "a\x1b[2Jb",
-    "a\ud800b",
-    "a\u202eb",
-    "a\u2066b",
-    "a\u200bb",
-    "a\u2028b",
-    "a\ufeffb",
-]
+HOSTILE = [f"a{each}b" for each in "\n\x1b\ud800\u202e\u2066\u200b\u2028\ufeff"]
 CHECKS = {
     "job": settings.check_name,
     "stage": settings.check_stage,

@@ -13,7 +13,7 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.fair_clock import COLUMNS, POINTS, FairClock
 from dask_slaq.core.job_arrays import JobArrays
 from dask_slaq.core.owner_terms import OwnerTerms
-from dask_slaq.core.promises import EXPLORED, advance_fair_clock, refill_tokens, still_new
+from dask_slaq.core.promises import EXPLORED, refill_tokens, still_new
 
 CORES = 8.0
 
@@ -143,21 +143,6 @@ def test_a_job_of_known_length_is_due_more_by_the_end_of_the_epoch():
     assert rate == pytest.approx((soon - now) / EPOCH)
 
 
-def test_a_job_keeps_its_width_for_about_an_epoch_after_its_tasks_have_ended():
-    engine = engine_of(a=0.0)
-    jobs, one = engine.jobs, np.ones(1)
-    rows = jobs.order().rows
-
-    def width(elapsed: float) -> float:
-        advance_fair_clock(jobs, one, 8 * one, np.inf * one, 8.0, elapsed, elapsed, 1.1, EPOCH)
-        return jobs.table.column["fair_width"][rows].item()
-
-    assert width(0.0) == 4.0
-    engine.observe_demand("a", 1)
-    assert width(EPOCH / 2) == pytest.approx(4.0 * np.exp(-0.5))
-    assert width(10 * EPOCH) == 1.0
-
-
 WORKERS = {f"w{i}": 1 for i in range(4)}
 
 
@@ -244,24 +229,30 @@ def test_what_is_due_before_the_first_report_comes_before_older_debts():
     assert terms["new"].rate == 0.0  # so that it does not wait for its turn among debts
 
 
+def stated(ends, table, settled=True, now=0.0, left=49.0, fair=20.0, share=5.0):
+    """Return the row of a new job of so many core-seconds, and the ends stated of it."""
+    row, one = table.acquire(), np.ones(1)
+    total = 1.0 + left
+    return row, ends.forecast(
+        np.array([row]), one, total * one, share * one, share * one, one == settled,
+        fair * one, 40 * one, 1.0, now, 8.0,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("bias", "settled"), [(0.3, False), (1.0, True), (4.0, False)])
 def test_the_band_holds_four_of_five_ends_however_wrong_the_expectation_is(bias, settled):
     rng = np.random.default_rng(1)
     table = JobArrays(ends_module.COLUMNS)
     ends, held, kept, judged = EndForecasts(table), [], [], []
     for k in range(600):
-        rows, now = np.array([table.acquire()]), 1000.0 * k
-        one = np.ones(1)
-        found = ends.forecast(
-            rows, 50 * one, 100 * one, 5 * one, 5 * one, one == settled,
-            10 * one, 40 * one, 1.0, now, 8.0,
-        )  # fmt: skip
+        now = 1000.0 * k
+        row, found = stated(ends, table, settled, now, fair=10.0)
         real = 10.0 * bias * rng.lognormal(0.0, 0.5)  # 50 core-seconds on 5 threads
         held.append(found.low.item() <= real <= found.high.item())
         kept.append(real <= found.promised.item())
         judged += [held[-1]] if real > 1.0 and np.isfinite(found.expected) else []
-        ends.learn(rows[0], now + real)
-        table.release(rows[0])
+        ends.learn(row, now + real)
+        table.release(row)
     assert 0.75 <= np.mean(held[200:]) <= 0.85
     assert np.mean(kept[200:]) >= 0.96
     assert ends.hits == (50, sum(judged[-50:]))
@@ -270,68 +261,49 @@ def test_the_band_holds_four_of_five_ends_however_wrong_the_expectation_is(bias,
 @pytest.mark.parametrize("spread, shown", [(0.2, True), (1.2, False)])
 def test_nothing_is_expected_before_the_second_report_until_like_jobs_have_shown_it(spread, shown):
     rng = np.random.default_rng(1)
-    table, one = JobArrays(ends_module.COLUMNS), np.ones(1)
+    table = JobArrays(ends_module.COLUMNS)
     ends = EndForecasts(table)
-
-    def forecast(settled, now):
-        rows = np.array([table.acquire()])
-        found = ends.forecast(
-            rows, 1 * one, 100 * one, 5 * one, 5 * one, one == settled, 20 * one, 40 * one,
-            1.0, now, 8.0,
-        )  # fmt: skip
-        return rows[0], found
-
-    _, found = forecast(settled=False, now=0.0)
+    _, found = stated(ends, table, settled=False, left=99.0)
     assert np.isnan([found.low, found.expected, found.high]).all()
     assert found.promised > 40 and found.fair == 20  # these are known
-    assert forecast(settled=True, now=0.0)[1].expected > 0
+    assert stated(ends, table, left=99.0)[1].expected > 0
     said = 0
     for k in range(100):
-        row, found = forecast(settled=False, now=1000.0 * k)
+        row, found = stated(ends, table, False, 1000.0 * k, left=99.0)
         said += bool(np.isfinite(found.expected).item())
         ends.learn(row, 1000.0 * k + 20.0 * rng.lognormal(0.0, spread))
         table.release(row)
-    row, found = forecast(settled=False, now=1e6)
+    _, found = stated(ends, table, False, 1e6, left=99.0)
     assert np.isfinite(found.expected) == shown
     assert ends.hits.ended == min(said, ends_module.HITS)  # what was not shown is not counted
 
 
 def test_what_other_schedulers_learned_of_ends_widens_the_band():
-    one, bands = np.ones(1), []
+    bands = []
     for held in ([], [(False, 3.0)] * 50):
         table = JobArrays(ends_module.COLUMNS)
         ends = EndForecasts(table)
         ends.recall(held)
-        found = ends.forecast(
-            np.array([table.acquire()]), 1 * one, 50 * one, 5 * one, 5 * one, one > 0, 20 * one,
-            40 * one, 1.0, 0.0, 8.0,
-        )  # fmt: skip
-        bands.append(found)
+        bands.append(stated(ends, table)[1])
     assert bands[1].high > 2 * bands[0].high
 
 
 @pytest.mark.parametrize("score", [1e308, -1e308])
 def test_one_absurd_end_leaves_all_bands_finite(score):
-    one = np.ones(1)
-    ends = EndForecasts(JobArrays(ends_module.COLUMNS))
+    table = JobArrays(ends_module.COLUMNS)
+    ends = EndForecasts(table)
     ends.recall([(False, score), (True, 0.0), (False, -score)])
-    found = ends.forecast(
-        np.array([ends._table.acquire()]), 1 * one, 50 * one, 5 * one, 5 * one, one > 0, 20 * one,
-        40 * one, 1.0, 0.0, 8.0,
-    )  # fmt: skip
+    _, found = stated(ends, table)
     assert 0 < found.low < found.expected < found.high < np.inf
 
 
 def test_an_end_within_an_epoch_of_what_was_stated_is_not_judged():
-    table, one = JobArrays(ends_module.COLUMNS), np.ones(1)
+    table = JobArrays(ends_module.COLUMNS)
     ends = EndForecasts(table)
     for seconds, judged in ((0.5, 0), (10.0, 1)):
-        rows = np.array([table.acquire()])
-        ends.forecast(
-            rows, 1 * one, 50 * one, 5 * one, 5 * one, one > 0, 20 * one, 40 * one, 1.0, 0.0, 8.0
-        )
-        ends.learn(rows[0], seconds)
-        table.release(rows[0])
+        row, _ = stated(ends, table)
+        ends.learn(row, seconds)
+        table.release(row)
         assert ends.hits.ended == judged
 
 

@@ -117,15 +117,7 @@ def test_each_budget_counts_the_whole_days_of_its_period(steps, terms, today):
 def test_each_level_is_told_once_and_again_after_it_was_left():
     spent, owners = Spent(), Owners({"ann": OwnerTerms(core_hours=1.0, period=2 * DAY)})
     budgets, told = Budgets(spent), []
-    for day, seconds in (
-        (0, 2000.0),
-        (0, 1000.0),
-        (0, 0.0),
-        (0, 900.0),
-        (1, 60.0),
-        (2, 60.0),
-        (2, 3000.0),
-    ):
+    for day, seconds in zip((0, 0, 0, 0, 1, 2, 2), (2e3, 1e3, 0, 900, 60, 60, 3e3), strict=True):
         spent.add(day, "ann", seconds)
         told.append([each.is_over for each in budgets.update(owners, day)])
     assert told == [[], [False], [], [True], [], [], [False]]
@@ -146,7 +138,7 @@ def test_what_was_spent_is_bounded_and_the_newest_days_stay(monkeypatch):
     assert 502 in spent.days and len(spent.days[502]) == 30
 
 
-@pytest.mark.parametrize("policy", ["fair", "max-total", "first-to-target", "las"])
+@pytest.mark.parametrize("policy", ["fair", "first-to-target"])
 def test_an_owner_over_its_budget_deserves_what_nobody_else_can_use(policy):
     engine = Engine(policy, owners={"ann": OwnerTerms(5.0)})
     for owner, demand in (("ann", 99), ("bob", 99)):
@@ -180,13 +172,3 @@ def test_budgets_are_read_and_mistakes_named():
     ):
         with pytest.raises(InvalidSetting, match=words):
             check_owners({"ann": wrong})
-
-
-def test_many_names_of_jobs_do_not_hide_who_used_it():
-    ledger = Ledger()
-    for n in range(9000):
-        ledger.of(7, "ann", f"kind-{n}", f"job-{n}").core_seconds += 1
-        ledger.of(7, "bob", "svm", "svm").core_seconds += 1
-    used = {who: row.core_seconds for (who,), row in sum_by(ledger.rows.items(), ["owner"]).items()}
-    assert used == {"ann": 9000, "bob": 9000}
-    assert len(ledger.rows) <= usage.MOST_OF_A_DAY + 1

@@ -166,19 +166,6 @@ def test_damage_that_shows_later_is_set_aside_too(tmp_path, caplog):
     assert len(list(tmp_path.glob("runs.db.aside-*[0-9]"))) == 1
 
 
-@pytest.mark.parametrize("where", ["missing/runs.db", ".", "/proc/version"])
-def test_a_place_that_cannot_be_written_costs_one_line(tmp_path, caplog, where):
-    with caplog.at_level(logging.WARNING):
-        store = RunStore(tmp_path / where)
-        for number in range(10):
-            store.add(str(number), a_run())
-        assert store.load("svm", 10) == [] and not store.flush(5)
-        store.close()
-    assert store.failed
-    (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("dask_slaq")]
-    assert "no longer in" in line
-
-
 def test_a_full_disk_costs_one_line(tmp_path, caplog):
     """A page limit makes SQLite say what it says when the disk is full."""
     path = tmp_path / "runs.db"

@@ -29,7 +29,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.core.usage import Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
 from dask_slaq.scheduler.hindrances import is_waiting
 from dask_slaq.scheduler.views import core_seconds_by_day
@@ -191,24 +191,6 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_counters_are_left_out_until_the_file_is_read_and_never_fall(c, s, a, b, tmp_path):
-    plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
-    accounts = plugin.jobs.accounts
-    await until(lambda: accounts.loaded)
-    accounts.loaded = False
-    assert accounts.counters() is None
-    accounts.loaded = True
-    row = accounts.ledger.of(int(time.time() // DAY), "ann", "", "")
-    row.core_seconds = 5.0
-    accounts.tick()
-    await until(lambda: "ann" in accounts.counters())
-    accounts.ledger.of(int(time.time() // DAY), "ann", "", "").core_seconds = -1.0  # a correction
-    accounts.tick()
-    assert total(await slaq.usage(client=c)) == 4.0
-    assert accounts.counters()["ann"].core_seconds == 5.0
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b, tmp_path):
     with captured_logger("dask_slaq"):
         plugin = await start_plugin(c, s, memory=str(tmp_path))
@@ -286,11 +268,11 @@ def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tm
                 futures = []
                 for name in ("a", "b"):
                     with tasks_of(name):
-                        futures += client.map(work, [0.5] * 300, pure=False, key=f"of-{name}")
+                        futures += client.map(work, [0.5] * 150, pure=False, key=f"of-{name}")
                 for job in (a, b):
                     job.report(1.0)
                 before = {o: accounts.totals.of(o).core_seconds for o in ("ann", "bob")}
-                await asyncio.sleep(30)
+                await asyncio.sleep(15)
                 for owner, seconds in before.items():
                     shares[half_life, owner] = accounts.totals.of(owner).core_seconds - seconds
                 shares[half_life] = await slaq.explain("a", client=client)
@@ -307,16 +289,3 @@ def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tm
     assert "Its owner used 2 times its share lately (half-life 7 days)" in shares["7d"]["text"]
     assert "its weight counts 0.25 times" in shares["7d"]["text"]
     assert shares["status"]["ann"]["factor"] == pytest.approx(0.25, rel=0.01)
-
-
-@with_plugin(TWO, half_life="1m")
-async def test_what_was_used_lately_fades(c, s, plugin, a, b):
-    accounts = plugin.jobs.accounts
-    await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
-    (owner,) = accounts.totals
-    used = accounts.lately([owner])[owner]
-    assert 0 < used <= compute_seconds(s) * 1.01
-    accounts._faded -= 60
-    assert accounts.lately([owner])[owner] == pytest.approx(used / 2, rel=0.05)
-    accounts._faded -= 6000
-    assert accounts.lately([owner, "eve"]) == {"eve": 0.0, owner: 0.0} and not accounts._lately

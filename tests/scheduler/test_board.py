@@ -6,11 +6,10 @@ import logging
 import math
 import re
 import time
-from dataclasses import replace
 
 import pytest
 from distributed import Event
-from distributed.utils_test import inc
+from distributed.utils_test import captured_logger, inc
 from driving import (
     ONE,
     gen_cluster,
@@ -136,17 +135,9 @@ async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
-    lines = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logger = logging.getLogger("dask_slaq.scheduler.board.routes")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
+    with captured_logger("dask_slaq.scheduler.board.routes", level=logging.INFO) as log:
         assert not add_pages(s)
-    finally:
-        logger.removeHandler(handler)
-    assert lines == ["no board: the scheduler has no dashboard"]
+    assert log.getvalue() == "no board: the scheduler has no dashboard\n"
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -245,18 +236,6 @@ async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, 
     assert sorted(data.jobs["job"]) == ["<i>b</i>", "goes on"]
     # The time goes on without jobs.
     await until(lambda: last(newest(s), "goes on")[0] < 0)
-
-
-@with_plugin(ONE, scheduler_kwargs=PAGES, epoch="1h")
-async def test_lines_and_areas_are_interrupted_while_no_epoch_was_recorded(c, s, plugin, a):
-    async with slaq.job("a", client=c) as job:
-        await report_epochs(plugin, job, (1.0, 0.5, 0.3, 0.2))
-        epochs = plugin.jobs.epochs._kept
-        for k in (0, 1):  # two of them were long ago
-            epochs[k] = (epochs[k][0] - 300, epochs[k][1])
-        plugin.settings = replace(plugin.settings, epoch=1.0)
-        data = newest(s)
-    assert last(data, "a") == (0, True)
 
 
 @with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)

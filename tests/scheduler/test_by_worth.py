@@ -259,7 +259,6 @@ def test_a_training_is_asked_for_by_all_its_iterations():
     assert min(asked[2:]) >= 4
 
 
-@pytest.mark.slow
 def of_processes():
     return LocalCluster(n_workers=0, processes=True, threads_per_worker=1, dashboard_address=None)
 

@@ -6,19 +6,15 @@ None of these tests uses the plugin: when a Dask release changes a fact, its tes
 import asyncio
 import math
 import threading
-import warnings
 from time import time
 
-import dask
-import dask.array as da
 import pytest
-from dask import delayed
-from distributed import Client, Event, Worker, get_worker, secede, wait, worker_client
+from distributed import Client, Event, Worker, get_worker, secede, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, TWO, gen_cluster, state_of, until, wait_for, where
+from driving import ONE, TWO, gen_cluster, state_of, until, wait_for
 
 from dask_slaq.scheduler.dask_hooks import received_at
 from dask_slaq.scheduler.identity import sender_of_message
@@ -64,19 +60,6 @@ def hook(scheduler, name, function):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_update_graph_hook_runs_before_the_first_transition(c, s, a, b):
-    watch = Watch(s, restrict=frozenset({b.address}))
-    futures = c.map(where, range(10))
-    assert set(await c.gather(futures)) == {b.address}
-    kinds = {}
-    for kind, key, *_ in watch.seen:
-        kinds.setdefault(key, []).append(kind)
-    for future in futures:
-        assert kinds[future.key][0] == "graph"
-    assert {state for _, state, *_ in watch.of("graph")} == {"released"}
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_the_scheduler_is_asked_where_every_ready_task_runs(c, s, a, b):
     """By two methods that may be overridden on the instance; None leaves a task in no-worker."""
     decide, sent = s.decide_worker_non_rootish, []
@@ -97,77 +80,6 @@ async def test_the_scheduler_is_asked_where_every_ready_task_runs(c, s, a, b):
         del s.is_rootish, s.decide_worker_non_rootish
         s.transitions({ts.key: "released" for ts in s.unrunnable}, stimulus_id="test")
         assert await then == sum(range(1, 13))
-
-
-def collections():
-    import dask.dataframe as dd
-    import pandas as pd
-
-    yield da.ones(8, chunks=2).sum()
-    yield delayed(inc)(1)
-    yield dd.from_pandas(pd.DataFrame({"x": range(8)}), npartitions=4).x.sum()
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_annotations_count_at_submission_for_every_kind_of_task(c, s, a, b):
-    watch = Watch(s)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # DataFrames claim to ignore annotations
-        for collection in collections():
-            with dask.annotate(mine=1):
-                future = c.compute(collection)
-                kept = c.persist(collection)
-            await future
-            await kept
-    with dask.annotate(mine=1):
-        futures = [c.submit(inc, 1, pure=False), *c.map(inc, range(3), pure=False)]
-    await c.gather(futures)
-    graph = watch.of("graph")
-    assert len(graph) > 15
-    assert all(annotations == {"mine": 1} for _, _, annotations, _ in graph)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_annotations_of_a_layer_go_before_those_of_its_submission(c, s, a, b):
-    with dask.annotate(both="built", built=1):
-        task = dask.delayed(inc)(1)
-    with dask.annotate(both="computed", computed=1):
-        future = c.compute(task)
-    await future
-    assert s.tasks[future.key].annotations == {"both": "built", "built": 1, "computed": 1}
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_annotations_are_seen_per_thread_and_per_coroutine(c, s, a, b):
-    seen = []
-
-    async def coroutine(name):
-        with dask.annotate(mine=name):
-            await asyncio.sleep(0)
-            seen.append((name, dask.get_annotations()["mine"]))
-            await asyncio.sleep(0)
-
-    await asyncio.gather(coroutine("x"), coroutine("y"))
-    with dask.annotate(mine="z"):
-        thread = threading.Thread(target=lambda: seen.append(("t", dask.get_annotations())))
-        thread.start()
-        thread.join()
-    assert seen == [("x", "x"), ("y", "y"), ("t", {})]
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_keys_that_exist_are_not_annotated_again(c, s, a, b):
-    with dask.annotate(mine="first"):
-        first = c.submit(wait_for, "go", key="k")
-    await state_of(s, first, "processing")
-    with dask.annotate(mine="second"):
-        second = c.submit(wait_for, "go", key="k")
-        third = c.submit(inc, second, key="after")
-    await until(lambda: third.key in s.tasks)
-    assert s.tasks["k"].annotations == {"mine": "first"}
-    assert s.tasks["after"].annotations == {"mine": "second"}
-    await Event("go").set()
-    await first
 
 
 def hold_in(s, held):
@@ -192,22 +104,6 @@ async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     assert ts.state == "processing"
     assert ts.processing_on.address == b.address
     assert await future == 2
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_transition_that_finds_no_worker_is_told_to_plugins(c, s, a, b):
-    hold_in(s, {"held"})
-    watch = Watch(s)
-    held = c.submit(inc, 1, key="held")
-    await state_of(s, held, "no-worker")
-    s.transitions({"held": "processing"}, stimulus_id="test")
-    moves = [(start, finish) for _, start, finish, _ in watch.of("transition")]
-    assert moves == [
-        ("released", "waiting"),
-        ("waiting", "waiting"),
-        ("waiting", "no-worker"),
-        ("no-worker", "no-worker"),
-    ]
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -236,40 +132,6 @@ async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b)
     assert isinstance(s.unrunnable[s.tasks["held"]], float)
     s._check_no_workers()
     assert s.tasks["held"].state == "no-worker"
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_worker_loss_reassigns_tasks_before_the_remove_worker_hook(c, s, a, b):
-    watch = Watch(s, restrict=frozenset({b.address}))
-    future = c.submit(wait_for, "go", key="bound")
-    await state_of(s, future, "processing")
-    watch.seen.clear()
-    await s.remove_worker(b.address, stimulus_id="test", close=False)
-    kinds = [entry[:4] for entry in watch.seen if entry[0] == "transition"]
-    assert kinds[0] == ("transition", "bound", "processing", "released")
-    assert watch.of("remove_worker") == [(b.address, {"bound": "no-worker"})]
-    assert watch.seen[-1][0] == "remove_worker"
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_p2p_shuffle_puts_its_outputs_where_its_barrier_may_run(c, s, a, b):
-    import dask.dataframe as dd
-    import pandas as pd
-
-    outputs = set()
-
-    def pin(scheduler, *, tasks, **kwargs):
-        for key in tasks:
-            if str(key).startswith("shuffle-barrier-"):
-                scheduler.tasks[key].worker_restrictions = {b.address}
-                outputs.update(ts.key for ts in scheduler.tasks[key].dependents)
-
-    hook(s, "update_graph", pin)
-    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
-        frame = dd.from_pandas(pd.DataFrame({"x": range(100)}), npartitions=4).shuffle("x")
-        await wait(c.persist(frame))  # not computed, which would copy the outputs
-    placed = {ws.address for key in outputs for ws in s.tasks[key].who_has or ()}
-    assert outputs and placed <= {b.address}
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -309,17 +171,6 @@ async def test_a_worker_status_change_is_an_event_of_its_address(c, s, a):
 
 
 @gen_cluster(client=True, nthreads=ONE)
-async def test_stream_handlers_receive_messages_of_clients_and_workers(c, s, a):
-    got = []
-    s.stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
-    c._send_to_scheduler({"op": "test-op", "x": 1})
-    await c.submit(lambda: get_worker().batched_stream.send({"op": "test-op", "x": 2}))
-    await until(lambda: len(got) == 2)
-    assert {"x": 1, "client": c.id} in got
-    assert {"x": 2, "worker": a.address} in got
-
-
-@gen_cluster(client=True, nthreads=ONE)
 async def test_a_client_hears_messages_of_the_scheduler_by_name(c, s, a):
     got = []
     c._stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
@@ -352,31 +203,6 @@ async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a
     assert [(sender.client, sender.submitter) for sender in senders] == [(c.id, None)]
 
 
-def submit_more():
-    with worker_client() as client:
-        return client.submit(inc, 1).result()
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_graph_tells_which_task_has_submitted_it(c, s, a):
-    submitters = []
-    hook(s, "update_graph", lambda *_, **kwargs: submitters.append(sender_of_message().submitter))
-    assert await c.submit(submit_more, key="outer") == 2
-    assert submitters == [None, "outer"]
-
-
-@gen_cluster(client=True, nthreads=ONE, client_kwargs={"timeout": 2})
-async def test_an_exception_in_a_stream_handler_ends_the_connection(c, s, a):
-    def fails(**kwargs):
-        raise ZeroDivisionError
-
-    s.stream_handlers["test-op"] = fails
-    connection = s.client_comms[c.id]
-    with captured_logger("distributed", propagate=False):
-        c._send_to_scheduler({"op": "test-op"})
-        await until(lambda: s.client_comms.get(c.id) is not connection)
-
-
 @gen_cluster(client=True, nthreads=ONE)
 async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
     async def fails(x):
@@ -392,16 +218,6 @@ async def test_metadata_that_is_not_there_is_answered_by_the_default(c, s, a):
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) is None
     s.task_metadata["slaq"] = {"policy": "fair"}
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) == {"policy": "fair"}
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_transitions_to_memory_carry_compute_seconds_and_the_worker(c, s, a):
-    watch = Watch(s)
-    await c.submit(inc, 1, key="k")
-    [kwargs] = [k for key, start, finish, k in watch.of("transition") if finish == "memory"]
-    assert kwargs["worker"] == a.address
-    [compute] = [x for x in kwargs["startstops"] if x["action"] == "compute"]
-    assert compute["stop"] >= compute["start"] > 1e9
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -427,18 +243,6 @@ async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, 
     await c.unregister_scheduler_plugin("fact")
     assert "fact" not in s.plugins
     assert len(calls) == 2
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_exceptions_in_hooks_are_only_logged(c, s, a):
-    def fails(*args, **kwargs):
-        raise ZeroDivisionError
-
-    hook(s, "update_graph", fails)
-    hook(s, "transition", fails)
-    with captured_logger("distributed.scheduler", propagate=False) as log:
-        assert await c.submit(inc, 1) == 2
-    assert "ZeroDivisionError" in log.getvalue()
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -606,17 +410,6 @@ async def test_a_cluster_is_idle_since_a_time_that_may_be_forgotten(c, s, a):
 
 
 @gen_cluster(client=True, nthreads=ONE)
-async def test_what_is_in_the_buffer_of_a_workers_stream_is_sent_with_what_follows(c, s, a):
-    got = []
-    s.stream_handlers["test-op"] = lambda x, **_: got.append(x)
-    a.batched_stream.buffer.append({"op": "test-op", "x": 1})
-    a.batched_stream.send({"op": "test-op", "x": 2})
-    await until(lambda: got == [1, 2])
-    stream = s.stream_comms[a.address]
-    assert not stream.closed() and not a.batched_stream.closed()
-
-
-@gen_cluster(client=True, nthreads=ONE)
 async def test_a_worker_knows_the_tasks_of_its_threads(c, s, a):
     """A thread without a task is in nobody's; who waits may take its own out, and put it back."""
 
@@ -710,26 +503,6 @@ async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c
     await a.heartbeat()
     assert ws.last_seen > before
     assert 0 < ws.memory.optimistic <= ws.memory.process
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_graph_leaves_its_annotations_with_the_latest_computation(c, s, a):
-    def hear(scheduler, **kwargs):
-        heard.append(scheduler.computations[-1].annotations.get("mine"))
-
-    heard = []
-    hook(s, "update_graph", hear)
-    (busy,) = c.map(wait_for, ["go"])
-    await until(lambda: heard)
-    for mine in ("first", "second"):
-        with dask.annotate(mine=mine):
-            # Also of tasks that are known already, which keep the annotations of the first time.
-            c.map(wait_for, ["go"])
-            await until(lambda mine=mine: mine in heard)
-    await Event("go").set()
-    await busy
-    assert heard[1:] == ["first", "second"]
-    assert "mine" not in (s.tasks[busy.key].annotations or {})
 
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 2)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributed import Event
+from distributed.utils_test import captured_logger
 from driving import HELD, gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
 
 import dask_slaq as slaq
@@ -94,19 +95,6 @@ def test_a_file_that_was_full_before_does_not_begin_twice(tmp_path):
     assert read(path) == [START]
 
 
-def test_an_error_while_writing_ends_the_recording_and_is_said_once(tmp_path, caplog):
-    path = tmp_path / "slaq.jsonl"
-    journal = Journal(str(path), 10_000, 2)
-    with caplog.at_level(logging.ERROR):
-        journal._lines.stream.close()  # no space is left on the device
-        for event in (START, START):
-            journal.write(event)
-        journal.close()
-    assert path.read_text() == ""
-    (record,) = caplog.records
-    assert "recording to" in record.message and journal.failed.startswith("ValueError")
-
-
 def test_events_that_come_faster_than_they_are_written_end_it_too(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("dask_slaq.scheduler.event_log.MOST_WAITING", 5)
     journal = Journal(str(tmp_path / "slaq.jsonl"), 10_000, 2)
@@ -116,12 +104,6 @@ def test_events_that_come_faster_than_they_are_written_end_it_too(tmp_path, monk
     journal.close()
     assert journal.failed.startswith("BufferError")
     assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize("name", ["nowhere/slaq.jsonl", "."])
-def test_a_file_that_cannot_be_written_is_told_at_once(tmp_path, name):
-    with pytest.raises(InvalidSetting, match=r"slaq.log must be a file that the scheduler can"):
-        Journal(str(tmp_path / name), 10_000, 2)
 
 
 @gen_cluster(client=True)
@@ -228,8 +210,8 @@ async def test_a_job_that_begins_anew_is_replayed(c, s, a, b):
 
 
 @gen_cluster(client=True)
-async def test_a_recording_that_fails_does_not_disturb_the_jobs(c, s, a, b):
-    with tempfile.TemporaryDirectory() as place:
+async def test_a_recording_that_fails_is_said_once_and_does_not_disturb_the_jobs(c, s, a, b):
+    with tempfile.TemporaryDirectory() as place, captured_logger("dask_slaq") as log:
         plugin = await start_plugin(c, s, log=f"{place}/slaq.jsonl")
         async with slaq.job("a", client=c) as job:
             plugin.journal._lines.stream.close()  # no space is left on the device
@@ -240,3 +222,4 @@ async def test_a_recording_that_fails_does_not_disturb_the_jobs(c, s, a, b):
             plugin.run_once()
             assert plugin.messages.status()["jobs"]["a"]["iteration"] == 1
         assert plugin.failed is None
+    assert log.getvalue().count("recording to") == 1

@@ -46,7 +46,7 @@ BOUNDS = [
 ]
 #: Rounds after which objects are counted: enough of them to reach all bounds, and some more. By how
 #: many objects of a type it counts as growth: one per round.
-ROUNDS, GROWTH = (7, 23), 16
+ROUNDS, GROWTH = (7, 15), 8
 #: What is looked into, besides objects of the package: the rest is Dask's, Python's or the loop's.
 CONTAINERS = (
     *(dict, list, tuple, set, frozenset, deque, np.ndarray, functools.partial),

@@ -155,11 +155,16 @@ async def situation(c, plugin, what):
 
 CASES = [(*entry, "a search") for entry in GUARDED]
 WITHOUT_JOBS = [e for e in GUARDED if e[2] is None and e[1] not in NOT_WITHOUT_JOBS]
-CASES += [(*entry, "no job") for entry in WITHOUT_JOBS[::4]]  # what guards them is the same
+CASES += [(*entry, "no job") for entry in WITHOUT_JOBS[::4]]
+SLOW = pytest.mark.slow  # two of three: what guards them is the same
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "part", "what"), CASES, ids=[f"{p or n}-{what}" for _, n, p, what in CASES]
+    ("owner", "name", "part", "what"),
+    [
+        pytest.param(*case, id=f"{case[2] or case[1]}-{case[3]}", marks=SLOW if k % 3 else ())
+        for k, case in enumerate(CASES)
+    ],
 )
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
 async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, name, part, what):

@@ -152,15 +152,6 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 
 
-@with_plugin(FOUR, owners=TWO_THREADS)
-async def test_only_a_task_that_runs_submits_tasks(c, s, plugin, a, b):
-    async with slaq.job("of ann", owner="ann", client=c):
-        done = c.submit(leaf, 1, key="done")
-        await done
-        for key in ("done", "none", None, 3, ["done"], {"done": 1}):
-            assert plugin.task_owners._pool_around(key) == (None, None)
-
-
 @pytest.mark.parametrize("own", [False, True])
 @with_plugin([("127.0.0.1", 4)], owners=TWO_THREADS, Worker=Nanny)
 async def test_the_clients_of_a_workers_process_name_its_tasks(c, s, plugin, a, own):

@@ -192,7 +192,11 @@ async def test_the_run_of_a_lost_client_has_failed(c, s, plugin, a):
 
 @gen_test()
 async def test_a_file_that_cannot_be_used_does_not_stop_the_scheduler(tmp_path, caplog):
-    for path, words in ((tmp_path, "no longer in"), (tmp_path / "text", "it is now text.aside-")):
+    gone = "no longer in"
+    for path, words in (
+        *((tmp_path, gone), (tmp_path / "missing" / "runs.db", gone), ("/proc/version", gone)),
+        (tmp_path / "text", "it is now text.aside-"),
+    ):
         (tmp_path / "text").write_text("no database " * 999)
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="dask_slaq"):

@@ -69,36 +69,6 @@ async def elsewhere(client, name, make=slaq.job, nested=False, **settings):
         await end()
 
 
-@with_plugin(FOUR, owners={"ann": {"max-jobs": 2}})
-async def test_a_further_job_waits_until_one_of_its_owner_ends(c, s, plugin, a, b):
-    async with (
-        elsewhere(c, "first") as first,
-        elsewhere(c, "second"),
-        slaq.job("of bob", owner="bob", client=c),
-        elsewhere(c, "third"),
-        elsewhere(c, "fourth"),
-    ):
-        futures = {}
-        for name in ("first", "second", "third", "fourth", "of bob"):
-            with tasks_of(name):
-                futures[name] = c.submit(inc, 1, pure=False)
-        for name in ("first", "second", "of bob"):
-            assert await futures[name] == 2
-        await until(lambda: ready(plugin, "third") == ready(plugin, "fourth") == 1)
-        plugin.run_once()
-        assert ready(plugin, "third") == ready(plugin, "fourth") == 1
-        found = await slaq.explain("third", client=c)
-        assert found["reason"] == "waits: 2 of ann's 2 jobs run"
-        assert "max-jobs" in found["would_change"][0] and found["state"] == "waiting"
-        assert (await slaq.status(c))["owners"]["ann"]["max_jobs"] == 2
-        await first.end()
-        assert await futures["third"] == 2
-        assert ready(plugin, "fourth") == 1
-        await slaq.set_owner("ann", max_jobs=3, client=c)
-        assert await futures["fourth"] == 2
-    assert not plugin.jobs.queued
-
-
 @with_plugin(FOUR, owners=ONE_JOB)
 async def test_a_job_within_another_one_does_not_wait_for_it(c, s, plugin, a, b):
     async with slaq.job("outer", owner="ann", client=c):
@@ -432,35 +402,6 @@ def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
 
 
 ONE_GPU = {"ann": {"max-resources": {"GPU": 1}}, "bob": {}}
-TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}, "max-threads": 3}, "bob": {}}
-
-
-@with_plugin([("127.0.0.1", 4, {"resources": {"GPU": 4}})] * 2, owners=TWO_GPUS, epoch="20ms")
-async def test_tasks_above_what_an_owner_may_ever_have_are_told_and_ended(c, s, plugin, a, b):
-    alerts = []
-    slaq.alerts(alerts.append, client=c)
-    with captured_logger("dask_slaq") as log:
-        async with slaq.job("other", client=c, owner="bob"):
-            with pytest.raises(CancelledError):
-                async with slaq.job("large", client=c, owner="ann") as job:
-                    with dask.annotate(resources={"GPU": 4}):
-                        futures = c.map(inc, range(3), pure=False)
-                    after = c.submit(sum, futures)
-                    del futures
-                    await until(lambda: any(alert["event"] == "blocked" for alert in alerts), 5)
-                    why = "each of 3 tasks needs 4 of GPU, above its owner's limit of 2"
-                    found = await slaq.explain("large", client=c)
-                    assert found["reason"] == f"waits: {why}"
-                    assert "a higher max-resources of its owner for GPU" in found["would_change"][0]
-                    await until(lambda: why in log.getvalue(), 5)
-                    await job.stop()
-                    await asyncio.wait_for(after, 5)
-            async with slaq.job("small", client=c, owner="ann"):
-                with dask.annotate(resources={"GPU": 2}):
-                    assert await c.gather(c.map(inc, range(3), pure=False)) == [1, 2, 3]
-    assert [x["event"] for x in alerts if x["event"] != "audit"][:2] == ["blocked", "stopped"]
-    assert sum(x["event"] == "blocked" for x in alerts) == 1
-    assert plugin.failed is None
 
 
 @with_plugin([("127.0.0.1", 4, {"resources": {"GPU": 4}})], owners=ONE_GPU, epoch="20ms")
@@ -481,25 +422,46 @@ async def test_a_stop_ends_what_no_client_wants_between_two_tasks(c, s, plugin, 
     assert plugin.failed is None
 
 
-@with_plugin([("127.0.0.1", 4)], owners=TWO_GPUS, epoch="20ms")
-async def test_a_gang_job_that_may_only_start_in_parts_is_told_and_ended(c, s, plugin, a):
+async def check_blocked(c, submit, why, **settings):
+    """Tasks of ann's that can never start are told of with the reason, and end with a stop."""
     alerts = []
     slaq.alerts(alerts.append, client=c)
     with captured_logger("dask_slaq") as log:
         async with slaq.job("other", client=c, owner="bob"):
             with pytest.raises(CancelledError):
-                async with slaq.job("four", client=c, owner="ann", gang=True) as job:
-                    futures = c.map(wait_for, ["go"] * 4, pure=False)
-                    await until(lambda: any(alert["event"] == "blocked" for alert in alerts), 5)
-                    why = "it needs 4 threads at once, above its owner's limit of 3"
-                    reason = (await slaq.explain("four", client=c))["reason"]
-                    assert f"{why}: they start in parts, and hang" in reason
+                async with slaq.job("large", client=c, owner="ann", **settings) as job:
+                    wanted = submit()
+                    await until(lambda: any(x["event"] == "blocked" for x in alerts), 5)
+                    found = await slaq.explain("large", client=c)
                     await until(lambda: why in log.getvalue(), 5)
                     await job.stop()
-                    await asyncio.wait_for(c.gather(futures), 5)
-            await Event("go").set()
-            async with slaq.job("three", client=c, owner="ann", gang=True):
-                assert len(await c.gather(c.map(inc, range(3), pure=False))) == 3
-    assert [x["event"] for x in alerts if x["event"] != "audit"][:2] == ["blocked", "stopped"]
-    assert sum(x["event"] == "blocked" for x in alerts) == 1
+                    await asyncio.wait_for(wanted, 5)
+            await until(lambda: alerts[-1]["event"] == "stopped", 5)
+    mine = [x["event"] for x in alerts if x["job"] == "large" and x["event"] != "audit"]
+    assert mine == ["blocked", "stopped"]
+    return found
+
+
+TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}, "max-threads": 3}, "bob": {}}
+
+
+@with_plugin([("127.0.0.1", 4, {"resources": {"GPU": 4}})] * 2, owners=TWO_GPUS, epoch="20ms")
+async def test_what_an_owner_may_never_have_at_once_is_told_and_ended(c, s, plugin, a, b):
+    def large():
+        with dask.annotate(resources={"GPU": 4}):
+            return c.submit(sum, c.map(inc, range(3), pure=False))
+
+    why = "each of 3 tasks needs 4 of GPU, above its owner's limit of 2"
+    found = await check_blocked(c, large, why)
+    assert found["reason"] == f"waits: {why}"
+    assert "a higher max-resources of its owner for GPU" in found["would_change"][0]
+    why = "it needs 4 threads at once, above its owner's limit of 3"
+    start_in_parts = [wait_for, ["go"] * 4]
+    found = await check_blocked(
+        c, lambda: c.gather(c.map(*start_in_parts, pure=False)), why, gang=True
+    )
+    assert f"{why}: they start in parts, and hang" in found["reason"]
+    await Event("go").set()
+    async with slaq.job("three", client=c, owner="ann", gang=True):
+        assert len(await c.gather(c.map(inc, range(3), pure=False))) == 3
     assert plugin.failed is None

@@ -35,7 +35,7 @@ def converged_beside_improving(latest, policy="max-total", of_owner=None):
 
     async def scenario(client, cluster, plugin):
         async with cluster.client() as one, cluster.client() as two:
-            work = {"iterations": 30, "seconds": 0.2}
+            work = {"iterations": 16, "seconds": 0.2}
             steep = train(two, "steep", 0.97, tasks=20, owner="bob", latest=float("inf"), **work)
             steep = asyncio.create_task(steep)
             took = await train(

@@ -13,6 +13,7 @@ from driving import counted_calls, on_virtual_clock, start_plugin, until, work
 from benchmarks.spares import measure
 
 
+@pytest.mark.slow
 def test_one_slow_worker_of_eight_delays_less():
     for ways in measure(8).values():
         without, spare = ways["without"], ways["spare"]

@@ -145,12 +145,12 @@ async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, plugin,
     plugin.engine.reallocate = counted
     await request(c, "slaq_open", name="first", client=c.id)
     await until(lambda: decisions == [1])  # at once
-    for i in range(300):
+    for i in range(100):
         await request(c, "slaq_open", name=f"j{i}", client=c.id)
-    await until(lambda: decisions[-1] == 301)
-    assert len(decisions) < 150
+    await until(lambda: decisions[-1] == 101)
+    assert len(decisions) < 50
     assert len(plugin.jobs.epochs) == 1  # history is of epochs
-    names = {"first", *(f"j{i}" for i in range(300))}
+    names = {"first", *(f"j{i}" for i in range(100))}
     await asyncio.gather(*(request(c, "slaq_close", name=name, client=c.id) for name in names))
     assert set((await slaq.history(c)).job.values) == names
 

@@ -78,14 +78,6 @@ def test_observes_cells_and_attributes_and_restores_both(toy):
     assert same(before, state(module))
 
 
-def test_keeps_defaults_and_keyword_only_arguments(toy):
-    module = importlib.import_module(toy)
-    losses = []
-    with Patches(loops("descend")), blocks.opened(losses.append):
-        assert module.descend(n=1, start=5.0) == 4.0
-    assert losses == [5.0]
-
-
 def test_patches_a_module_imported_inside(toy):
     finders = list(sys.meta_path)
     losses = []

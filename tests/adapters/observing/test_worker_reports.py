@@ -25,14 +25,6 @@ def train(route, n):
     return n
 
 
-def test_all_reports_arrive_in_order_before_the_result(client):
-    losses = []
-    with blocks.opened(losses.append) as block:
-        inbox = Mailbox(block, "mylib")
-        assert client.submit(train, inbox.route, 100).result() == 100
-        assert losses == [float(k) for k in range(100)]
-
-
 def train_a_block(route, loss):
     route.report(loss, with_result=True)
     return loss

@@ -254,12 +254,6 @@ def test_priorities_count_among_the_work_of_one_owner_only(world):
     assert Counter(calm) == Counter(loud)
 
 
-def test_a_priority_comes_before_other_work_of_its_owner():
-    tasks = Task(0, 1.0), Task(1, 1.0, priority=-5)
-    world = World((Worker(1),), (Job(service=0.0), Job(service=9.0)), tasks)
-    assert [choice.pool.name for choice in build(world).fill()] == ["job-1"]
-
-
 # Where
 
 
@@ -401,14 +395,6 @@ def test_a_plan_that_is_refused_as_a_whole_is_made_again(world):
     for number in range(len(world.workers)):
         built.places[f"worker-{number}"] = slots_of(world, built.pools, number)
     assert plain(built.fill()) == plain(first)
-
-
-@given(anything)
-def test_a_turn_without_open_workers_changes_nothing(world):
-    full = tuple(replace(w, busy=((0, math.inf),) * w.threads) for w in world.workers)
-    built = build(replace(world, workers=full))
-    assert built.fill() == []
-    assert accounts(built) == accounts(build(replace(world, workers=full)))
 
 
 @given(worlds(owners=True, priorities=True))

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from dask_slaq.core.placement.worker_sets import bytes_of, numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.placement import Placement, Workers, packing, place_all
-from dask_slaq.core.placement.choose_sets import bytes_of, numbered
+from dask_slaq.core.placement import Placement, Workers, amounts, place_all
 
 CLOSE = 1e-7
 seeds = st.integers(0, 2**32 - 1)
@@ -18,7 +18,7 @@ def place(shares, workers, previous=None, *, eligible=None, affinity=None):
     if previous is not None:
         names, addresses = sorted(previous), sorted({w for held in previous.values() for w in held})
         entries = bytes_of(previous, names, numbered(addresses))
-        entries = packing.joined([entries], len(addresses))
+        entries = amounts.joined([entries], len(addresses))
         before = Placement(names, addresses, entries, np.zeros(len(names), bool))
     found = place_jobs(jobs, [shares[job] for job in jobs], workers, before, eligible, affinity)
     sets = sets_of(found)
@@ -255,10 +255,6 @@ def test_a_job_whose_workers_narrower_jobs_took_shares_them():
     assert sets == {"a": {"gpu1": 0.5}, "b": {"gpu2": 1}, "c": {"gpu1": 0.5}}
 
 
-def test_a_job_without_any_eligible_worker_gets_none():
-    assert place({"a": 1}, {"w1": 1}, eligible={"a": ["gpu"]}) == {"a": {}}
-
-
 def test_shares_over_the_capacity_are_scaled():
     sets = place({"a": 4, "b": 2}, {"w1": 2, "w2": 1})
     assert {job: sum(held.values()) for job, held in sets.items()} == {"a": 2, "b": 1}
@@ -340,17 +336,3 @@ def test_most_fractions_are_in_one_piece():
     torn = sum(len(sets[job]) > 1 for job in small)
     assert len(small) > 200
     assert torn < 0.1 * len(small)
-
-
-@given(seed=seeds, n=st.integers(0, 40))
-def test_in_turn_is_one_after_the_other(seed, n):
-    rng = np.random.default_rng(seed)
-    group = rng.choice([0, 1, 2**16, 2**16 + 1, 3 * 2**16, 2**31], n)
-    wanted = rng.integers(0, 5, n).astype(float)
-    limit = dict.fromkeys(group.tolist(), float(rng.integers(0, 12)))
-    left, want = dict(limit), []
-    for member, amount in zip(group.tolist(), wanted, strict=True):
-        want.append(min(amount, left[member]))
-        left[member] -= want[-1]
-    limits = np.array([limit[member] for member in group.tolist()])
-    assert packing.in_turn(group, wanted, limits).tolist() == want

@@ -146,20 +146,6 @@ def test_first_to_target_without_targets_is_max_total():
 
 @pytest.mark.parametrize("name", ["max-total", "max-min", "first-to-target"])
 class TestByForecast:
-    def test_jobs_without_forecast_get_their_fair_share_first(self, name):
-        known = np.array([True, False, True, True])
-        snapshot = draw_snapshot(
-            11,
-            n_jobs=4,
-            capacity=12,
-            known=known,
-            reporting=np.ones(4, dtype=bool),
-            weight=np.array([1.0, 2.0, 1.0, 2.0]),
-            floor=np.zeros(4),
-            cap=np.full(4, 100.0),
-        )
-        assert policy(name)(snapshot).share[1] == pytest.approx(4)
-
     def test_new_jobs_come_first_and_silent_ones_last(self, name):
         gain = Curves("curved", np.array([0.9, 0.2, 0.3, 0.0, 0.0]), np.full(5, 0.5))
         snapshot = draw_snapshot(

@@ -169,44 +169,6 @@ def test_recording_changes_decisions_by_rounding_alone():
         assert made.engine.grants[name].share == pytest.approx(grant.share, rel=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["fair", "first-to-target"])
-def test_looking_at_jobs_changes_no_decision(policy):
-    """Whatever is read of a job, at random moments."""
-    chance = np.random.default_rng(3)
-    looked = Recording(policy)
-    engine = looked.engine
-
-    class Watched:
-        """The engine, of which somebody reads everything after about every third call."""
-
-        def __getattr__(self, name):
-            found = getattr(engine, name)
-            if not callable(found):
-                return found
-
-            def call(*args, **kwargs):
-                result = found(*args, **kwargs)
-                if chance.random() < 0.3:
-                    for job in engine.jobs.values():
-                        _ = [getattr(job, name) for name in dir(job)]
-                    _ = dict(engine.grants)
-                return result
-
-            return call
-
-    drive(Watched())
-    assert looked.lines == driven(policy)
-
-
-def test_a_look_sees_the_newest_report():
-    engine = Engine()
-    engine.add_job("a", 0.0)
-    job = engine.jobs["a"]
-    for k, loss in enumerate((3.0, 2.0), start=1):
-        engine.report("a", loss, 1.0)
-        assert (job.iteration, job.loss) == (k, loss)
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from driving import jobs, on_virtual_clock, tasks_of, work
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dask_slaq.core.dispatch import ANY, FEW, Entry, Ready, Sent
 from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
@@ -49,26 +47,6 @@ def test_compute_times_are_kept_of_the_names_that_were_seen_last():
         of_job.like(often, 8).observe(2.0)
     assert len(of_job._groups) == len(everywhere._groups) == MOST_GROUPS
     assert of_job.like(often, 8).mean == everywhere.like(often, 8).mean == 2.0
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(0, 99)), max_size=400))
-def test_ready_tasks_that_went_from_one_home_leave_nothing_at_the_other(acts):
-    """Against a plain list: the first at a home is the one of highest priority there."""
-    ready, there = Ready(), []
-    for count, (home, comes, number) in enumerate(acts):
-        if comes or not there:
-            homes = ("a", "b") if number % 2 else (home,)
-            entry = Entry(False, (number,), count, None, ANY, homes, None)
-            ready.push(entry)
-            there.append(entry)
-        else:
-            ready.pop(there.pop(number % len(there)))
-        for at in "ab":
-            mine = [entry for entry in there if at in entry.homes]
-            assert ready.at(at) == min(mine, default=None, key=lambda entry: entry[:3])
-            assert ready.count_at[at] == len(mine)
-            assert len(ready._heaps.get(at, ())) <= 2 * len(mine) + FEW
-        assert set(ready.homes) <= {at for entry in there for at in entry.homes}
 
 
 def test_entries_behind_a_task_that_stays_first_go_as_well():

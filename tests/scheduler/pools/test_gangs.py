@@ -54,15 +54,6 @@ def members(gang):
     return list(gang.members.values())
 
 
-def test_a_pinned_task_that_declares_no_gang_may_start_at_once():
-    gangs = Gangs()
-    for ts in (task(), task(args=({"port": 1},)), task(kwargs={"machines": "a"})):
-        assert gangs.add("pool", ts, "a", 0.0) is None
-    assert gangs.add("pool", task(actor=True, slaq_gang="g"), "a", 0.0) is None
-    assert gangs.add("pool", Task(**{**vars(task()), "annotations": None}), "a", 0.0) is None
-    assert gangs.waiting() == []
-
-
 def test_interleaved_runs_of_lightgbm_are_complete_with_their_last_task():
     gangs = Gangs()
     one = gangs.add("pool", lightgbm(1), "a", 0.0)
@@ -83,33 +74,6 @@ def test_a_run_of_unknown_size_is_complete_after_a_quiet_time():
     assert gangs.add("pool", xgboost(2), "b", QUIET * 0.9) is not gang
     assert not gang.complete(QUIET * 1.8)
     assert gang.complete(QUIET * 2)
-
-
-def test_annotations_name_a_gang_and_take_precedence():
-    gangs = Gangs()
-    notes = {"slaq_gang": "g", "slaq_gang_size": 2, "slaq_threads": 3}
-    gang = gangs.add("pool", xgboost(1, **notes), "a", 0.0)
-    assert gangs.add("pool", xgboost(1, **notes), "b", 0.0) is gang
-    assert gang.complete(0.0) and set(gang.threads.values()) == {3}
-    assert gangs.add("pool", task(slaq_gang="h"), "a", 0.0).threads.popitem()[1] == 1
-    assert gangs.add("pool", task(slaq_gang="i", slaq_gang_size="2"), "a", 0.0).size is None
-
-
-def test_a_known_task_that_is_submitted_again_stays_where_it_is():
-    gangs, ts = Gangs(), xgboost(1)
-    gang = gangs.add("pool", ts, "a", 0.0)
-    assert gangs.add("pool", ts, "a", QUIET) is gang
-    assert gang.complete(QUIET)
-
-
-def test_pools_and_prefixes_are_kept_apart():
-    gangs = Gangs()
-    notes = {"slaq_gang": "g"}
-    found = [
-        gangs.add(pool, task(prefix, **notes), "a", 0.0)
-        for pool, prefix in [("one", "f"), ("two", "f"), ("one", "g")]
-    ]
-    assert len(set(map(id, found))) == 3
 
 
 def test_a_member_that_is_not_ready_is_waited_for_but_not_for_ever():

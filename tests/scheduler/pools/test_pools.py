@@ -200,18 +200,6 @@ async def test_over_its_cap_a_job_is_served_last(c, s, plugin, a):
     assert served(plugin) == ["a", "a", "b", "b", "a"]
 
 
-@with_plugin([("127.0.0.1", 3)], lend=False, **LATE)
-async def test_without_lending_a_cap_is_never_exceeded(c, s, plugin, a):
-    async with slaq.job("a", client=c, max_share=1):
-        futures = c.map(wait_for, ["go"] * 4, range(4), pure=False)
-        await until(lambda: ready(plugin, "a") == 3 and running(plugin, "a") == 1)
-        assert plugin.pools.tick(1.0) == 0
-        plugin.run_once()
-        assert running(plugin, "a") == 1
-        await Event("go").set()
-        assert await c.gather(futures) == [0, 1, 2, 3]
-
-
 @with_plugin(ONE, policy=Fixed(a=(1.0, 9.0), b=(0.0, 1.0)), **LATE)
 async def test_a_paused_job_sends_nothing_while_another_goes_on(c, s, plugin, a):
     async with jobs(c, "a", "b"):

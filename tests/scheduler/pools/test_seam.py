@@ -132,7 +132,7 @@ async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plug
         assert s.tasks["chosen"].worker_restrictions == both
 
 
-@pytest.mark.parametrize("end", ["jobs end", "stop", "unregister", "fall back", "hold no more"])
+@pytest.mark.parametrize("end", ["jobs end", "stop", "fall back", "hold no more"])
 @with_plugin(TWO, **LATE)
 async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a, b, end):
     with captured_logger("dask_slaq", propagate=False):
@@ -141,9 +141,6 @@ async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a
             assert overrides(s) == OVERRIDDEN
             if end == "stop":
                 plugin.stop()
-            elif end == "unregister":
-                await c.unregister_scheduler_plugin("slaq")
-                plugin.run_once()
             elif end == "fall back":
                 plugin.fall_back(ZeroDivisionError("on purpose"))
             elif end == "hold no more":
@@ -199,14 +196,13 @@ async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, n
     assert plugin.failed is None
 
 
-@pytest.mark.parametrize("seed", range(3))
 @with_plugin(TWO, **LATE)
-async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b, seed):
+async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
     """What Dask asks is answered as plain Dask does while nothing is held, and at no growing cost.
 
     What is held stays so whenever ours was put in last.
     """
-    rng, seam, others = random.Random(seed), plugin.pools.seam, []
+    rng, seam, others = random.Random(0), plugin.pools.seam, []
     future = c.submit(wait_for, "go", 1)
     await state_of(s, future, "processing")
     ts = s.tasks[future.key]
@@ -228,7 +224,7 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b, seed):
             method, layers = getattr(method, "plain", None) or method.__wrapped__, layers + 1
         return layers
 
-    for _ in range(200):
+    for _ in range(500):
         act = rng.choice(["hold", "rest", "come", "come", "undo", "undo", "delete"])
         name = rng.choice(sorted(OVERRIDDEN))
         if act == "hold":

@@ -120,7 +120,7 @@ def test_short_tasks_do_not_pass_a_job_that_waits_for_a_thread():
 
     async def scenario(client, cluster, plugin):
         async with slaq.job("short", client=client), slaq.job("long", client=client):
-            until = monotonic() + 6
+            until = monotonic() + 3
             await asyncio.gather(go(client, "short", 0.02, until), go(client, "long", LONG, until))
 
     on_virtual_clock(scenario, [1, 1, 1, 1], policy="fair")

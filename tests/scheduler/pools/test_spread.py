@@ -8,7 +8,7 @@ from driving import Fixed, on_virtual_clock, tasks_of, work
 import dask_slaq as slaq
 from benchmarks import virtual
 
-POLICIES = ["max-total"]
+POLICY = "max-total"
 MB = 10**6
 
 
@@ -33,11 +33,11 @@ def test_tasks_that_can_only_run_on_one_worker_keep_it(policy):
     assert took < 20 * 0.05 + 2 * 0.08 + 0.05
 
 
-async def chain_beside_others(policy):
+async def chain_beside_others():
     """Return the core-seconds lost while a chain, which is behind, runs beside many tasks."""
     cluster = virtual.Cluster([2, 2])
     async with cluster, cluster.client() as one, cluster.client() as two:
-        await one.register_plugin(slaq.SlaqPlugin(policy=policy))
+        await one.register_plugin(slaq.SlaqPlugin(policy=POLICY))
         async with slaq.job("chain", client=one), slaq.job("many", client=two):
             begin = virtual.now()
             many = two.map(work, [0.044] * 240, pure=False)
@@ -50,9 +50,8 @@ async def chain_beside_others(policy):
             return 4 * took - 240 * 0.044 - 40 * 0.018
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_no_more_threads_are_kept_for_a_job_than_it_can_use(policy):
-    assert virtual.run(chain_beside_others, policy) < 40 * 0.02 + 0.4
+def test_no_more_threads_are_kept_for_a_job_than_it_can_use():
+    assert virtual.run(chain_beside_others) < 40 * 0.02 + 0.4
 
 
 async def both_need(policy, threads, resources, needs, others):
@@ -75,26 +74,24 @@ async def both_need(policy, threads, resources, needs, others):
         )
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_resources_may_come_in_any_amount(policy):
+def test_resources_may_come_in_any_amount():
     # Amounts were once taken for numbers of tasks, and all other tasks were sent at once.
     memory = {"MEMORY": 100e9}
     given = [2] * 2, memory, {"MEMORY": 70e9}, {}
     plain = max(virtual.run(both_need, "none", *given))
-    assert max(virtual.run(both_need, policy, *given)) <= 1.02 * plain + 0.1
+    assert max(virtual.run(both_need, POLICY, *given)) <= 1.02 * plain + 0.1
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_jobs_that_need_the_same_resource_take_turns(policy):
-    one, two = virtual.run(both_need, policy, [4] * 2, {"GPU": 1}, {"GPU": 1}, None)
+def test_jobs_that_need_the_same_resource_take_turns():
+    one, two = virtual.run(both_need, POLICY, [4] * 2, {"GPU": 1}, {"GPU": 1}, None)
     assert abs(one - two) <= 0.3, (one, two)
 
 
-async def pinned_input(policy):
+async def pinned_input():
     """Return the seconds of 40 tasks of 0.1 s whose input was loaded on one of four workers."""
     cluster = virtual.Cluster([1] * 4)
     async with cluster, cluster.client() as one, cluster.client() as two:
-        await one.register_plugin(slaq.SlaqPlugin(policy=policy))
+        await one.register_plugin(slaq.SlaqPlugin(policy=POLICY))
         async with slaq.job("other", client=one), slaq.job("using", client=two):
             other = one.map(work, [0.05] * 20, pure=False)
             first = cluster.workers[0].address
@@ -105,9 +102,8 @@ async def pinned_input(policy):
             return virtual.now() - begin
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_data_loaded_on_one_worker_may_be_used_on_others(policy):
-    assert virtual.run(pinned_input, policy) < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
+def test_data_loaded_on_one_worker_may_be_used_on_others():
+    assert virtual.run(pinned_input) < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
 
 
 async def use(*_):
@@ -133,7 +129,6 @@ async def short_tasks_on_large_inputs(client, cluster, plugin):
         return took
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_short_tasks_of_unknown_length_do_not_move_large_inputs(policy):
+def test_short_tasks_of_unknown_length_do_not_move_large_inputs():
     # At home they take 0.24 s. Each input takes 0.4 s to move, and a worker sends one at a time.
-    assert on_virtual_clock(short_tasks_on_large_inputs, [8, 1, 1], policy=policy) < 0.5
+    assert on_virtual_clock(short_tasks_on_large_inputs, [8, 1, 1], policy=POLICY) < 0.5

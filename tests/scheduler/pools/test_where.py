@@ -15,7 +15,6 @@ from driving import (
     gen_cluster,
     jobs,
     on_virtual_clock,
-    ready,
     running,
     start_plugin,
     state_of,
@@ -179,22 +178,3 @@ def test_a_task_moves_to_where_some_of_its_inputs_are():
             return ws.address == other
 
     assert on_virtual_clock(scenario, [1, 1])
-
-
-@with_plugin(TWO, **LATE)
-async def test_only_workers_with_nearly_all_inputs_are_homes_of_a_task(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            data = [
-                c.submit(bytes, nbytes, workers=[w.address], pure=False)
-                for nbytes, w in ((10_000_000, a), (9_300_000, b))
-            ]
-            await wait(data)
-            held = [c.submit(wait_for, "go", k, pure=False) for k in range(2)]
-            await until(lambda: running(plugin, "a") == 2)
-            task = c.submit(len, data, pure=False)
-        await until(lambda: ready(plugin, "a") == 1)
-        (entry,) = plugin.pools.pools["a"].ready.values()
-        assert entry.homes == (a.address,)
-        await Event("go").set()
-        await c.gather([task, *held])
