@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from dask_slaq.core.placement.worker_sets import bytes_of, numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.placement import Placement, Workers, amounts, place_all
+from dask_slaq.core.placement import Placement, Workers, packing, place_all
+from dask_slaq.core.placement.choose_sets import bytes_of, numbered
 
 CLOSE = 1e-7
 seeds = st.integers(0, 2**32 - 1)
@@ -18,7 +18,7 @@ def place(shares, workers, previous=None, *, eligible=None, affinity=None):
     if previous is not None:
         names, addresses = sorted(previous), sorted({w for held in previous.values() for w in held})
         entries = bytes_of(previous, names, numbered(addresses))
-        entries = amounts.joined([entries], len(addresses))
+        entries = packing.joined([entries], len(addresses))
         before = Placement(names, addresses, entries, np.zeros(len(names), bool))
     found = place_jobs(jobs, [shares[job] for job in jobs], workers, before, eligible, affinity)
     sets = sets_of(found)
@@ -253,6 +253,10 @@ def test_a_job_whose_workers_narrower_jobs_took_shares_them():
     workers = {"gpu1": 1, "gpu2": 1, "w1": 1}
     sets = place({"a": 1, "b": 1, "c": 1}, workers, eligible=eligible)
     assert sets == {"a": {"gpu1": 0.5}, "b": {"gpu2": 1}, "c": {"gpu1": 0.5}}
+
+
+def test_a_job_without_any_eligible_worker_gets_none():
+    assert place({"a": 1}, {"w1": 1}, eligible={"a": ["gpu"]}) == {"a": {}}
 
 
 def test_shares_over_the_capacity_are_scaled():
