@@ -8,8 +8,6 @@ from typing import Any
 
 from dask_slaq.adapters.observing import publish, value_of, warn_of, warn_once
 
-__all__ = ["LogReport"]
-
 
 class LogReport:
     """Callback that reports one of the metrics that a library logs, always the same one.

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["made_on_access", "optional"]
-
 
 def optional(module: str, extra: str) -> Any:
     """Import a module of a library that the extra `extra` of this package installs.

@@ -29,18 +29,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.client.job_block import Job
 
-__all__ = [
-    "listen",
-    "pause",
-    "resume",
-    "set_job",
-    "set_limit",
-    "set_owner",
-    "set_policy",
-    "steer",
-    "stop",
-]
-
 logger = logging.getLogger(__name__)
 
 # Jobs in their blocks by run, for each client.

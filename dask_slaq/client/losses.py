@@ -11,8 +11,6 @@ from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import shown
 from dask_slaq.core.task_reports import NO_LOSS, Iterations, as_metrics, as_step
 
-__all__ = ["Losses"]
-
 logger = logging.getLogger(__name__)
 
 

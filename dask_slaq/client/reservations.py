@@ -14,8 +14,6 @@ from dask_slaq.core.settings import is_number, shown
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["reservations", "reserve", "unreserve"]
-
 
 def reserve(
     owner: str,

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.client.submit import TrainingFuture
 
-__all__ = ["Search"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds for which the end of a block waits for each training to have begun.

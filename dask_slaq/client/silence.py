@@ -6,8 +6,6 @@ import logging
 from collections import OrderedDict
 from typing import Any
 
-__all__ = ["warn_of_silence"]
-
 logger = logging.getLogger(__name__)
 
 #: What to do about tasks whose name contains a text.

@@ -18,8 +18,6 @@ from dask_slaq.core.settings import is_whole, shown
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["check_models", "submit_again"]
-
 #: Annotations with the names of the last state in Dask's memory, and with the task that kept it.
 STATE, FROM = "slaq_state", "slaq_from"
 

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     import xarray
     from distributed import Future
 
-__all__ = [
-    "Best",
-    "as_cells",
-    "as_curves",
-    "as_frame",
-    "as_html",
-    "best_row",
-    "in_words",
-    "read_rows",
-]
-
 #: Maximum number of rows of a table for people, of parameters in it, and of characters of a value.
 MOST_SHOWN, MOST_NAMES, LONGEST = 20, 8, 24
 #: Columns of a DataFrame before the parameters, and after them.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.pools import Pool
 
-__all__ = ["Progress", "add_scaling"]
-
 
 def add_scaling(scheduler: Scheduler) -> None:
     """Limit what `Scheduler.adaptive_target` asks for. Repeated calls install it once."""

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dask_slaq.core.owners import Owners
 
-__all__ = ["Admission"]
-
 
 class Admission:
     """Places of owners and teams for jobs, by the terms of `owners`.

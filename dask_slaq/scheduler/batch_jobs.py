@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distributed.scheduler import WorkerState
 
-__all__ = ["group_of"]
-
 #: Names of workers that one job of a batch system runs, as of dask-jobqueue: ``SLURMCluster-3-0``.
 GROUPED = re.compile(r"(.*\d)-\d+")
 

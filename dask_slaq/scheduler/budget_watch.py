@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.accounts import Accounts
 
-__all__ = ["BudgetWatch"]
-
 
 class BudgetWatch:
     """Budgets of the owners of an engine, by what `accounts` have counted.

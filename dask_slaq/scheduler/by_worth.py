@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials import Searches
 
-__all__ = ["ByWorth"]
-
 #: Seconds that a task of unknown duration is taken to need at least; otherwise it takes as long
 #: again as it has.
 SHORT = 0.5

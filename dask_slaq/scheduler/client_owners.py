@@ -11,8 +11,6 @@ from distributed.comm.addressing import get_address_host
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["ClientOwners"]
-
 #: Clients of which those that left are still known.
 MOST_CLIENTS = 1000
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.shown import Shown
     from dask_slaq.scheduler.trials import Searches
 
-__all__ = ["RunningPlugin", "current_plugin", "registered_plugin"]
-
 
 class HasTarget(Protocol):
     """What limits the number of workers that an adaptive cluster asks for."""

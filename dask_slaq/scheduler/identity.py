@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.comm.core import Comm
 
-__all__ = ["Identity", "Sender", "sender_of_message"]
-
 logger = logging.getLogger(__name__)
 
 #: Argument by which each request says who asks.

@@ -14,8 +14,6 @@ from dask_slaq.scheduler.board import add_pages
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["NotStarted"]
-
 logger = logging.getLogger(__name__)
 
 

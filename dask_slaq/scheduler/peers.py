@@ -14,8 +14,6 @@ from dask_slaq.plug_ins import load
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
 
-__all__ = ["asked_of", "name_in_certificate"]
-
 logger = logging.getLogger(__name__)
 
 

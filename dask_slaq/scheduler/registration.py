@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["forget_failure", "others_to_replace", "watch", "with_settings_of_machine"]
-
 logger = logging.getLogger(__name__)
 
 

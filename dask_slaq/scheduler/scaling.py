@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.pools import Pool, Pools
 
-__all__ = ["Scaling"]
-
 logger = logging.getLogger(__name__)
 
 #: States of tasks that run, or could on a further worker; and tasks of a job that are looked at.

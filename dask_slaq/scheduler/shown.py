@@ -6,8 +6,6 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-__all__ = ["Shown"]
-
 
 class Shown:
     """Pages that are kept for `seconds` at most, or until a decision or event drops them.

@@ -11,8 +11,6 @@ from dask.utils import apply
 
 from dask_slaq.core.trials import arguments, as_parameters, bounded
 
-__all__ = ["parameters_of"]
-
 logger = logging.getLogger(__name__)
 
 #: Functions that only put values into containers, by name.

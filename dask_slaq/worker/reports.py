@@ -49,17 +49,6 @@ from dask_slaq.worker.states import (
     safe_folder,
 )
 
-__all__ = [
-    "Reporter",
-    "find_state",
-    "in_trial",
-    "job_of_task",
-    "report_trial",
-    "resume_trial",
-    "this_run",
-    "waited",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Causes of which this process has warned.

@@ -11,8 +11,6 @@ from typing import Any
 from dask_slaq.core.task_reports import Iterations
 from dask_slaq.worker.states import Leave
 
-__all__ = ["Seat"]
-
 
 @dataclass(slots=True, eq=False)
 class Seat:

@@ -12,8 +12,6 @@ from typing import Any
 
 from dask_slaq.adapters.observing.session import current, warn_of
 
-__all__ = ["describe", "describe_estimator", "kind_of", "kind_of_estimator", "sizes_of"]
-
 #: Parameters of estimators that shape their loss curves: choices, and numbers.
 CHOICES = (
     *("loss", "penalty", "solver", "learning_rate", "activation", "kernel", "init", "algorithm"),

@@ -12,8 +12,6 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["OTHERS", "UNOWNED", "color_of"]
-
 #: Colors of tasks outside jobs, and of all jobs together that are not shown one by one.
 UNOWNED, OTHERS = "#cccccc", "#8c8c8c"
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["COLUMNS", "GREY", "BoardData", "Plain", "data_of"]
-
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
 FRESH, FRESH_PER_SECOND = 1.9, 60.0
 #: Seconds of the past that are shown, and maximum number of points per line.

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from bokeh.document import Document
     from distributed import Scheduler
 
-__all__ = ["board", "close_in_little_time", "draw_again", "single_plot"]
-
 #: Milliseconds between two updates of a page.
 INTERVAL = 1000
 SECONDS = "seconds from now"

@@ -13,8 +13,6 @@ from dask_slaq.scheduler.board.colors import UNOWNED, color_of
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["JobTaskStream"]
-
 #: Prefixes of the names of rectangles that show no computation.
 NOT_COMPUTE = ("transfer-", "disk-read-", "disk-write-", "deserialize-")
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["MOST_AUDITED", "Messages"]
-
 logger = logging.getLogger(__name__)
 
 #: Maximum number of changes that are remembered.

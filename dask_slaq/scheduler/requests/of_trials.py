@@ -14,8 +14,6 @@ from dask_slaq.core.text import printable
 from dask_slaq.core.trials import as_parameters, bounded
 from dask_slaq.scheduler.trials import TrialMessage
 
-__all__ = ["check_trial", "read_params"]
-
 #: What a trial does from its message on.
 TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 

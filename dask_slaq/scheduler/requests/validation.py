@@ -16,8 +16,6 @@ from dask_slaq.core.settings import check_name, shown
 from dask_slaq.plug_ins import add_goals
 from dask_slaq.scheduler.requests.of_trials import read_params
 
-__all__ = ["Dropped", "check_opening", "know_goal"]
-
 logger = logging.getLogger(__name__)
 
 #: What a request to open a job may hold alongside the name, the client and its settings.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["WaitingRequests"]
-
 
 class WaitingRequests:
     """Those who wait for conditions, which are looked at whenever something may have changed."""

@@ -13,8 +13,6 @@ from dask_slaq.core.forecast import Status
 if TYPE_CHECKING:
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
-__all__ = ["CurveToCome", "curves_to_come"]
-
 
 class CurveToCome(NamedTuple):
     """Predicted raw loss of a job, ``(n_horizons,)`` seconds from now, at its present pace.

@@ -11,8 +11,6 @@ from dask_slaq.scheduler.views.reasons import cannot_run
 if TYPE_CHECKING:
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
-__all__ = ["ends_of"]
-
 #: Times that are told, of those in `Engine.end_of`.
 TOLD = ("fair", "promised", "low", "expected", "high")
 #: Factor by which the time from arrival to the promised end may grow until it is told.

@@ -11,8 +11,6 @@ from dask_slaq.scheduler.views.workers import speeds_in_words
 if TYPE_CHECKING:
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["overview"]
-
 
 def overview(plugin: RunningPlugin) -> dict[str, Any]:
     """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""

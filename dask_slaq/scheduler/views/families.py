@@ -20,8 +20,6 @@ from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
 if TYPE_CHECKING:
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["FAMILIES", "families"]
-
 #: Labels whose values clients make up, and maximum number of these in a family.
 MADE_UP, MOST = ("job", "owner"), 100
 #: Metrics by job: key in the status, help text.

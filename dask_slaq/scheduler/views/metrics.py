@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
 
-__all__ = ["add_metrics"]
-
 logger = logging.getLogger(__name__)
 
 

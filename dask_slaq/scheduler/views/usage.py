@@ -13,8 +13,6 @@ from dask_slaq.core.usage_sums import sum_by
 if TYPE_CHECKING:
     from dask_slaq.scheduler.accounts import Accounts
 
-__all__ = ["core_seconds_by_day", "usage_of"]
-
 #: Days whose usage the board shows.
 RECENT = 14
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.runtime import Known, WorkerSpeeds
 
-__all__ = ["speeds_in_words", "workers_of"]
-
 #: Standard errors of the middle 80 % of a normal distribution.
 BAND = 1.28
 
