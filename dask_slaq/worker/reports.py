@@ -23,7 +23,6 @@ from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import ASTRAY_TOPIC, shown
 from dask_slaq.core.task_reports import MOST_METRICS, NO_LOSS, as_metrics, as_step
 from dask_slaq.core.trials import as_parameters, bounded
-from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.desk import (
     ENDS,
     LOOK,
@@ -34,7 +33,7 @@ from dask_slaq.worker.desk import (
     desk_of,
     run_of,
 )
-from dask_slaq.worker.seat import Seat
+from dask_slaq.worker.seat import Seat, parameters_of
 from dask_slaq.worker.states import (
     FILES,
     FROM,

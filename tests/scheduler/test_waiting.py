@@ -5,7 +5,7 @@ import asyncio
 from driving import on_virtual_clock
 
 import dask_slaq as slaq
-from dask_slaq.scheduler.requests.waiting import WaitingRequests
+from dask_slaq.scheduler.requests.handlers import WaitingRequests
 
 
 def test_a_condition_is_looked_at_when_something_may_have_changed():
