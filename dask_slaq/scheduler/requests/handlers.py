@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 #: Maximum number of changes that are remembered.
 MOST_AUDITED = 10_000
 
-#: Requests, each by the name of its method, or of a function of a module that is loaded for it.
+#: Requests, each by the name of its method, or of a function of `steering`, loaded for it.
 REQUESTS = (
     *("introduce", "open", "close", "train_on", "trials", "left", "status"),
     *("history", "bindings"),
@@ -113,9 +113,7 @@ class Messages:
         if (method := getattr(self, name, None)) is not None:
             found: Callable[..., Any] = method
             return found
-        steers = name in (*AUDITED, "reservations")
-        module = import_module(f"{__package__}.{'steering' if steers else 'questions'}")
-        return partial(getattr(module, name), self.plugin)
+        return partial(getattr(import_module(f"{__package__}.steering"), name), self.plugin)
 
     def _answer(self, name: str) -> Callable[..., Any]:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""

@@ -124,7 +124,7 @@ def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
         "search": _read_search(given.get("search")),
         "within": within,
         "reattach": bool(given.get("reattach")),
-        "params": _read_params(given.get("params")),
+        "params": read_params(given.get("params")) or {},
     }
 
 
@@ -142,12 +142,6 @@ def _read_search(given: Any) -> SearchSettings | None:
         return SearchSettings(**given)
     except TypeError as error:
         raise InvalidSetting(f"search must be settings of a search, not {shown(given)}") from error
-
-
-def _read_params(given: object) -> dict[str, Any]:
-    if given is None:
-        return {}
-    return read_params(given) or {}
 
 
 class Dropped:
