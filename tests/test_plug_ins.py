@@ -431,7 +431,7 @@ async def test_who_a_client_is_may_be_asked_of_a_function(c, s, a, b):
 @gen_cluster(client=True)
 async def test_of_whom_nothing_is_known_may_do_nothing(c, s, a, b):
     await start_plugin(c, s, identity="broken_plug_in:nobody")
-    with captured_logger("dask_slaq.scheduler.peers"), pytest.raises(NotAllowed, match="nobody"):
+    with captured_logger("dask_slaq.scheduler.identity"), pytest.raises(NotAllowed, match="nobody"):
         async with slaq.job("first", client=c):
             pass
     assert await c.submit(abs, -1) == 1
@@ -441,7 +441,7 @@ async def test_of_whom_nothing_is_known_may_do_nothing(c, s, a, b):
 @gen_cluster(client=True)
 async def test_owners_have_names_that_fit_a_line_of_the_log(c, s, a, b):
     await start_plugin(c, s, identity="broken_plug_in:forger")
-    with captured_logger("dask_slaq.scheduler.peers") as log:
+    with captured_logger("dask_slaq.scheduler.identity") as log:
         with pytest.raises(NotAllowed, match="nobody"):
             async with slaq.job("first", client=c):
                 pass

@@ -6,8 +6,6 @@ from typing import Any
 
 from dask_slaq.adapters.rounds import RoundReport, Scores
 
-__all__ = ["SlaqReport"]
-
 
 class SlaqReport(RoundReport):
     """Callback of ``fit`` of CatBoost's models; see `RoundReport`.

@@ -10,8 +10,6 @@ from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, pipeline, re
 from dask_slaq.adapters.observing import Patches, ReportSession
 from dask_slaq.adapters.observing import session as blocks
 
-__all__ = ["end_calls", "instrument", "loop_states", "observe_fits"]
-
 LOOPS = (
     *dask_glm.LOOPS,
     *dask_ml.LOOPS,

@@ -26,8 +26,6 @@ from dask_slaq.adapters.observing import (
 )
 from dask_slaq.adapters.rounds import RoundReport, Scores, first_loss
 
-__all__ = ["LOOPS", "SlaqReport"]
-
 #: Runs a callback after all others, so that the user's callbacks see the round.
 LAST = 1_000_000
 

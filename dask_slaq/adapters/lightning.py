@@ -20,8 +20,6 @@ from dask_slaq.adapters.observing import (
 )
 from dask_slaq.adapters.optional import made_on_access, optional
 
-__all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
-
 
 def _base() -> type:
     """Return the ``Callback`` class of the installed one of Lightning's two packages."""

@@ -12,8 +12,6 @@ from dask_slaq.adapters.observing import warn_of
 from dask_slaq.adapters.optional import made_on_access, optional
 from dask_slaq.core.errors import StopTraining, TrialPruned
 
-__all__ = ["Pruner"]  # noqa: F822  (created by `__getattr__`)
-
 
 def _made() -> type:
     optuna = optional("optuna", "optuna")

@@ -21,8 +21,6 @@ import numpy as np
 from dask_slaq.adapters.observing import AfterImport, Proxy, Replacements, warn_once
 from dask_slaq.config import repairs_libraries
 
-__all__ = ["follow_settings", "states"]
-
 #: Newest release of dask-ml that has the faults.
 LAST = (2025, 1, 0)
 

@@ -12,8 +12,6 @@ from dask_slaq.adapters.observing import begin_training, publish, value_of, warn
 if TYPE_CHECKING:
     from dask_slaq.worker import Training
 
-__all__ = ["RoundReport", "Scores", "first_loss"]
-
 #: Latest value and whether higher is better, by metric, by evaluation set.
 Scores = Mapping[str, Mapping[str, tuple[float, bool]]]
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from dask_slaq.adapters.observing import is_heard, publish, warn_once
 
-__all__ = ["SlaqReport"]
-
 #: Rows of the training data of which the default loss is computed, at most.
 MOST_ROWS = 1000
 

@@ -14,8 +14,6 @@ from dask_slaq.adapters.observing import (
 )
 from dask_slaq.adapters.optional import made_on_access, optional
 
-__all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
-
 
 def state_of(net: Any) -> tuple[dict[str, Any], list[Any]]:
     """Return the states of a net's modules, criteria and optimizers, on the CPU; its history."""

@@ -6,11 +6,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from dask_slaq.adapters.logs import LogReport
 from dask_slaq.adapters.observing import check_not_stopped, describe, kind_of
-from dask_slaq.adapters.optional import made_on_access, optional
-
-__all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
+from dask_slaq.adapters.optional import LogReport, made_on_access, optional
 
 
 def _made() -> type:

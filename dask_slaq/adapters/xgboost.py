@@ -25,8 +25,6 @@ from dask_slaq.adapters.observing import (
 from dask_slaq.adapters.optional import made_on_access, optional
 from dask_slaq.adapters.rounds import RoundReport, Scores, first_loss
 
-__all__ = ["LOOPS", "SlaqReport"]  # noqa: F822  (by `__getattr__`)
-
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
 ANEW = (

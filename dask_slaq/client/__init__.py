@@ -20,14 +20,14 @@ from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import ended as ended
 from dask_slaq.client.queries import explain as explain
 from dask_slaq.client.queries import history as history
+from dask_slaq.client.queries import reservations as reservations
+from dask_slaq.client.queries import reserve as reserve
 from dask_slaq.client.queries import seconds_of as seconds_of
 from dask_slaq.client.queries import status as status
+from dask_slaq.client.queries import unreserve as unreserve
 from dask_slaq.client.queries import usage as usage
 from dask_slaq.client.queries import whatif as whatif
 from dask_slaq.client.queries import workers as workers
-from dask_slaq.client.reservations import reservations as reservations
-from dask_slaq.client.reservations import reserve as reserve
-from dask_slaq.client.reservations import unreserve as unreserve
 from dask_slaq.client.search_block import Search as Search
 from dask_slaq.client.submit import submit as submit
 from dask_slaq.client.trial import Pruned as Pruned

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dask_slaq.adapters.observing import ReportSession
     from dask_slaq.client.job_block import Job
 
-__all__ = ["Block", "running_job"]
-
 logger = logging.getLogger(__name__)
 
 #: Clients that were warned that the end of a job reached no plugin.

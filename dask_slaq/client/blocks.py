@@ -23,8 +23,6 @@ from dask_slaq.core.trials import SearchSettings
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["job", "search"]
-
 #: What times are like, for who gives another one.
 TIMES = "'10min' or a number of seconds"
 

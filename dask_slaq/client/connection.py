@@ -20,17 +20,6 @@ from dask_slaq.core.text import printable
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "ask",
-    "check_plugin",
-    "check_started",
-    "current_client",
-    "go_without",
-    "introduce",
-    "owner_of_client",
-    "request",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at a client that connects again.

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
+from dataclasses import replace
 from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,11 @@ from dask_slaq.client.block import Block, running_job
 from dask_slaq.client.changes import pause, resume, set_job, stop
 from dask_slaq.client.connection import request
 from dask_slaq.client.live import Status
-from dask_slaq.client.losses import Losses
 from dask_slaq.client.queries import status
 from dask_slaq.core.errors import StopTraining, UnknownJob
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.reports import is_usable
-from dask_slaq.core.settings import check_stage
+from dask_slaq.core.reports import NO_LOSS, Iterations, as_loss, as_metrics, as_step, is_usable
+from dask_slaq.core.settings import check_stage, shown
 from dask_slaq.worker import Reporter
 
 if TYPE_CHECKING:
@@ -36,6 +36,64 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_slaq.client.submit import TrainingFuture
+
+
+class Losses:
+    """Losses of one job, whose first metric is the loss unless one is named by `metric`.
+
+    Several threads may report at once. `iterations` and `reports` are those of the present block.
+    What is reported is a score if it `negates`: minus it is the loss.
+    """
+
+    def __init__(self, job: str, metric: str) -> None:
+        self._job, self._named, self._metric = job, metric, metric
+        self._lock = threading.RLock()
+        self._warned: set[str] = set()  # causes that this block has warned about
+        self.negates = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from the beginning of a block."""
+        self.iterations, self.reports = Iterations(), 0
+        self._warned.clear()
+
+    def loss_of(self, given: float | Mapping[str, float], step: int | None) -> float | None:
+        """Return the loss among reported metrics; None, with a warning, if it is not there."""
+        if self.iterations.goes_back(step):
+            self._metric = self._named
+        metrics = as_metrics(given, self._metric)
+        if not metrics:
+            self._warn_once(NO_LOSS % (self._metric, ", ".join(map(shown, given))))  # type: ignore[arg-type]
+            return None
+        name, value = next(iter(metrics.items()))
+        if isinstance(given, Mapping):
+            self._metric = self._metric or name
+        return -value if self.negates else value
+
+    def report(self, loss: float, step: int | None, say: Callable[..., bool]) -> float:
+        """Count a loss that `say` sends to the scheduler, if that could be queued. Returns it."""
+        loss, step = as_loss(loss), as_step(step)
+        with self._lock:
+            anew = self.iterations.goes_back(step)
+            iterations = Iterations() if anew else replace(self.iterations)
+            iteration = iterations.count(step)
+            more = ({} if step is None else {"step": iteration}) | ({"anew": True} if anew else {})
+            if say("slaq-report", loss=loss, **more):
+                self.iterations, self.reports = iterations, self.reports + 1
+        if not is_usable(loss):
+            self._warn_once(f"a loss of {loss} was dropped: only its iteration counts")
+        if iterations.repeated:
+            self._warn_once("a step was not above the last one: it counts as the next iteration")
+        return loss
+
+    def _warn_once(self, why: str) -> None:
+        cause = why.partition(":")[2]
+        with self._lock:
+            new = cause not in self._warned
+            self._warned.add(cause)
+        if new:
+            logger.warning("job %s: %s", self._job, why)
+
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,6 @@ from dask_slaq.core.text import printable
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Status", "alerts", "as_table", "progress"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds in which a scheduler answers.

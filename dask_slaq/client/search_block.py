@@ -17,9 +17,17 @@ from dask_slaq.client.block import running_job
 from dask_slaq.client.changes import steer
 from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job
-from dask_slaq.client.train_on import check_models, submit_again
 from dask_slaq.client.trial import SearchInTask
-from dask_slaq.client.trials_table import Best, as_curves, as_frame, as_html, best_row, read_rows
+from dask_slaq.client.trials_table import (
+    Best,
+    as_curves,
+    as_frame,
+    as_html,
+    best_row,
+    check_models,
+    read_rows,
+    submit_again,
+)
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.settings import shown
 from dask_slaq.core.trials import (
@@ -36,8 +44,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dask_slaq.client.submit import TrainingFuture
-
-__all__ = ["Search"]
 
 logger = logging.getLogger(__name__)
 

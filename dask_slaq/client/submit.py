@@ -17,8 +17,6 @@ from dask_slaq.core.job_settings import JOB_SETTINGS
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["TrainingFuture", "submit"]
-
 
 class TrainingFuture(Future[Any]):
     """Future of a training that runs in a thread of its own.

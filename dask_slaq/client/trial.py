@@ -11,8 +11,6 @@ from dask_slaq.client.block import running_job
 from dask_slaq.core.errors import StopTraining, TrialPruned, UnknownJob
 from dask_slaq.worker import report_trial
 
-__all__ = ["Pruned", "SearchInTask", "report", "trial"]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

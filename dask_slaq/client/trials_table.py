@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import dask
 import numpy as np
+from dask.tokenize import tokenize
+from dask.utils import key_split
+from distributed import Future
+from distributed.protocol import pickle
 
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import is_whole, shown
 from dask_slaq.core.text import duration, number, printable
 from dask_slaq.core.trials import STATE_COLORS, as_parameters
 
 if TYPE_CHECKING:
     import pandas
     import xarray
-    from distributed import Future
-
-__all__ = [
-    "Best",
-    "as_cells",
-    "as_curves",
-    "as_frame",
-    "as_html",
-    "best_row",
-    "in_words",
-    "read_rows",
-]
+    from distributed import Client, Future
 
 #: Maximum number of rows of a table for people, of parameters in it, and of characters of a value.
 MOST_SHOWN, MOST_NAMES, LONGEST = 20, 8, 24
@@ -156,7 +153,7 @@ def as_cells(
             number(row["predicted"]),
             row["state"],
             str(row["iteration"]),
-            *(shown(row["params"].get(name, "")) for name in names),
+            *(in_cell(row["params"].get(name, "")) for name in names),
             duration(row["computed"]),
         ]
         for place, row in enumerate(ranked, 1)
@@ -181,7 +178,62 @@ def _html_row(tag: str, cells: Sequence[str]) -> str:
     return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
-def shown(value: Any) -> str:
+def in_cell(value: Any) -> str:
     """Return the value of a parameter as text."""
     text = number(value) if isinstance(value, float) else printable(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+#: Annotations with the names of the last state in Dask's memory, and with the task that kept it.
+STATE, FROM = "slaq_state", "slaq_from"
+
+
+def check_models(keys: Iterable[Any] | None, best: int | None, steps: int) -> dict[str, Any]:
+    """Return which models train on, as the scheduler is asked. Raises `InvalidSetting`."""
+    if (keys is None) == (best is None):
+        raise InvalidSetting("train_on needs either keys or best")
+    if best is not None and not is_whole(best, 1):
+        raise InvalidSetting(f"best must be a number of models >= 1, not {shown(best)}")
+    if not is_whole(steps, 1):
+        raise InvalidSetting(f"steps must be a number of steps >= 1, not {shown(steps)}")
+    if isinstance(keys, str | bytes | Future):
+        keys = [keys]
+    some = None if keys is None else [k.key if isinstance(k, Future) else k for k in keys]
+    return {"keys": some, "best": best, "steps": steps}
+
+
+def submit_again(
+    client: Client,
+    rows: Iterable[Mapping[str, Any]],
+    annotations: Mapping[str, Any],
+    changes: Mapping[str, Any],
+) -> list[Future]:
+    """Submit the task of each row again, with some keyword arguments changed.
+
+    Returns their futures. Raises `InvalidSetting` if a function does not take the arguments.
+    """
+    made = []
+    for row in rows:
+        task, before = pickle.loads(row["task"]), row["key"]
+        key = f"{key_split(before)}-on-{tokenize(before, dict(changes))}"
+        made.append((_changed(task, key, changes), {STATE: row["states"] or None, FROM: before}))
+    found = []
+    for task, known in made:
+        with dask.annotate(**annotations, **known):
+            found += client.get({task.key: task}, [task.key], sync=False)
+    return found
+
+
+def _changed(task: Any, key: str, changes: Mapping[str, Any]) -> Any:
+    """Return a task like another one, with some keyword arguments changed."""
+    func, args = getattr(task, "func", None), getattr(task, "args", ())
+    arguments = {**(getattr(task, "kwargs", None) or {}), **changes}
+    try:
+        inspect.signature(func).bind(*args, **arguments)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        name = getattr(func, "__name__", func)
+        raise InvalidSetting(
+            f"{name} cannot train on: it must take its number of steps as the keyword argument "
+            f"'steps', as in client.map({name}, grid, steps=40), or train_on other ones ({error})"
+        ) from error
+    return type(task)(key, func, *args, **arguments)

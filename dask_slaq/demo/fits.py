@@ -18,8 +18,6 @@ import dask_slaq as slaq
 from dask_slaq.demo import local, many_tasks
 from dask_slaq.demo.local import Options, Training
 
-__all__ = ["compile_kmeans", "estimators", "fits", "make_data", "more_estimators"]
-
 FEATURES, CENTERS = 32, 12
 #: Number of strong directions among the features, which carry most of the signal.
 STRONG = 8

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dask_slaq.memory import RunStore
     from dask_slaq.scheduler.pools import Pool, TaskTracker
 
-__all__ = ["Accounts", "UnownedUsage", "UsageByOwner"]
-
 logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at running tasks, after which usage is written.

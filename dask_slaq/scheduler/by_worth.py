@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -15,7 +16,6 @@ from distributed.core import Status
 from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.scaling import Demand, Scaler, ScalingRule, in_words, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
-from dask_slaq.scheduler.batch_jobs import group_of
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials import Searches
-
-__all__ = ["ByWorth"]
 
 #: Seconds that a task of unknown duration is taken to need at least; otherwise it takes as long
 #: again as it has.
@@ -35,6 +33,16 @@ FORGETS = 0.98
 PATIENCE = 30.0
 #: Part of the workers' memory above which Dask asks for more of them.
 FULL = 0.6
+
+
+#: Names of workers that one job of a batch system runs, as of dask-jobqueue: ``SLURMCluster-3-0``.
+GROUPED = re.compile(r"(.*\d)-\d+")
+
+
+def group_of(ws: WorkerState) -> tuple[str, str]:
+    """Return what ends together: the machine and name of a batch job, or a worker by itself."""
+    found = GROUPED.fullmatch(str(ws.name))
+    return (ws.host, found[1]) if found else ("", ws.address)
 
 
 class _Need(NamedTuple):

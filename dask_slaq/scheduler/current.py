@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -19,10 +20,30 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.pools import Pools, TaskOwners
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.shown import Shown
     from dask_slaq.scheduler.trials import Searches
 
-__all__ = ["RunningPlugin", "current_plugin", "registered_plugin"]
+
+class Shown:
+    """Pages that are kept for `seconds` at most, or until a decision or event drops them.
+
+    They take a walk over all unfinished tasks, and whoever reaches the port may ask for them.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._pages: dict[str, tuple[float, Any]] = {}
+
+    def get(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return a page, which `make` makes unless there is one."""
+        since, page = self._pages.get(name, (-self._seconds, None))
+        if monotonic() - since >= self._seconds:
+            page = make()
+            self._pages[name] = monotonic(), page
+        return page
+
+    def drop(self) -> None:
+        """Make all pages anew when somebody looks next."""
+        self._pages.clear()
 
 
 class HasTarget(Protocol):

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
     from dask_slaq.core.runtime import WorkerSpeeds
-    from dask_slaq.scheduler.adaptive import Progress
     from dask_slaq.scheduler.pools import Pools, TaskOwners
     from dask_slaq.scheduler.requests import Messages
-    from dask_slaq.scheduler.scaling import Scaling
+    from dask_slaq.scheduler.scaling import Progress, Scaling
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.spares import Spares
     from dask_slaq.scheduler.trials import Searches

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
-__all__ = ["decide", "observe_demand"]
-
 
 def observe_demand(jobs: ScheduledJobs) -> list[str]:
     """Pass the numbers of ready and running tasks, and the work left, to the engine.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Blocked, Pool
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
-__all__ = ["blocked_in", "is_waiting", "look_for_hindrances", "silence_of"]
-
 
 def look_for_hindrances(jobs: ScheduledJobs) -> None:
     """Alert of jobs that are silent or blocked, and count the time of those that wait."""

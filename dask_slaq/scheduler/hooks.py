@@ -41,8 +41,6 @@ ENTRIES = {
 #: Messages of a worker about one of its tasks.
 OF_TASKS = ("long-running", "task-finished")
 
-__all__ = ["ENTRIES", "guarded", "guarded_as", "replace", "surround"]
-
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make a method of the plugin that never raises, and does nothing once the plugin failed."""

@@ -9,21 +9,69 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from distributed.comm.addressing import get_address_host
 from distributed.core import Server
 
-from dask_slaq.core.errors import InvalidSetting, NotAllowed
-from dask_slaq.core.settings import shown
-from dask_slaq.scheduler.peers import asked_of, name_in_certificate
+from dask_slaq.core.errors import BROKEN, InvalidSetting, NotAllowed
+from dask_slaq.core.settings import is_name, shown
+from dask_slaq.plug_ins import load
 
 if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.comm.core import Comm
 
-__all__ = ["Identity", "Sender", "sender_of_message"]
+
+def name_in_certificate(comm: Comm | None) -> str | None:
+    """Return the common name in the verified certificate of a peer; None without one."""
+    certificate = getattr(comm, "extra_info", {}).get("peercert") or {}
+    names = (
+        value
+        for part in certificate.get("subject", ())
+        for key, value in part
+        if key == "commonName"
+    )
+    name: str | None = next(names, None)
+    name = (name or "").rstrip("/")  # which stands for a team
+    return name if is_name(name) else None
+
+
+def asked_of(path: str) -> Callable[[Comm | None], str | None]:
+    """Return who is at the other end of a connection, by the function at a class path.
+
+    It gets a dict with ``address`` and ``certificate`` (see `ssl.SSLSocket.getpeercert`), and
+    returns a name, or None for nobody, which it says of everybody if it raises. `InvalidSetting` is
+    raised if there is none: then it would be unknown who is who.
+    """
+    ask = load("owner", path)
+    if not callable(ask):
+        raise InvalidSetting(f"slaq.identity: {path} cannot be called")
+
+    known: WeakKeyDictionary[Comm, str] = WeakKeyDictionary()
+
+    def who(comm: Comm | None) -> str | None:
+        if comm is None or comm in known:
+            return None if comm is None else known[comm]
+        certificate = getattr(comm, "extra_info", {}).get("peercert") or {}
+        try:
+            name = ask({"address": comm.peer_address, "certificate": certificate})
+        except BROKEN:
+            logger.exception("%s failed; its client is nobody", path)
+            return None
+        if name is None:
+            return None
+        if not is_name(name):
+            logger.error("%s: %s is no name of an owner; its client is nobody", path, shown(name))
+            return None
+        known[comm] = name  # asked for each task outside of jobs
+        return name
+
+    return who
+
 
 logger = logging.getLogger(__name__)
 
@@ -201,3 +249,57 @@ class Identity:
             logger.warning(
                 "a client says that it is %s; its connection is of %s, which counts", *claim
             )
+
+
+#: Clients of which those that left are still known.
+MOST_CLIENTS = 1000
+
+
+@lru_cache(1000)  # called for each task outside of jobs
+def _unknown_at(address: str) -> str:
+    return f"unknown@{get_address_host(address)}"
+
+
+class ClientOwners:
+    """Owner of each client: of its last job, or as it said.
+
+    `name_of` returns whom the certificate of a client names, None if that does not count. `settle`
+    is called before the owner of a client changes.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        name_of: Callable[[str], str | None],
+        settle: Callable[[], object],
+    ) -> None:
+        self._scheduler, self._name_of, self._settle = scheduler, name_of, settle
+        self._owner: dict[str, str] = {}
+
+    def introduce(self, client: str, owner: str) -> None:
+        """Record the owner of a client that has opened no job."""
+        if client not in self._owner:
+            self.know(client, owner)
+
+    def know(self, client: str, owner: str) -> None:
+        """Record the owner of a job that a client opens."""
+        if self._owner.get(client) != owner:
+            self._settle()  # what it has used until now
+        if len(self._owner) >= MOST_CLIENTS:
+            for gone in self._owner.keys() - self._scheduler.clients.keys():
+                del self._owner[gone]
+        self._owner[client] = owner
+
+    def named(self, client: str) -> str:
+        """Return the owner of a client, empty if it has said none."""
+        return self._name_of(client) or self._owner.get(client, "")
+
+    def of(self, client: str) -> str:
+        """Return the owner of a client's jobs; by its machine if the client has said none.
+
+        Otherwise all notebooks together would be one owner, under one limit.
+        """
+        if owner := self.named(client):
+            return owner
+        comm = getattr(self._scheduler.client_comms.get(client), "comm", None)
+        return "unknown" if comm is None else _unknown_at(comm.peer_address)

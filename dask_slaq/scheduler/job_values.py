@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.pools import Pool
 
-__all__ = ["SILENT", "Pace", "etas", "stage_of", "values_of_jobs"]
-
 #: Weight of the newest interval in the running mean of a job's pace.
 NEWEST = 0.2
 #: A job is silent once it could have reported for this many times its pace, and as many seconds.

@@ -19,8 +19,6 @@ from dask_slaq.core.notice_terms import NoticeTerms
 from dask_slaq.core.owner_terms import DEFAULT
 from dask_slaq.plug_ins import load
 
-__all__ = ["Notices"]
-
 logger = logging.getLogger(__name__)
 
 #: Notices that wait for one sink at most; and seconds for which a scheduler that closes waits for

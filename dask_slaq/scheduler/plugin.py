@@ -31,9 +31,8 @@ from dask_slaq.core.settings import (
 from dask_slaq.core.text import printable
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.plug_ins import check_policy_name, is_class_path, policy_of, predictor_of
-from dask_slaq.scheduler.adaptive import Progress, add_scaling
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.current import Shown, current_plugin
 from dask_slaq.scheduler.dask_hooks import AT_FIRST_USE, SURROUNDED, DaskHooks
 from dask_slaq.scheduler.decisions import decide, observe_demand
 from dask_slaq.scheduler.event_loop import Soon
@@ -48,9 +47,8 @@ from dask_slaq.scheduler.registration import (
     with_settings_of_machine,
 )
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
-from dask_slaq.scheduler.scaling import Scaling
+from dask_slaq.scheduler.scaling import Progress, Scaling, add_scaling
 from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
-from dask_slaq.scheduler.shown import Shown
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_metrics

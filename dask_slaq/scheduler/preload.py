@@ -120,7 +120,7 @@ async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> 
         )
         if strict and click.get_current_context(silent=True) is not None:
             _exit()
-        from dask_slaq.scheduler.not_started import NotStarted
+        from dask_slaq.scheduler.registration import NotStarted
 
         forget_failure(scheduler)
         scheduler.add_plugin(NotStarted(scheduler, error, strict))

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.config import ROWS, Settings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.settings import NOT_STARTED
+from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.requests import audit
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from distributed.comm.core import Comm
 
     from dask_slaq.scheduler.current import RunningPlugin
-
-__all__ = ["forget_failure", "others_to_replace", "watch", "with_settings_of_machine"]
 
 logger = logging.getLogger(__name__)
 
@@ -119,3 +119,31 @@ def forget_failure(scheduler: Scheduler) -> None:
     """Drop the stand-in, because a plugin has started."""
     scheduler.plugins.pop(NOT_STARTED, None)
     scheduler.task_metadata.pop(NOT_STARTED, None)
+
+
+class NotStarted(SchedulerPlugin):
+    """Stand-in for a plugin that did not start: tells clients and the board why, until one does.
+
+    If `strict`, the scheduler does not start either.
+    """
+
+    name = NOT_STARTED
+
+    def __init__(self, scheduler: Scheduler, error: Exception, strict: bool) -> None:
+        self.error, self.strict = error, strict
+        known = isinstance(error, SlaqError)
+        self.why = str(error) if known else f"{type(error).__name__}: {error}"
+        self.restart(scheduler)
+        try:
+            add_pages(scheduler)
+        except Exception:  # nothing that people look at may touch scheduling
+            logger.exception("the board of dask_slaq could not be added")
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Keep the scheduler from starting if that is wanted: it starts plugins after preloads."""
+        if self.strict:
+            raise self.error
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """Tell clients why. A restart of the cluster drops all metadata."""
+        scheduler.task_metadata[NOT_STARTED] = self.why

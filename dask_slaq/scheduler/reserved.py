@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.memory import RunStore
 
-__all__ = ["KeptReservations", "local"]
-
 logger = logging.getLogger(__name__)
 
 

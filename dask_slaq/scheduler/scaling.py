@@ -10,19 +10,19 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.batch_jobs import group_of
-from dask_slaq.scheduler.hooks import guarded_as
+from dask_slaq.scheduler.by_worth import ByWorth, group_of
+from dask_slaq.scheduler.current import registered_plugin
+from dask_slaq.scheduler.hooks import guarded_as, replace
 
 if TYPE_CHECKING:
+    from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
     from dask_slaq.core.dispatch import Group
-    from dask_slaq.scheduler.by_worth import ByWorth
     from dask_slaq.scheduler.pools import Pool, Pools
-
-__all__ = ["Scaling"]
 
 logger = logging.getLogger(__name__)
 
@@ -155,3 +155,43 @@ class Scaling:
             return len(pool.ready)
         waiting = Counter(entry.kind for entry in pool.ready.values())
         return int(sum(min(count, rooms.get(k, math.inf)) for k, count in waiting.items()))
+
+
+def add_scaling(scheduler: Scheduler) -> None:
+    """Limit what `Scheduler.adaptive_target` asks for. Repeated calls install it once."""
+
+    def around(plain: Callable[..., int]) -> Callable[..., int]:
+        def limited(target_duration: Any = None) -> int:
+            target = plain(target_duration)
+            plugin = registered_plugin(scheduler)
+            return target if plugin is None else plugin.scaling.limit(target)
+
+        return limited
+
+    limited = replace(scheduler.adaptive_target, around)
+    scheduler.adaptive_target = limited  # type: ignore[method-assign]
+    scheduler.handlers["adaptive_target"] = limited  # what `Adaptive` calls
+
+
+class Progress:
+    """Which jobs have computed or reported in the last `keep` seconds.
+
+    `reports` has the number of reports of each job, and `pools` its tasks.
+    """
+
+    def __init__(self, pools: Mapping[str, Pool], reports: Mapping[str, int], keep: float) -> None:
+        self._pools, self._reports, self._keep = pools, reports, keep
+        self._seen: dict[str, tuple[Any, float]] = {}  # by job: its progress, and since when
+
+    def busy(self) -> set[str]:
+        """Note which jobs have made progress since the last call, and return those of late."""
+        now, seen = monotonic(), {}
+        for name, reports in self._reports.items():
+            pool = self._pools[name]
+            progress = (reports, len(pool.tasks), len(pool.unfinished))
+            before = self._seen.get(name)
+            same = before is not None and before[0] == progress and not pool.has_thread
+            seen[name] = before if before is not None and same else (progress, now)
+        self._seen = seen
+        now = monotonic()
+        return {n for n, (_, since) in self._seen.items() if now - since < self._keep}

@@ -21,10 +21,9 @@ from dask_slaq.core.owner_terms import OwnerTerms
 from dask_slaq.core.settings import STOP, shown
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
-from dask_slaq.scheduler.admission import Admission
-from dask_slaq.scheduler.budget_watch import BudgetWatch
-from dask_slaq.scheduler.client_owners import ClientOwners
+from dask_slaq.scheduler.admission import Admission, BudgetWatch
 from dask_slaq.scheduler.goals import Goals
+from dask_slaq.scheduler.identity import ClientOwners
 from dask_slaq.scheduler.job_values import Pace, etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.reserved import KeptReservations
 

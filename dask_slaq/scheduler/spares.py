@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.runtime import WorkerSpeeds
 
-__all__ = ["Spares"]
-
 #: A task is late after this many times the upper quartile of the compute times of similar tasks.
 LATE = 3.0
 #: Seconds that a task is overdue before it is late: about what a copy takes to begin.

@@ -1,24 +1,12 @@
 """What runs in tasks on workers: reports of trials, which wait while other models train."""
 
-from dask_slaq.worker.reports import (
-    Reporter,
-    in_trial,
-    job_of_task,
-    report_trial,
-    resume_trial,
-    waited,
-)
-from dask_slaq.worker.trainings import Training, begin_training, on_cpu, steps
-
-__all__ = [
-    "Reporter",
-    "Training",
-    "begin_training",
-    "in_trial",
-    "job_of_task",
-    "on_cpu",
-    "report_trial",
-    "resume_trial",
-    "steps",
-    "waited",
-]
+from dask_slaq.worker.reports import Reporter as Reporter
+from dask_slaq.worker.reports import in_trial as in_trial
+from dask_slaq.worker.reports import job_of_task as job_of_task
+from dask_slaq.worker.reports import report_trial as report_trial
+from dask_slaq.worker.reports import resume_trial as resume_trial
+from dask_slaq.worker.reports import waited as waited
+from dask_slaq.worker.trainings import Training as Training
+from dask_slaq.worker.trainings import begin_training as begin_training
+from dask_slaq.worker.trainings import on_cpu as on_cpu
+from dask_slaq.worker.trainings import steps as steps

@@ -22,7 +22,6 @@ from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.reports import MOST_METRICS, NO_LOSS, as_loss, as_metrics, as_step, is_usable
 from dask_slaq.core.settings import ASTRAY_TOPIC, shown
 from dask_slaq.core.trials import as_parameters, bounded
-from dask_slaq.worker.arguments import parameters_of
 from dask_slaq.worker.desk import (
     ENDS,
     LOOK,
@@ -33,7 +32,7 @@ from dask_slaq.worker.desk import (
     desk_of,
     run_of,
 )
-from dask_slaq.worker.seat import Seat
+from dask_slaq.worker.seat import Seat, parameters_of
 from dask_slaq.worker.states import (
     FILES,
     FROM,
@@ -47,17 +46,6 @@ from dask_slaq.worker.states import (
     read,
     safe_folder,
 )
-
-__all__ = [
-    "Reporter",
-    "find_state",
-    "in_trial",
-    "job_of_task",
-    "report_trial",
-    "resume_trial",
-    "this_run",
-    "waited",
-]
 
 logger = logging.getLogger(__name__)
 

@@ -25,22 +25,6 @@ from dask_slaq.core.reports import Iterations
 if TYPE_CHECKING:
     from distributed import Worker
 
-__all__ = [
-    "Kept",
-    "Leave",
-    "Mark",
-    "fetch",
-    "file_of",
-    "freeze",
-    "here",
-    "is_large",
-    "name_of",
-    "read",
-    "safe_folder",
-    "store",
-    "write",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Annotation of a task with what is known of its state, and of a search that keeps them in files.

@@ -16,8 +16,6 @@ from dask_slaq.core.settings import is_whole, shown
 from dask_slaq.worker.reports import find_state, in_trial, this_run
 from dask_slaq.worker.states import Mark, here
 
-__all__ = ["Training", "begin_training", "on_cpu", "steps"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -13,7 +13,7 @@ from driving import tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, NoPlugin, UnknownJob
-from dask_slaq.scheduler.requests.waiting import WaitingRequests
+from dask_slaq.scheduler.requests.handlers import WaitingRequests
 
 ONE = [("127.0.0.1", 1)]
 

@@ -22,7 +22,7 @@ def plugin(client):
 @pytest.fixture
 def said(caplog, client):
     """The warnings of the client, once those of a search that is over have arrived."""
-    caplog.set_level(logging.WARNING, logger="dask_slaq.client.silence")
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.changes")
 
     def wait_for(n: int) -> list[str]:
         # Without any to come, a few answers of the scheduler are awaited.

@@ -29,8 +29,7 @@ from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.accounts import UnownedUsage
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.board import data as data_module
-from dask_slaq.scheduler.board.colors import UNOWNED, color_of
-from dask_slaq.scheduler.board.data import MOST_SHOWN, data_of
+from dask_slaq.scheduler.board.data import MOST_SHOWN, UNOWNED, color_of, data_of
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 
@@ -142,7 +141,7 @@ async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_behind(c, s, a):
-    from dask_slaq.scheduler.board import colors
+    from dask_slaq.scheduler.board import data as colors
 
     found = [colors.color_of(s, f"job-{n}") for n in range(200)]
     assert len(set(found)) == 200

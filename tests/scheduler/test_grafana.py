@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from dask_slaq.scheduler.views.families import FAMILIES
+from dask_slaq.scheduler.views.metrics import FAMILIES
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
 

@@ -37,7 +37,7 @@ BOUNDS = [
     (usage, "MOST_OF_A_DAY", 4),
     (usage, "MOST_ROWS", 4),
     (scheduled_jobs, "MOST_ENDED", 4),
-    ("dask_slaq.scheduler.client_owners", "MOST_CLIENTS", 1),
+    ("dask_slaq.scheduler.identity", "MOST_CLIENTS", 1),
     (durations, "MOST_GROUPS", 4),
     (label_limits, "MOST_LOGGED", 4),
     ("dask_slaq.memory.following", "MOST_LOADED_KINDS", 4),

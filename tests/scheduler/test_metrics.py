@@ -11,7 +11,7 @@ from dask_slaq.core.errors import NoPlugin
 from dask_slaq.scheduler.board.data import data_of
 from dask_slaq.scheduler.job_values import values_of_jobs
 from dask_slaq.scheduler.views import status as STATUS
-from dask_slaq.scheduler.views.families import FAMILIES
+from dask_slaq.scheduler.views.metrics import FAMILIES
 
 prometheus_parser = pytest.importorskip("prometheus_client.parser")
 

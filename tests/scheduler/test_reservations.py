@@ -9,7 +9,7 @@ import pytest
 from driving import TWO, gen_cluster, jobs, on_virtual_clock, start_plugin, tasks_of, work
 
 import dask_slaq as slaq
-from dask_slaq.client.reservations import span_of
+from dask_slaq.client.queries import span_of
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 
 

@@ -12,7 +12,7 @@ import dask_slaq as slaq
 from dask_slaq.cli.status_tables import summary, workers_table
 from dask_slaq.client import workers as workers_of
 from dask_slaq.scheduler.board.data import data_of
-from dask_slaq.scheduler.views.workers import workers_of as view
+from dask_slaq.scheduler.views.everything import workers_of as view
 
 SECONDS, SLOWER = 0.2, 3.0
 

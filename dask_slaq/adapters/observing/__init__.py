@@ -1,59 +1,30 @@
 """Observation of training loops in unmodified libraries, in this process and on workers."""
 
-from dask_slaq.adapters.observing.kinds import (
-    describe,
-    describe_estimator,
-    kind_of,
-    kind_of_estimator,
-    sizes_of,
-)
-from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy
-from dask_slaq.adapters.observing.patches import AfterImport, Patches, Replacements
-from dask_slaq.adapters.observing.session import (
-    ReportSession,
-    begin_training,
-    check_not_stopped,
-    expect,
-    is_heard,
-    log_stop,
-    open_blocks,
-    publish,
-    stage,
-    stopped,
-    value_of,
-    warn_of,
-    warn_once,
-)
-from dask_slaq.adapters.observing.worker_reports import Address, Mailbox
-from dask_slaq.adapters.observing.worker_stops import ends_with, is_stopping
-
-__all__ = [
-    "Address",
-    "AfterImport",
-    "Loop",
-    "LoopObserver",
-    "Mailbox",
-    "Patches",
-    "Proxy",
-    "Replacements",
-    "ReportSession",
-    "begin_training",
-    "check_not_stopped",
-    "describe",
-    "describe_estimator",
-    "ends_with",
-    "expect",
-    "is_heard",
-    "is_stopping",
-    "kind_of",
-    "kind_of_estimator",
-    "log_stop",
-    "open_blocks",
-    "publish",
-    "sizes_of",
-    "stage",
-    "stopped",
-    "value_of",
-    "warn_of",
-    "warn_once",
-]
+from dask_slaq.adapters.observing.loops import Loop as Loop
+from dask_slaq.adapters.observing.loops import LoopObserver as LoopObserver
+from dask_slaq.adapters.observing.loops import Proxy as Proxy
+from dask_slaq.adapters.observing.patches import AfterImport as AfterImport
+from dask_slaq.adapters.observing.patches import Patches as Patches
+from dask_slaq.adapters.observing.patches import Replacements as Replacements
+from dask_slaq.adapters.observing.session import ReportSession as ReportSession
+from dask_slaq.adapters.observing.session import begin_training as begin_training
+from dask_slaq.adapters.observing.session import check_not_stopped as check_not_stopped
+from dask_slaq.adapters.observing.session import describe as describe
+from dask_slaq.adapters.observing.session import describe_estimator as describe_estimator
+from dask_slaq.adapters.observing.session import expect as expect
+from dask_slaq.adapters.observing.session import is_heard as is_heard
+from dask_slaq.adapters.observing.session import kind_of as kind_of
+from dask_slaq.adapters.observing.session import kind_of_estimator as kind_of_estimator
+from dask_slaq.adapters.observing.session import log_stop as log_stop
+from dask_slaq.adapters.observing.session import open_blocks as open_blocks
+from dask_slaq.adapters.observing.session import publish as publish
+from dask_slaq.adapters.observing.session import sizes_of as sizes_of
+from dask_slaq.adapters.observing.session import stage as stage
+from dask_slaq.adapters.observing.session import stopped as stopped
+from dask_slaq.adapters.observing.session import value_of as value_of
+from dask_slaq.adapters.observing.session import warn_of as warn_of
+from dask_slaq.adapters.observing.session import warn_once as warn_once
+from dask_slaq.adapters.observing.worker_reports import Address as Address
+from dask_slaq.adapters.observing.worker_reports import Mailbox as Mailbox
+from dask_slaq.adapters.observing.worker_reports import ends_with as ends_with
+from dask_slaq.adapters.observing.worker_reports import is_stopping as is_stopping

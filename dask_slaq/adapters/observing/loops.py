@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from dask_slaq.adapters.observing.kinds import describe, kind_of, sizes_of
 from dask_slaq.adapters.observing.session import (
     ReportSession,
     current,
+    describe,
     expect,
+    kind_of,
     log_stop,
+    sizes_of,
     warn_of,
     warn_once,
 )

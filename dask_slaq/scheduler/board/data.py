@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import colorsys
 import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from itertools import count
 from time import localtime, monotonic, strftime, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -22,7 +24,6 @@ from dask_slaq.core.owner_terms import standings
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.usage import DAY
 from dask_slaq.core.usage import OTHERS as OTHER_OWNERS
-from dask_slaq.scheduler.board.colors import OTHERS, UNOWNED, color_of
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.views import core_seconds_by_day, curves_to_come, in_words, overview
 
@@ -31,7 +32,43 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["COLUMNS", "GREY", "BoardData", "Plain", "data_of"]
+#: Colors of tasks outside jobs, and of all jobs together that are not shown one by one.
+UNOWNED, OTHERS = "#cccccc", "#8c8c8c"
+
+#: Number of jobs whose colors are remembered.
+REMEMBERED = 1000
+#: Part of the circle of hues from one job to the next: successive ones differ much, none recurs.
+STEP = (5**0.5 - 1) / 2
+#: Lightness and saturation, in turns.
+TONES = ((0.45, 0.75), (0.65, 0.6), (0.32, 0.6))
+
+
+def _colors() -> Callable[[str], str]:
+    """Return colors by order of appearance, which are further apart than by hashes of names."""
+    numbers = count()
+
+    @lru_cache(REMEMBERED)
+    def of(name: str) -> str:
+        number = next(numbers)
+        lightness, saturation = TONES[number % len(TONES)]
+        rgb = colorsys.hls_to_rgb(0.58 + number * STEP, lightness, saturation)
+        return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
+
+    return of
+
+
+_of_schedulers: WeakKeyDictionary[Scheduler, Callable[[str], str]] = WeakKeyDictionary()
+
+
+def color_of(scheduler: Scheduler, name: str) -> str:
+    """Return the color of a job, or pool of unowned tasks, on the board of a scheduler."""
+    if name.startswith("other:"):
+        return UNOWNED
+    colors = _of_schedulers.get(scheduler)
+    if colors is None:
+        colors = _of_schedulers[scheduler] = _colors()
+    return colors(name)
+
 
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
 FRESH, FRESH_PER_SECOND = 1.9, 60.0

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["PAGE", "PATH", "PLOTS", "SEARCH", "add_pages"]
-
 logger = logging.getLogger(__name__)
 
 #: Address of the board on the dashboard, and name of its tab.

@@ -19,8 +19,6 @@ from dask_slaq.scheduler.current import registered_plugin
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["SearchData", "search_data_of", "searches_of"]
-
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
 FRESH, FRESH_PER_SECOND = 1.9, 60.0
 #: Maximum number of points of all curves, though each has at least `FEWEST_POINTS`.

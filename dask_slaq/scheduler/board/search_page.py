@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from bokeh.document import Document
     from distributed import Scheduler
 
-__all__ = ["search_page"]
-
 #: Milliseconds between two updates of the page.
 INTERVAL = 1000
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin:0 4px 0 12px"

@@ -14,8 +14,6 @@ from dask_slaq.scheduler.reserved import local
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["audit", "in_words"]
-
 logger = logging.getLogger(__name__)
 
 #: Maximum number of characters of what is said of one change.

@@ -6,6 +6,7 @@ an exception would end the sender's connection. What is said of the sender in ei
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Hashable
@@ -23,23 +24,44 @@ from dask_slaq.scheduler import views
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.audit import audit, in_words
-from dask_slaq.scheduler.requests.of_trials import check_trial
-from dask_slaq.scheduler.requests.validation import Dropped, check_opening
-from dask_slaq.scheduler.requests.waiting import WaitingRequests
+from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
 
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["MOST_AUDITED", "Messages"]
+
+class WaitingRequests:
+    """Those who wait for conditions, which are looked at whenever something may have changed."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[None], Callable[[], object]] = {}
+
+    async def until(self, holds: Callable[[], object], seconds: float = 2.0) -> None:
+        """Wait until a condition holds, or for some `seconds`."""
+        if holds():
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[future] = holds
+        try:
+            await asyncio.wait([future], timeout=seconds)
+        finally:
+            del self._waiting[future]
+
+    def look(self) -> None:
+        """Let those go on whose condition holds now."""
+        for future, holds in list(self._waiting.items()):
+            if not future.done() and holds():
+                future.set_result(None)
+
 
 logger = logging.getLogger(__name__)
 
 #: Maximum number of changes that are remembered.
 MOST_AUDITED = 10_000
 
-#: Requests, each by the name of its method, or of a function of a module that is loaded for it.
+#: Requests, each by the name of its method, or of a function of `steering`, loaded for it.
 REQUESTS = (
     *("introduce", "open", "close", "train_on", "trials", "left", "status"),
     *("history", "bindings"),
@@ -91,9 +113,7 @@ class Messages:
         if (method := getattr(self, name, None)) is not None:
             found: Callable[..., Any] = method
             return found
-        steers = name in (*AUDITED, "reservations")
-        module = import_module(f"{__package__}.{'steering' if steers else 'questions'}")
-        return partial(getattr(module, name), self.plugin)
+        return partial(getattr(import_module(f"{__package__}.steering"), name), self.plugin)
 
     def _answer(self, name: str) -> Callable[..., Any]:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""

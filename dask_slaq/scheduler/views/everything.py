@@ -2,16 +2,69 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Iterable, Sequence
+from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.usage import DAY, EARLIER, Usage, sum_by
 from dask_slaq.scheduler.views.reasons import positions, reason
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs, teams_of_jobs
-from dask_slaq.scheduler.views.workers import speeds_in_words
 
 if TYPE_CHECKING:
+    from distributed import Scheduler
+    from distributed.scheduler import WorkerState
+
+    from dask_slaq.core.runtime import Known, WorkerSpeeds
+    from dask_slaq.scheduler.accounts import Accounts
     from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["overview"]
+#: Standard errors of the middle 80 % of a normal distribution.
+BAND = 1.28
+
+
+def workers_of(scheduler: Scheduler, speeds: WorkerSpeeds) -> dict[str, dict[str, Any]]:
+    """Return what is known of each worker, by address.
+
+    ``factor`` is what is used: by how much longer tasks take there, 1 while it is not sure that
+    they do. ``estimate`` is the best guess, and ``low`` to ``high`` its 80 % band; they are None
+    while nothing is known. ``kinds`` has the factors of kinds of task that differ from the others.
+    """
+    kinds: dict[str, dict[str, float]] = {}
+    for (address, kind), known in speeds.kinds.items():
+        kinds.setdefault(address, {})[kind] = known.factor
+    return {
+        address: {
+            "name": str(ws.name),
+            "host": ws.host,
+            "threads": ws.nthreads,
+            **_of(speeds.workers.get(address)),
+            "kinds": kinds.get(address, {}),
+        }
+        for address, ws in scheduler.workers.items()
+    }
+
+
+def _of(known: Known | None) -> dict[str, float | None]:
+    if known is None:
+        return {"factor": 1.0, "estimate": None, "low": None, "high": None}
+    width = math.exp(BAND * known.error)
+    return {
+        "factor": known.factor,
+        "estimate": known.estimate,
+        "low": known.estimate / width,
+        "high": known.estimate * width,
+    }
+
+
+def speeds_in_words(workers: Iterable[WorkerState], speeds: WorkerSpeeds) -> str:
+    """Return how many workers surely differ from the others."""
+    factors = [speeds.factor(ws.address) for ws in workers]
+    slower, faster = sum(f > 1 for f in factors), sum(f < 1 for f in factors)
+    some = len({address for address, _ in speeds.kinds})
+    parts = [(slower, "slower"), (faster, "faster"), (some, "unlike for some kinds of task")]
+    return "workers: " + ", ".join(f"{count} {what}" for count, what in parts if count)
 
 
 def overview(plugin: RunningPlugin) -> dict[str, Any]:
@@ -47,3 +100,50 @@ def _speeds(plugin: RunningPlugin) -> str:
     if not plugin.speeds.unlike:
         return ""
     return speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds)
+
+
+#: Days whose usage the board shows.
+RECENT = 14
+
+
+async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None) -> dict[str, Any]:
+    """Return usage by fields of `UsageKey`, of the last `seconds` in whole days, or all.
+
+    It has ``rows`` (see `usage_as_dicts`), ``file``, ``since`` (Unix seconds from which usage
+    was counted, None if from the file's beginning) and ``note`` (what is missing, or None).
+    """
+    from dask_slaq.memory import usage_as_dicts  # and SQLite
+
+    since = EARLIER if seconds is None else int((time() - seconds) // DAY)
+    accounts.tick()
+    left = [(key, usage) for key, usage in accounts.ledger.rows.items() if key.day >= since]
+    found, store, note = sum_by(left, by), accounts.store, accounts.broken
+    kept = None
+    if store is not None:
+        kept = await asyncio.get_running_loop().run_in_executor(None, store.usage, by, since)
+        for key, usage in (kept or {}).items():
+            found.setdefault(key, Usage()).add(usage)
+    begin = strftime("%Y-%m-%d %H:%M:%S", localtime(accounts.begin))
+    if note is not None:
+        note = f"usage is no longer counted: {note}"
+    elif store is None:
+        note = f"since the scheduler's start at {begin}: slaq.memory names no file to keep it"
+    elif store.failed is not None or kept is None:
+        note = f"{store.path} cannot be used, and usage is kept until the scheduler ends"
+    return {
+        "rows": usage_as_dicts(found, by),
+        "file": None if store is None else str(store.path),
+        "since": accounts.begin if kept is None else None,
+        "note": note,
+    }
+
+
+def core_seconds_by_day(accounts: Accounts) -> dict[tuple[int, str], float]:
+    """Return the core-seconds of the last days by day and owner."""
+    accounts.settle()
+    return {
+        (day, owner): seconds
+        for day, of_day in accounts.spent.days.items()
+        for owner, seconds in of_day.items()
+        if day > time() // DAY - RECENT
+    }

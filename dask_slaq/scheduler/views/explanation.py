@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Pool, Pools
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
-__all__ = ["explain", "in_words"]
-
 #: What lets the jobs of an owner over its budget run as others.
 _MORE = "more core-hours for its owner (`dask slaq owners set`), or the days to come"
 

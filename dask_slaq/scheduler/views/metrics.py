@@ -3,19 +3,119 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.core.text import printable
+from dask_slaq.core.usage import OTHERS, OUTCOMES
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import guarded_as
-from dask_slaq.scheduler.views.families import families
+from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
+    from dask_slaq.scheduler.current import RunningPlugin
 
-__all__ = ["add_metrics"]
+#: Labels whose values clients make up, and maximum number of these in a family.
+MADE_UP, MOST = ("job", "owner"), 100
+#: Metrics by job: key in the status, help text.
+BY_JOB = {column.name: column.about.capitalize() for column in JOB_COLUMNS if column.metric}
+#: Metrics by owner: field of `Usage`, help text.
+BY_OWNER = {
+    "core_seconds": "Core-seconds used",
+    "loss_reduction": "Normalized loss reduction of jobs that ended",
+}
+#: States of jobs, see `state_of_job`. Each has a sample, also where no job is in it.
+STATES = ("running", "waiting", "idle", "paused", "stopping")
+#: Names of all metrics, without the prefix ``dask_slaq_``, as they are scraped.
+FAMILIES = (
+    *("jobs", "holding", "failed", "owner_deserved_threads", "owner_got_threads"),
+    "jobs_in_state",
+    *(f"job_{key}" for key in BY_JOB),
+    *(f"owner_{key}_total" for key in (*BY_OWNER, "finished_jobs")),
+)
+
+
+def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> list[Any]:
+    """Return all families of a scheduler; `build_name` puts the prefix before a name."""
+    return list(_each(plugin, build_name))
+
+
+def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    jobs = plugin.jobs
+    own = jobs.accounts.counted
+    gauge, series = partial(_gauge, build_name), partial(_series, build_name, own)
+    yield gauge("jobs", "Running jobs", len(jobs.reports))
+    yield gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)
+    yield gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
+    status = {name: job for name, job in status_of_jobs(jobs).items() if job["reports"]}
+    states = Counter(dict.fromkeys(STATES, 0))
+    states.update(job["state"] for job in status.values())
+    values: dict[Any, float] = {(state,): n for state, n in states.items()}
+    text = "Running jobs by what they do"
+    yield series(GaugeMetricFamily, "jobs_in_state", text, ("state",), values)
+    for key, text in BY_JOB.items():
+        values = {(name, job["owner"]): job[key] for name, job in status.items()}
+        yield series(GaugeMetricFamily, f"job_{key}", text, ("job", "owner"), values)
+    owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in jobs.usage}
+    counters = jobs.accounts.counters()
+    if counters is not None:  # unknown, they would seem to begin at 0 again
+        # Those that used most, for good: the counters of the others would fall.
+        most = sorted(counters, key=lambda owner: -counters[owner].core_seconds)
+        new = [o for o in dict.fromkeys([*most, *owners]) if o not in own and o != OTHERS]
+        own.update(new[: MOST - len(own)])
+        for key, text in BY_OWNER.items():
+            used = {(owner,): getattr(usage, key) for owner, usage in counters.items()}
+            yield series(CounterMetricFamily, f"owner_{key}", text, ("owner",), used)
+        ended = {
+            (owner, outcome): getattr(usage, outcome)
+            for owner, usage in counters.items()
+            for outcome in OUTCOMES
+        }
+        name, text = "owner_finished_jobs", "Jobs that ended"
+        yield series(CounterMetricFamily, name, text, ("owner", "outcome"), ended)
+    for key in ("deserved", "got"):
+        known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
+        name, text = f"owner_{key}_threads", f"Threads {key}"
+        yield series(GaugeMetricFamily, name, text, ("owner",), known)
+
+
+def _gauge(build_name: Callable[[str], str], name: str, text: str, value: float) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(build_name(name), text, value=float(value))
+
+
+def _series(
+    build_name: Callable[[str], str],
+    owners: Collection[str],
+    kind: Any,
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    values: dict[Any, float],
+) -> Any:
+    family = kind(build_name(name), text, labels=labels)
+    if labels and labels[0] in MADE_UP:
+        first = dict.fromkeys(labelled[0] for labelled in values)
+        own = owners if labels[0] == "owner" else set(islice(first, MOST))
+        known, values = values, {}
+        for labelled, value in known.items():
+            if labelled[0] not in own:
+                parts = zip(labels, labelled, strict=True)
+                labelled = tuple(OTHERS if label in MADE_UP else part for label, part in parts)
+            values[labelled] = values.get(labelled, 0.0) + value
+    for labelled, value in values.items():
+        family.add_metric(tuple(map(printable, labelled)), value)
+    return family
+
 
 logger = logging.getLogger(__name__)
 

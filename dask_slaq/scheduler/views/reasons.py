@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Limits, Pool, Pools
     from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
-__all__ = ["budget_of", "cannot_run", "full_group", "full_resource", "positions", "reason"]
-
 
 def reason(
     jobs: ScheduledJobs,

@@ -16,7 +16,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 import dask_slaq as slaq
 from dask_slaq.adapters import instrument
-from dask_slaq.adapters.block_losses import LOSSES, loss_of_block
+from dask_slaq.adapters.dask_ml import LOSSES, loss_of_block
 
 pytestmark = pytest.mark.usefixtures("client")
 

@@ -148,7 +148,7 @@ async def test_a_search_whose_models_were_trained_outside_says_so(
             await stack.enter_async_context(slaq.search("one", client=c))
         before = c.map(str, range(3))
         await wait(before)
-    caplog.set_level(logging.WARNING, logger="dask_slaq.client.silence")
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.changes")
     caplog.clear()
     async with slaq.search("late", client=c) as search:
         await wait(c.map(str, range(3)))
@@ -160,7 +160,7 @@ async def test_a_search_whose_models_were_trained_outside_says_so(
 
 @with_plugin(TWO)
 async def test_a_search_that_is_over_and_found_again_has_tasks(c, s, plugin, a, b, caplog):
-    caplog.set_level(logging.WARNING, logger="dask_slaq.client.silence")
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.changes")
     async with slaq.search("kept", client=c, keep=60) as search:
         futures = c.map(train, GRID)
         await wait(futures)
