@@ -212,10 +212,7 @@ class Engine:
         self.jobs.runtimes.end_iteration(row, self._since(now), loss, step)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
-        """Charge a job with the core-seconds of a finished task. O(1).
-
-        `at_once` is the number of its tasks that were ready or running with this one.
-        """
+        """Charge a job with core-seconds of a finished task, which ran `at_once` with others."""
         rows = self.jobs.rows
         row = rows[job] if job in rows else self.jobs.row(job)  # which raises
         self.jobs.runtimes.observe_task(row, seconds, at_once)

@@ -39,10 +39,7 @@ COLUMNS = {
 
 
 class FairClock:
-    """Fair cluster of the jobs in `table`, and of those that have left the real one before it.
-
-    Jobs share it by weight, capped by their tasks, and leave when their work is done *there*.
-    """
+    """Fair cluster of the jobs in `table`, and of those that have left the real one before it."""
 
     def __init__(self, table: JobArrays) -> None:
         self._table = table
@@ -61,10 +58,7 @@ class FairClock:
         step: float,
         within: Callable[[FloatArray, FloatArray], FloatArray] = lambda weight, cap: cap,
     ) -> FloatArray:
-        """Advance by `elapsed` seconds, and return the threads (n,) of the jobs in `rows` here.
-
-        `step` is the seconds between the first points of the history, and `within` limits caps.
-        """
+        """Advance by `elapsed` seconds, and return the threads (n,) of the jobs in `rows` here."""
         column, n = self._table.column, len(rows)
         before = column["fair_served"][rows]
         cap = np.where(age >= elapsed, cap, 0.0)

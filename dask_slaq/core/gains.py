@@ -125,11 +125,7 @@ class Gains:
         )
 
     def iterations(self, threads: FloatArray) -> FloatArray:
-        """Return the iterations (n_jobs,) completed in an epoch.
-
-        Further threads than a job holds compute after the pause: gains stay concave, and threads
-        where they are unless another job gains clearly more by them.
-        """
+        """Return iterations (n_jobs,) in an epoch; threads not yet held pause first."""
         speed = self.speeds(threads)
         if not self.pause:
             return speed * self.epoch

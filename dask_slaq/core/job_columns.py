@@ -112,6 +112,7 @@ def _soonest_first(seconds: float | None) -> float:
     return math.nan if seconds is None else -seconds
 
 
+_TABLES: dict[str, Any] = {"terminal": True, "notebook": True}
 JOB_COLUMNS = (
     Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=340),
     Column("owner", "whose it is", left=True, terminal=True, notebook=True, board=140),
@@ -119,8 +120,7 @@ JOB_COLUMNS = (
         "state",
         "running, waiting for a thread or another job's end, idle, paused or stopping",
         left=True,
-        terminal=True,
-        notebook=True,
+        **_TABLES,
         board=120,
     ),
     Column(
@@ -135,8 +135,7 @@ JOB_COLUMNS = (
         "iterations reported: its last step, or the number of reports",
         "1",
         shown=_iteration,
-        terminal=True,
-        notebook=True,
+        **_TABLES,
         board=130,
         kept="<u4",
         metric=True,
@@ -146,8 +145,7 @@ JOB_COLUMNS = (
         "loss",
         "last raw loss that is finite",
         "units of the job's loss",
-        terminal=True,
-        notebook=True,
+        **_TABLES,
         board=130,
         kept="<f8",
     ),
@@ -177,8 +175,7 @@ JOB_COLUMNS = (
         heading="granted",
         title="threads",
         digits=3,
-        terminal=True,
-        notebook=True,
+        **_TABLES,
         kept="<f8",
         metric=True,
     ),
@@ -218,8 +215,7 @@ JOB_COLUMNS = (
         "stage of its last submitted tasks: name, tasks, done (of these); None outside of stages",
         left=True,
         shown=_stage,
-        terminal=True,
-        notebook=True,
+        **_TABLES,
         board=140,
     ),
     Column(
@@ -227,8 +223,7 @@ JOB_COLUMNS = (
         "what it does or waits for",
         left=True,
         title="what it does or waits for",
-        terminal=True,
-        notebook=True,
+        **_TABLES,
         board=500,
     ),
     Column("position", "number of jobs that are served before it, None if it has no ready task"),

@@ -55,11 +55,7 @@ class Epochs:
         values: Values,
         stages: Mapping[str, str] | None = None,
     ) -> None:
-        """Add an epoch with the running jobs, and those that ended since the last one.
-
-        `time` is in Unix seconds, and `values` has an array (n_jobs,) for each of `VARIABLES`.
-        `stages` has the stage of each job that is in one; they are text, which rows do not hold.
-        """
+        """Add an epoch of running jobs, at a Unix time, with `VARIABLES` and the `stages`."""
         if stages:
             self._stages[self._first + len(self._kept)] = dict(stages)
             self.nbytes += STAGE_BYTES * len(stages)

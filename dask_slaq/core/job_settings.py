@@ -59,14 +59,12 @@ class JobSetting:
 def _weight(value: Any) -> Any:
     require("weight", value, is_number(value) and value > 0, "a finite number > 0")
     must = f"from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
-    require("weight", value, LEAST_WEIGHT <= value <= MOST_WEIGHT, must)
-    return value
+    return require("weight", value, LEAST_WEIGHT <= value <= MOST_WEIGHT, must)
 
 
 def _threads(name: str, value: Any) -> Any:
     require(name, value, is_number(value) and value >= 0, "a finite number of threads >= 0")
-    require(name, value, value <= MOST_THREADS, f"at most {MOST_THREADS:g}")
-    return value
+    return require(name, value, value <= MOST_THREADS, f"at most {MOST_THREADS:g}")
 
 
 def _max_share(value: Any) -> Any:
@@ -81,24 +79,20 @@ def _latest(value: Any) -> Any:
 
 
 def _target(value: Any) -> Any:
-    require("target", value, is_number(value), "a finite loss")
-    return value
+    return require("target", value, is_number(value), "a finite loss")
 
 
 def _max_iter(value: Any) -> Any:
-    require("max_iter", value, is_whole(value, 1), "a number of iterations >= 1")
-    return value
+    return require("max_iter", value, is_whole(value, 1), "a number of iterations >= 1")
 
 
 def _by(value: Any) -> Any:
     ok = is_number(value) and 0 < value <= MOST_SECONDS
-    require("by", value, ok, "a time > 0 and at most 1000 days")
-    return value
+    return require("by", value, ok, "a time > 0 and at most 1000 days")
 
 
 def _flag(name: str, value: Any) -> Any:
-    require(name, value, isinstance(value, bool), "True or False")
-    return value
+    return require(name, value, isinstance(value, bool), "True or False")
 
 
 def _target_kind(value: Any) -> str:

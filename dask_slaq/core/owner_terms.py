@@ -118,8 +118,8 @@ def _checked(owner: str, key: str, value: Any) -> Any:
     """Return a setting of an owner as it is kept, or raise `InvalidSetting`."""
     name = f"{key.replace('_', '-')} of owner {shown(owner)}"
     if key == "over":
-        require(name, value, value in (WAIT, ON_SPARE), f"{WAIT} or {ON_SPARE}")
-        return value
+        must = f"{WAIT} or {ON_SPARE}: what happens above its budget"
+        return require(name, value, value in (WAIT, ON_SPARE), must)
     if key == "max_resources":
         return check_resources(value)
     if key == "period":

@@ -16,10 +16,7 @@ from dask_slaq.core.policies import fair_fill
 
 
 class OwnerTree:
-    """Owners, then the teams above them, each before its own.
-
-    Arrays (n_names,) are in this order.
-    """
+    """Owners, then the teams above them, in the order of all arrays (n_names,)."""
 
     def __init__(self, owners: Sequence[str], line: Callable[[str], Sequence[str]]) -> None:
         above = {below: team for owner in owners for below, team in pairwise(line(owner))}

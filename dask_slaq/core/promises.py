@@ -99,8 +99,7 @@ def refill_tokens(
     """Refill the tokens of all jobs. Returns core-seconds and the threads at which they accrue.
 
     A job gets what it lacks of its promise now, and the rest by and by; or what is left of its
-    floor if that is more. One of unknown length gets the part `credit` of its entitlement. What
-    jobs of one search are due is `pooled` by them.
+    floor if that is more. What jobs of one search are due is `pooled` by them.
     """
     rows, column, clock = jobs.order().rows, jobs.table.column, jobs.fair_clock
     attained, floor = jobs.runtimes.column["attained"][rows], column["floor"][rows]

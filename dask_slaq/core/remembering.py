@@ -13,11 +13,7 @@ from dask_slaq.core.memory import Kind, PastRun, PastRuns, expected_time
 
 
 class Remembering:
-    """Kinds of the running jobs of an engine, and the memory of their runs, if it has one.
-
-    Predictors of users may lack what serves past runs: a ``kind`` in `add`, `set_kind`, `curve` and
-    `likeness`.
-    """
+    """Kinds of the running jobs, and the memory of their runs. Predictors may lack methods."""
 
     def __init__(self, memory: PastRuns | None, jobs: Jobs, predictor: Predictor) -> None:
         self.memory = memory

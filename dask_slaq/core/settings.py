@@ -71,10 +71,11 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
-def require(name: str, value: object, ok: object, must: str) -> None:
-    """Raise `InvalidSetting` unless a value is `ok`, with what it must be."""
+def require(name: str, value: Any, ok: object, must: str) -> Any:
+    """Return a value if it is `ok`, or raise `InvalidSetting` with what it must be."""
     if not ok:
         raise InvalidSetting(f"{name} must be {must}, not {shown(value)}")
+    return value
 
 
 def is_name(value: object) -> TypeGuard[str]:

@@ -8,13 +8,13 @@ from dask_slaq.core.later import later
 from dask_slaq.memory.following import MEMORY_TOPIC, Memory
 
 if TYPE_CHECKING:
-    from dask_slaq.memory.reading import KindSummary as KindSummary
-    from dask_slaq.memory.reading import StoreError as StoreError
-    from dask_slaq.memory.reading import prune as prune
-    from dask_slaq.memory.reading import read_audit as read_audit
-    from dask_slaq.memory.reading import read_kinds as read_kinds
-    from dask_slaq.memory.reading import read_runs as read_runs
-    from dask_slaq.memory.reading import read_usage as read_usage
+    from dask_slaq.memory.file import KindSummary as KindSummary
+    from dask_slaq.memory.file import StoreError as StoreError
+    from dask_slaq.memory.file import prune as prune
+    from dask_slaq.memory.file import read_audit as read_audit
+    from dask_slaq.memory.file import read_kinds as read_kinds
+    from dask_slaq.memory.file import read_runs as read_runs
+    from dask_slaq.memory.file import read_usage as read_usage
     from dask_slaq.memory.rows import usage_as_dicts as usage_as_dicts
     from dask_slaq.memory.store import RunStore as RunStore
 
@@ -25,7 +25,7 @@ _READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "rea
 __getattr__ = later(
     __name__,
     {
-        "reading": ("KindSummary", *_READING),
+        "file": ("KindSummary", *_READING),
         "store": ("RunStore",),
         "rows": ("usage_as_dicts",),
     },

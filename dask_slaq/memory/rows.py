@@ -255,10 +255,7 @@ def _has(connection: sqlite3.Connection, table: str) -> bool:
 def usage_as_dicts(
     found: Mapping[tuple[str | int, ...], Usage], by: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return usage (see `sum_by`) as plain values, by day or from the largest to the smallest.
-
-    ``waited`` is the seconds in which jobs had tasks to run and no thread.
-    """
+    """Return usage (see `sum_by`) as plain values, by day or from the largest to the smallest."""
     numbers = ("core_seconds", "waited", "jobs", *OUTCOMES)
     rows = []
     for key, usage in sorted(found.items(), key=lambda item: -item[1].core_seconds):

@@ -47,9 +47,7 @@ class Outcome:
 class Simulation:
     """One run of a list of `jobs`, in order of arrival, by an `engine` without jobs.
 
-    The `law` has the true running times of the jobs. Arrivals and ends within a `gap` wait for its
-    end. `watch` is called whenever the threads are divided anew. For `max_cores` and
-    `move_pause` see `Settings`. Arrays are (n_jobs,).
+    The `law` has the true running times. Arrivals and ends within a `gap` wait for its end.
     """
 
     def __init__(

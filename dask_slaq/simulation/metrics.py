@@ -55,9 +55,7 @@ class Run:
     def mean_loss(self) -> float:
         """Return the mean over time of the mean normalized loss of active jobs, as in the paper.
 
-        Times without active jobs do not count. Nearly converged jobs count as much as new ones: the
-        longer a policy keeps them active, the lower this mean, however long other jobs wait. `area`
-        has no such bias, and ``converged_share`` of `summarize` is the time that they are kept.
+        The longer a policy keeps nearly converged jobs, the lower it is; `area` has no such bias.
         """
         at, mean, active = self.loss_over_time()
         lasts = np.diff(at)[active > 0]

@@ -9,8 +9,7 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.simulation.fluid import Simulation
 from dask_slaq.simulation.metrics import Run
 from dask_slaq.simulation.workload.curves import make_curves
-from dask_slaq.simulation.workload.runtime_laws import law
-from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob, make_jobs
+from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob, law, make_jobs
 
 
 def make(name="a", arrival=0.0, iterations=10, work=8.0, partitions=math.inf):

@@ -7,7 +7,7 @@ from simulation.conftest import make_some_jobs
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.simulation.oracles import OraclePredictor
 from dask_slaq.simulation.study import Settings, make_engine, run
-from dask_slaq.simulation.workload.runtime_laws import law
+from dask_slaq.simulation.workload.simulated_jobs import law
 
 SETTINGS = Settings(cores=64, seeds=1)
 

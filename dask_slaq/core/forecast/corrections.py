@@ -173,10 +173,7 @@ def _fallen(forecast: Forecast) -> FloatArray:
 def iterations_to_losses(
     predictor: Predictor, jobs: Sequence[str], targets: FloatArray
 ) -> FloatArray:
-    """Return the iterations (n_jobs, 3) until jobs reach a raw loss: low, expected and high.
-
-    They are inf where the forecast does not reach the loss, and nan without a forecast.
-    """
+    """Return iterations (n_jobs, 3) to a raw loss, low, expected and high; inf if never."""
     jobs = list(jobs)
     forecast = predictor.forecast(jobs)
     curve = forecast.level[:, None] - forecast.reduction

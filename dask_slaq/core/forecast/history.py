@@ -269,10 +269,7 @@ def _logs(losses: FloatArray, zero: FloatArray) -> FloatArray:
 
 
 def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
-    """Return losses (n_jobs, window), newest first, with spikes cut down to the higher neighbour.
-
-    A spike exceeds both neighbours by more than ten times the usual change.
-    """
+    """Return losses, newest first, with spikes cut down to the higher neighbour."""
     change = np.abs(np.diff(losses[:, :USUAL_REPORTS], axis=1))
     usual = _middle(change, np.maximum(known - 1, 1))
     older = losses[:, 1:]

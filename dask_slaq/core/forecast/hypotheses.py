@@ -87,10 +87,7 @@ class Hypotheses:
         self._table.reset(len(traces.column["count"]) - 1)  # jobs may have begun before
 
     def expect(self, slot: int, like: Sequence[tuple[PastRun, float]]) -> FloatArray | None:
-        """Begin a job with like runs.
-
-        Returns its falls (n_horizons,) in ranges; None without any.
-        """
+        """Return the falls (n_horizons,) of a new job in ranges; None without like runs."""
         self._table.reset(slot)
         found = [(run, apart, _hypotheses(run)) for run, apart in like]
         shaped = [(run, apart, table) for run, apart, table in found if table is not None]
@@ -255,10 +252,7 @@ class FromMemory:
         self._hypotheses: Hypotheses | None = None  # until a job has a like run
 
     def add(self, row: int, kind: Kind) -> FloatArray | None:
-        """Add the job in a row.
-
-        Returns its falls before the first report; None without a like run.
-        """
+        """Add a job. Returns its falls before the first report; None without a like run."""
         slot = self._traces.acquire()
         if row >= len(self._slot_of):
             grown = np.full(max(16, 2 * row), -1, dtype=np.int64)

@@ -68,10 +68,7 @@ class LossPredictor:
         self._gate = trained()
 
     def add(self, job: str, *, target: float | None = None, kind: Kind | None = None) -> None:
-        """Start to follow `job`.
-
-        Its target is the asymptote while the curve cannot be extrapolated.
-        """
+        """Follow `job`, whose target is the asymptote while its curve is too short."""
         if job in self._row:
             raise DuplicateJob(f"job {job!r} is running already; each job needs its own name")
         if target is not None and not abs(target) <= MAX_LOSS:
@@ -155,10 +152,7 @@ class LossPredictor:
         self._bands.store(rows, view, spread, mixed[:, 1 + AT])
 
     def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, FloatArray]:
-        """Return the normalized windows and the experts' forecasts, and update expert scores.
-
-        A job without a recent forecast to score gets a backcast, made in the same calls.
-        """
+        """Return normalized windows and experts' forecasts, also backcasts to be scored."""
         back = self._backtest.behind(rows, self._history.column["count"][rows])
         some = np.flatnonzero(back)
         again = rows[some]

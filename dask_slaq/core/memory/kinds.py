@@ -38,10 +38,7 @@ class Kind:
 
 
 def distance(one: Kind, other: Kind) -> float:
-    """Return the Euclidean distance between two kinds, in orders of magnitude; or inf.
-
-    A feature that only one of them has counts as one order.
-    """
+    """Return the distance between two kinds in orders of magnitude; inf under different names."""
     if one.name != other.name:
         return math.inf
     if one.features == other.features:
@@ -57,10 +54,7 @@ def distance(one: Kind, other: Kind) -> float:
 
 
 def read_kind(given: Any) -> Kind | None:
-    """Return the kind that a user, an adapter or a message states; None for None.
-
-    It is a name, or a mapping with its ``name`` and numbers >= 0. Raises `InvalidSetting`.
-    """
+    """Return the kind that is stated as a name or mapping; None for None. May raise."""
     if given is None:
         return None
     features = {} if isinstance(given, str) else given

@@ -13,11 +13,7 @@ ROUNDS = 8
 
 
 class FreeThreads:
-    """Threads of the workers: those still ``free`` (n_workers,), and those ``held`` (n_jobs,).
-
-    `places` are pairs of job and worker, sorted by job, best first. From `whole` and `part`, what
-    jobs still want, placed threads are subtracted.
-    """
+    """Threads of the workers: those still ``free`` (n_workers,), and those ``held`` (n_jobs,)."""
 
     def __init__(self, threads: FloatArray, n_jobs: int) -> None:
         self.threads = threads

@@ -124,10 +124,7 @@ def _settle_open(
 def _probe(
     units: Increments, low: FloatArray, high: FloatArray, budget: float, streak: int
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Return a price near that of the last thread, and the bounds on units that it implies.
-
-    It is the worth of an actual unit, so that each round settles at least this one.
-    """
+    """Return a price near that of the last thread, and the bounds on units that it implies."""
     width = high - low
     part = min(0.5, budget / width.sum() * 4.0**streak)
     probe = low + np.clip(np.ceil(part * width), 1.0, np.maximum(width, 1.0))
@@ -249,10 +246,7 @@ class Increments:
         *,
         strict: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
-        """Return bounds on the units of each job that are worth the price, by bisection.
-
-        They are equal unless it is clear earlier whether the units exceed the `capacity`.
-        """
+        """Return bounds on the units of each job that are worth the price, by bisection."""
         while (low < high).any():
             if capacity is not None and (
                 self.share(low).sum() > capacity or self.share(high).sum() <= capacity

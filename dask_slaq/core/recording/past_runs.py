@@ -42,10 +42,7 @@ class RunNumbers:
 
 
 class Recalled(PastRuns):
-    """Memory of a replay, in which those past runs are like the next job that the log names.
-
-    So a log can be replayed without the store of runs.
-    """
+    """Memory of a replay, in which those past runs are like the next job that the log names."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,11 +43,7 @@ class Difference:
 
 
 class Replay:
-    """Replay of a log, event by event, which counts decisions and those equal to the recorded.
-
-    ``skipped`` decisions could not be replayed, and ``why`` says the reason. ``difference`` is the
-    first one.
-    """
+    """Replay of a log, event by event: how many decisions were reproduced, and what differs."""
 
     def __init__(self) -> None:
         self.decisions = self.reproduced = self.skipped = 0

@@ -170,10 +170,7 @@ class _Subsets:
     def _visit(
         self, table: FloatArray, chosen: tuple[int, ...], first: int, sound: BoolArray
     ) -> None:
-        """Try all subsets that contain `chosen` and at least one of the terms from `first` on.
-
-        Jobs that are not `sound` are ignored: a chosen term is redundant for them.
-        """
+        """Try all subsets with `chosen` and a term from `first` on, where jobs are `sound`."""
         for term in range(first, self.k):
             done, ahead = len(chosen), term - first
             pivot = table[done + ahead, ahead]
@@ -213,10 +210,7 @@ PARALLEL = 0.01
 
 
 class Population:
-    """Common scaling law `shape` (4,) of all jobs, in units of the time on the usual threads.
-
-    Jobs often scale alike, so the moments of those on several thread counts are pooled.
-    """
+    """Common scaling law `shape` (4,) of all jobs, in units of the time on the usual threads."""
 
     def __init__(self) -> None:
         threads = np.array([1.0, 2.0, 4.0])  # higher counts would outweigh what is observed there
@@ -235,11 +229,7 @@ class Population:
         self._optima_gone = _at_most(self._optima_gone + _logs(optima), KEPT)
 
     def learn(self, sums: FloatArray, usual: float, optima: FloatArray) -> None:
-        """Fit the common law to the memory and to jobs observed on several thread counts.
-
-        Jobs are put on one scale by their time on the `usual` threads: on one it would be
-        extrapolated.
-        """
+        """Fit the common law to the memory and to jobs seen on several thread counts."""
         self._optima = self._optima_gone + _logs(optima)
         unit = fitted_seconds(self.shape, np.array(usual))
         self.shape = self.shape / unit

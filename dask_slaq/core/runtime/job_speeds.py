@@ -29,10 +29,7 @@ class Speeds:
     law: FloatArray  # (n_scaled, 4) laws of these jobs
 
     def __call__(self, threads: FloatArray) -> FloatArray:
-        """Return iterations per second (n_jobs,) on fractional `threads`: concave, 0 if unknown.
-
-        Slots are lent at barriers, so a partial wave is not lost: the speed is a straight line.
-        """
+        """Return iterations per second (n_jobs,) on fractional `threads`: concave."""
         threads = np.minimum(threads, self.useful)
         if self._all_known:
             speed = threads / self.work

@@ -20,10 +20,7 @@ START_UPS = 9
 
 
 class Scaler:
-    """Target of a cluster by `terms`: what pays now, and what is kept for what may come.
-
-    It learns how long workers take to come, and what time is worth. A `rule` chooses what pays.
-    """
+    """Target of a cluster by `terms`: what pays now, by a `rule`, and what is kept for later."""
 
     def __init__(self, terms: ScalingTerms, rule: ScalingRule | None = None) -> None:
         self.terms, self.threads, self._rule = terms, 1.0, rule

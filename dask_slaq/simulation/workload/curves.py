@@ -143,10 +143,7 @@ def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Cu
 def iterations_to(
     losses: Sequence[float] | np.ndarray, fraction: float, lowest: float | None = None
 ) -> int | None:
-    """Return the iterations until `losses` have made a `fraction` of their fall, or None.
-
-    The fall is that of their running minimum, to the `lowest` loss, by default theirs.
-    """
+    """Return the iterations until `losses` have made a `fraction` of their fall, or None."""
     if not len(losses):
         return None
     best = np.minimum.accumulate(losses)

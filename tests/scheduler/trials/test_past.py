@@ -6,7 +6,7 @@ import time
 from driving import ONE, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.memory.reading import prune
+from dask_slaq.memory.file import prune
 
 
 def train(lr, seen="", data=None):

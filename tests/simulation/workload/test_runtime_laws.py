@@ -5,7 +5,7 @@ import pytest
 from simulation.conftest import make
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.simulation.workload.runtime_laws import SCALINGS, fastest, law, rate
+from dask_slaq.simulation.workload.simulated_jobs import SCALINGS, fastest, law, rate
 
 COUNTS = np.arange(1.0, 301.0)
 

@@ -23,10 +23,7 @@ BETWEEN = interpolation(HORIZONS, HORIZONS[::2])
 
 
 class BasisCurves:
-    """Grid of decreasing basis curves: exponentials e^(-rho t) and powers (1 + t/s)^-p.
-
-    `t` is in iterations from now; a report has `memory` times the weight of the next one.
-    """
+    """Grid of decreasing basis curves: exponentials e^(-rho t) and powers (1 + t/s)^-p."""
 
     def __init__(self, window: int, memory: float) -> None:
         rho = np.geomspace(0.25 / window, 2.0, 8)

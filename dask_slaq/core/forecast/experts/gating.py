@@ -164,10 +164,7 @@ class Backtest(JobArrays):
         return -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
 
     def score(self, rows: IntArray, view: NormalizedWindow) -> None:
-        """Score the stored forecasts by the reports that have arrived since.
-
-        The error at a lead is the mean up to it: noise averages out, but not a bias.
-        """
+        """Score stored forecasts, by their mean error up to a lead: noise averages out."""
         column = self.column
         forecast_at, scored_at = column["forecast_at"][rows], column["scored_at"][rows]
         since = view.total - forecast_at
