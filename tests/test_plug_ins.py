@@ -280,8 +280,9 @@ async def test_a_predictor_of_somebody_else(c, s, a, b):
 
 
 @pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["Forgetful", "Nothing", "Rising"])
 @gen_cluster(client=True)
-async def replaces_predictor(c, s, a, b, name):
+async def test_a_predictor_that_breaks_is_replaced_by_the_default(c, s, a, b, name):
     plugin = await start_plugin(c, s, predictor=f"broken_plug_in:{name}")
     with captured_logger("dask_slaq.plug_ins") as log:
         async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
@@ -292,12 +293,6 @@ async def replaces_predictor(c, s, a, b, name):
             assert plugin.engine._predictor.forecast(["first"]).n_reports.tolist() == [3]
     assert f"broken_plug_in:{name} broke: " in log.getvalue()
     assert log.getvalue().count("\n") == 1 and plugin.failed is None
-
-
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("name", ["Forgetful", "Nothing", "Rising"])
-def test_a_predictor_that_breaks_is_replaced_by_the_default(name):
-    replaces_predictor(name=name)
 
 
 def train(number):
@@ -428,24 +423,16 @@ async def test_who_a_client_is_may_be_asked_of_a_function(c, s, a, b):
 
 
 @pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("who", ["nobody", "forger"])
 @gen_cluster(client=True)
-async def test_of_whom_nothing_is_known_may_do_nothing(c, s, a, b):
-    await start_plugin(c, s, identity="broken_plug_in:nobody")
-    with captured_logger("dask_slaq.scheduler.identity"), pytest.raises(NotAllowed, match="nobody"):
-        async with slaq.job("first", client=c):
-            pass
-    assert await c.submit(abs, -1) == 1
-
-
-@pytest.mark.usefixtures("installed")
-@gen_cluster(client=True)
-async def test_owners_have_names_that_fit_a_line_of_the_log(c, s, a, b):
-    await start_plugin(c, s, identity="broken_plug_in:forger")
+async def test_of_whom_nothing_is_known_may_do_nothing(c, s, a, b, who):
+    await start_plugin(c, s, identity=f"broken_plug_in:{who}")
     with captured_logger("dask_slaq.scheduler.identity") as log:
         with pytest.raises(NotAllowed, match="nobody"):
             async with slaq.job("first", client=c):
                 pass
         assert not any(line.startswith("ERROR forged") for line in log.getvalue().splitlines())
+    assert await c.submit(abs, -1) == 1
 
 
 @gen_cluster(client=True)

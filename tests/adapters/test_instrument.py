@@ -1,6 +1,7 @@
 """Each `instrument` block receives the losses of its own fits, and leaves no patch behind."""
 
 import contextvars
+import subprocess
 import sys
 import threading
 
@@ -8,10 +9,10 @@ import dask
 import numpy as np
 import pytest
 from dask.local import get_sync
-from driving import until
+from driving import PATIENCE, until
 
 import dask_slaq
-from dask_slaq.adapters import instrument, observe_fits, repairs
+from dask_slaq.adapters import instrument, loop_states, observe_fits, repairs
 from dask_slaq.adapters.observing.session import expect
 
 
@@ -246,3 +247,27 @@ def test_the_scheduler_knows_the_length_of_a_job_of_one_fit(client):
 def test_report_must_be_callable():
     with pytest.raises(TypeError, match="report must be callable, not 3"), instrument(3):
         pass
+
+
+SHOWN = """
+import sys
+import dask_slaq
+from dask_slaq.adapters import loop_states
+with dask_slaq.instrument(print):
+    assert {*loop_states().values()} == {"library not imported"}
+assert "xgboost" in dir(dask_slaq) and dask_slaq.xgboost.LOOPS
+assert {"dask_glm", "dask_ml", "sklearn", "scipy", "torch", "xgboost"}.isdisjoint(sys.modules)
+"""
+
+
+def test_neither_states_nor_names_of_the_package_import_a_library():
+    subprocess.run([sys.executable, "-c", SHOWN], check=True, timeout=PATIENCE)
+
+
+def test_states_follow_blocks():
+    import dask_glm.algorithms  # noqa: F401
+
+    name = "dask_glm.algorithms.lbfgs"
+    assert loop_states()[name] == "ready for a block"
+    with dask_slaq.instrument(print):
+        assert loop_states()[name] == "active"

@@ -1,11 +1,13 @@
 """The workloads are the same bit for bit on any workers, near their references, and stop early."""
 
 import importlib.util
+from itertools import cycle
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster, Worker
 
 import dask_slaq as slaq
 from benchmarks.workloads.catalogue import CATALOGUE
@@ -87,3 +89,35 @@ def test_a_stop_leaves_the_model_so_far(name, reports):
     (kind,) = kinds
     assert kind["name"].startswith(f"dask_slaq/{type(model).__name__}")
     assert kind["chunks"] == 3
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_workers_come_retire_and_die(name, loop):
+    """Between iterations and within them: the model is the same."""
+    workers, lost, fit = [], [], CATALOGUE[name].estimator(4).fit
+    ways = cycle(("retires", "dies", "dies amid the training"))
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=None, loop=loop) as cluster,
+        Client(cluster, loop=loop) as client,
+    ):
+
+        async def come():
+            workers.append(await Worker(cluster.scheduler_address, nthreads=1))
+
+        def change(loss):
+            client.sync(come)
+            worker, way = workers.pop(0), next(ways)
+            if way == "retires":
+                client.retire_workers([worker.address])
+            else:
+                lost.extend(worker.data)
+                close = client.sync if way == "dies" else client.loop.add_callback
+                close(worker.close, nanny=False, executor_wait=False)
+
+        client.sync(come)
+        fixed = fit(*made(name))
+        with slaq.instrument(change):
+            assert difference(fit(*made(name)), fixed) == 0
+        assert lost
+        for worker in workers:
+            client.sync(worker.close, nanny=False)

@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, inc
-from driving import tasks_of, until, with_plugin
+from driving import ONE, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, NoPlugin, UnknownJob
+from dask_slaq.core.errors import (
+    DuplicateJob,
+    InvalidSetting,
+    NonFiniteLoss,
+    NoPlugin,
+    SlaqError,
+    UnknownJob,
+)
 from dask_slaq.scheduler.requests.handlers import WaitingRequests
-
-ONE = [("127.0.0.1", 1)]
 
 
 class Hostile:
@@ -164,3 +169,30 @@ async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, plugin, 
         await asyncio.wait_for(block(), 20)
     assert dropped_in(plugin) == 3
     assert not plugin.jobs.reports
+
+
+@with_plugin(ONE)
+async def test_a_name_is_no_client(c, s, plugin, a):
+    for ask in (slaq.status, slaq.history, slaq.ended):
+        with pytest.raises(InvalidSetting, match=r"must be a distributed.Client, not 'a'"):
+            ask("a")
+
+
+def test_blocks_and_progress_of_a_synchronous_client(local_client):
+    local_client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    with pytest.raises(InvalidSetting, match="names of jobs, not <Client"):
+        slaq.progress(local_client)
+
+    async def enter():
+        async with slaq.search("grid", client=local_client):
+            raise AssertionError
+
+    with pytest.raises(SlaqError, match="use 'with'"):
+        asyncio.run(asyncio.wait_for(enter(), 20))
+
+
+@with_plugin(ONE)
+async def test_what_cannot_be_called_hears_no_alerts(c, s, plugin, a):
+    for handler in (5, "x", c):
+        with pytest.raises(InvalidSetting, match="takes a function that is called with an alert"):
+            slaq.alerts(handler, client=c)

@@ -1,6 +1,9 @@
 """Metrics: what is served is right under any name, and errors in it touch nothing else."""
 
 import contextlib
+import json
+import re
+from pathlib import Path
 
 import pytest
 from distributed.utils_test import inc
@@ -166,3 +169,15 @@ async def test_a_plugin_of_another_name_takes_the_place_of_one(c, s, a):
         assert (await slaq.status(c))["policy"] == "fair"
     await c.unregister_scheduler_plugin("slaq")  # which another one has replaced
     assert "other" in s.plugins
+
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"
+
+
+def test_every_query_names_metrics_that_exist():
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    assert queries
+    for query in queries:
+        names = re.findall(r"\bdask_slaq_(\w+)", query)
+        assert names and set(names) <= set(FAMILIES), query

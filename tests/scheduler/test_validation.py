@@ -1,6 +1,7 @@
 """An invalid request or report, or one for another client's job, affects its sender alone."""
 
 import asyncio
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from driving import (
     assert_nothing_left,
     gen_cluster,
     jobs,
+    on_virtual_clock,
     start_plugin,
     tasks_of,
     until,
@@ -165,30 +167,56 @@ async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, plugin, a):
     assert [loss for loss in losses if loss == loss] == [3.0, 2.0]
 
 
-@with_plugin(ONE, scheduler_kwargs={"idle_timeout": "300 ms"}, keep_workers="200ms")
-async def test_a_forgotten_job_keeps_no_cluster(c, s, plugin, a):
-    async with slaq.job("a", client=c):
-        await until(lambda: s.status.name != "running", 20)
-        assert plugin.failed is None
-        plugin.jobs.forget_all()
+def test_a_forgotten_job_keeps_no_cluster():
+    async def scenario(client, cluster, plugin):
+        cluster.scheduler.idle_timeout, began = 3, monotonic()
+        async with slaq.job("a", client=client):
+            while cluster.scheduler.status.name == "running":
+                cluster.scheduler.check_idle()
+                await asyncio.sleep(0.05)
+            assert monotonic() - began > 5  # its driver computes for so long, for all that is known
+            plugin.jobs.forget_all()
+
+    on_virtual_clock(scenario, [1], keep_workers="5s")
 
 
-@with_plugin(ONE, scheduler_kwargs={"idle_timeout": "1h"})
-async def test_a_cluster_with_a_job_is_not_idle(c, s, plugin, a):
-    async with slaq.job("a", client=c) as job:
-        s.idle_timeout = 0.3  # not before: the block may take longer to open
-        for k in range(8):  # the driver computes
-            await asyncio.sleep(0.1)
-            s.check_idle()
-            job.report(1.0 / (k + 1))
-        assert s.status.name == "running"
-        await until(lambda: plugin.jobs.reports == {"a": 8})
-    while s.status.name == "running":
-        s.check_idle()
-        await asyncio.sleep(0.05)
+def test_a_cluster_with_a_job_is_not_idle():
+    async def scenario(client, cluster, plugin):
+        scheduler = cluster.scheduler
+        scheduler.idle_timeout = 3
+        async with slaq.job("a", client=client) as job:
+            for k in range(8):  # the driver computes
+                await asyncio.sleep(1)
+                scheduler.check_idle()
+                job.report(1.0 / (k + 1))
+            assert scheduler.status.name == "running"
+        began = monotonic()
+        while scheduler.status.name == "running":
+            scheduler.check_idle()
+            await asyncio.sleep(0.05)
+        return monotonic() - began
+
+    assert on_virtual_clock(scenario, [1]) < 4
 
 
 @pytest.mark.parametrize("goal", [None, 3, "best"])
 def test_packages_are_asked_for_a_goal_only_if_it_is_not_ours(monkeypatch, goal):
     monkeypatch.delattr("dask_slaq.scheduler.requests.validation.add_goals")
     edge.know_goal(goal)
+
+
+def test_the_end_of_a_job_waits_for_its_reports_without_looking_again_and_again():
+    looks = []
+
+    async def scenario(client, cluster, plugin):
+        async with slaq.job("a", client=client):
+            pass
+        job = slaq.job("a", client=client)
+        async with job:
+            runs = plugin.jobs.runs
+            plugin.jobs.runs = lambda *job: looks.append(1) or runs(*job)
+            job._losses.reports = 5  # that never arrive: it ends after two seconds
+        assert not plugin.jobs.reports
+
+    on_virtual_clock(scenario, [1])
+    assert len(looks) < 30
