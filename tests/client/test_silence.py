@@ -27,7 +27,7 @@ def said(caplog, client):
     def wait_for(n: int) -> list[str]:
         # Without any to come, a few answers of the scheduler are awaited.
         for look in range(PATIENCE * 20):
-            found = [r.getMessage() for r in caplog.records if r.name.endswith(".silence")]
+            found = [r.getMessage() for r in caplog.records if r.name.endswith(".changes")]
             if len(found) >= n > 0 or (n == 0 and look > 10):
                 break
             client.run_on_scheduler(lambda: None)

@@ -18,7 +18,7 @@ FEWEST_MODELS, MOST_MODELS = 4, 200
 MOST_SEARCHES = 50
 #: Place of a model of which nothing is known.
 UNKNOWN = 0.5
-#: Rank correlation with the past that is assumed at first, as if so many models had shown it.
+#: Rank correlation with the past that is assumed at first, and the models for which that counts.
 TRUST, SHOWN = 0.8, 16
 #: Fewest models with forecasts that are compared with their places in the past.
 FEWEST = 4

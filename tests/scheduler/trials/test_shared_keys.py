@@ -152,8 +152,8 @@ async def test_a_search_whose_models_were_trained_outside_says_so(
     caplog.clear()
     async with slaq.search("late", client=c) as search:
         await wait(c.map(str, range(3)))
-    await until(lambda: [r for r in caplog.records if r.name.endswith(".silence")])
-    (text,) = [r.getMessage() for r in caplog.records if r.name.endswith(".silence")]
+    await until(lambda: [r for r in caplog.records if r.name.endswith(".changes")])
+    (text,) = [r.getMessage() for r in caplog.records if r.name.endswith(".changes")]
     assert "3 tasks" in text and "were submitted before" in text and "pure=False" in text
     assert await search.trials() == []
 
@@ -168,6 +168,6 @@ async def test_a_search_that_is_over_and_found_again_has_tasks(c, s, plugin, a, 
     async with slaq.search("kept", client=c, keep=60, reattach=True) as again:
         rows = await again.trials()
     assert key_and_loss(rows) == key_and_loss(await search.trials()) != set()
-    assert not [r for r in caplog.records if r.name.endswith(".silence")]
+    assert not [r for r in caplog.records if r.name.endswith(".changes")]
     plugin.searches.kept.forget_all()
     del futures
