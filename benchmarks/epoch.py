@@ -19,7 +19,7 @@ import dask
 
 from benchmarks.common.protocol_cluster import cluster, first, until
 from benchmarks.common.results import give, json_option, table
-from dask_slaq.scheduler.identity import Sender
+from dask_slaq.scheduler.owners.identity import Sender
 
 __all__ = ["main", "measure"]
 

@@ -25,7 +25,7 @@ from dask_slaq.core.settings import NORMALIZERS, check_limits
 
 if TYPE_CHECKING:
     from dask_slaq.core.notice_terms import NoticeTerms
-    from dask_slaq.core.owner_terms import OwnerTerms
+    from dask_slaq.core.owners.terms import OwnerTerms
     from dask_slaq.core.scaling_terms import ScalingTerms
 
 FILE = Path(__file__).with_name("slaq.yaml")
@@ -117,7 +117,7 @@ def _text(value: Any) -> str:
 
 
 def _owners(value: Any) -> dict[str, OwnerTerms]:
-    from dask_slaq.core.owner_terms import check_owners
+    from dask_slaq.core.owners.terms import check_owners
 
     return check_owners(value)
 

@@ -427,7 +427,7 @@ async def test_who_a_client_is_may_be_asked_of_a_function(c, s, a, b):
 @gen_cluster(client=True)
 async def test_of_whom_nothing_is_known_may_do_nothing(c, s, a, b, who):
     await start_plugin(c, s, identity=f"broken_plug_in:{who}")
-    with captured_logger("dask_slaq.scheduler.identity") as log:
+    with captured_logger("dask_slaq.scheduler.owners.identity") as log:
         with pytest.raises(NotAllowed, match="nobody"):
             async with slaq.job("first", client=c):
                 pass

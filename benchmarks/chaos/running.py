@@ -121,7 +121,7 @@ def run(made: Round, *, faults: bool = True, plugin: bool = True) -> Outcome:
 
 def _many_copies() -> Any:
     """Take tasks for late that are not, so that faults meet many spare copies."""
-    return mock.patch.multiple("dask_slaq.scheduler.spares", LATE=0.15, SOON=0.0, LEAST=1)
+    return mock.patch.multiple("dask_slaq.scheduler.jobs.spares", LATE=0.15, SOON=0.0, LEAST=1)
 
 
 async def _run(made: Round, outcome: Outcome, log: str, faults: bool, plugin: bool) -> None:

@@ -11,7 +11,7 @@ import xarray as xr
 from benchmarks.paper.datasets import NOT_STATED, Row, by_name, dataset, variable
 from benchmarks.paper.setting import BINS, CASES, FREE, POLICIES, describe, main_runs
 from benchmarks.paper.study import Study
-from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.simulation.metrics import Run, summarize
 
 __all__ = ["less", "losses", "losses_rows", "measures", "measures_rows", "times", "times_rows"]

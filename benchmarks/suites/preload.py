@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.hooks import guarded
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.plugin import SlaqPlugin
-from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler

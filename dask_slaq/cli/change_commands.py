@@ -11,7 +11,7 @@ import click
 from dask_slaq.cli.options import Where, ask, json_flag, scheduler_options
 from dask_slaq.cli.text import aligned, printable
 from dask_slaq.cli.text import as_json as to_json
-from dask_slaq.core.job_settings import CHANGEABLE, JOB_SETTINGS
+from dask_slaq.core.jobs.settings import CHANGEABLE, JOB_SETTINGS
 
 _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if there are none."
 

@@ -17,7 +17,7 @@ from dask_slaq.cli.options import Where, ask, json_flag, scheduler_options
 from dask_slaq.cli.text import aligned, duration, number, printable
 from dask_slaq.cli.text import as_json as to_json
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.usage import DAY
+from dask_slaq.core.owners.usage import DAY
 
 if TYPE_CHECKING:
     from dask_slaq.memory import KindSummary

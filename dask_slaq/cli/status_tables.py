@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dask_slaq.cli.text import aligned, duration, number, printable
-from dask_slaq.core.job_columns import JOB_COLUMNS, Column, Row, rows
-from dask_slaq.core.usage import DAY
+from dask_slaq.core.jobs.columns import JOB_COLUMNS, Column, Row, rows
+from dask_slaq.core.owners.usage import DAY
 
 #: Columns of the table of running jobs.
 COLUMNS = tuple(column for column in JOB_COLUMNS if column.terminal)

@@ -13,7 +13,7 @@ import click
 
 from dask_slaq.cli.options import Where, ask, close, connect, explained, quiet, scheduler_options
 from dask_slaq.cli.text import printable
-from dask_slaq.core.job_columns import JOB_COLUMNS, rows
+from dask_slaq.core.jobs.columns import JOB_COLUMNS, rows
 from dask_slaq.core.text import shortened
 
 if TYPE_CHECKING:

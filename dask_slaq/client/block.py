@@ -21,7 +21,7 @@ from dask_slaq.adapters import repairs
 from dask_slaq.client.changes import listen
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
 from dask_slaq.core.errors import NoPlugin, SlaqError, StopTraining, UnknownJob
-from dask_slaq.core.job_settings import JOB_SETTINGS, SENT
+from dask_slaq.core.jobs.settings import JOB_SETTINGS, SENT
 from dask_slaq.core.settings import SPARE_LABEL
 from dask_slaq.worker import job_of_task
 

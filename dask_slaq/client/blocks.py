@@ -14,8 +14,8 @@ from dask_slaq.client.job_block import Job
 from dask_slaq.client.queries import seconds_of
 from dask_slaq.client.search_block import Search
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.job_settings import OF_SEARCH, check_job_settings, given_settings
-from dask_slaq.core.reports import as_metric
+from dask_slaq.core.jobs.reports import as_metric
+from dask_slaq.core.jobs.settings import OF_SEARCH, check_job_settings, given_settings
 from dask_slaq.core.search_settings import is_unknown
 from dask_slaq.core.settings import check_name, shown
 from dask_slaq.core.trials import SearchSettings

@@ -16,7 +16,7 @@ from dask_slaq.client.connection import (
     request,
 )
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
-from dask_slaq.core.job_settings import CHANGEABLE, check_changes, given_settings
+from dask_slaq.core.jobs.settings import CHANGEABLE, check_changes, given_settings
 from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings

@@ -26,8 +26,8 @@ from dask_slaq.client.connection import request
 from dask_slaq.client.live import Status
 from dask_slaq.client.queries import status
 from dask_slaq.core.errors import StopTraining, UnknownJob
+from dask_slaq.core.jobs.reports import NO_LOSS, Iterations, as_loss, as_metrics, as_step, is_usable
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.reports import NO_LOSS, Iterations, as_loss, as_metrics, as_step, is_usable
 from dask_slaq.core.settings import check_stage, shown
 from dask_slaq.worker import Reporter
 

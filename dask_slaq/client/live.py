@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.trials_table import as_cells, as_html, in_words
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
-from dask_slaq.core.job_columns import JOB_COLUMNS, rows
+from dask_slaq.core.jobs.columns import JOB_COLUMNS, rows
 from dask_slaq.core.settings import ALERT, ENDS, shown
 from dask_slaq.core.text import printable
 

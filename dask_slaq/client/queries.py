@@ -14,8 +14,8 @@ from dask.utils import parse_timedelta
 from dask_slaq.client.connection import ask, current_client, owner_of_client, request
 from dask_slaq.client.live import Status
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.owners.usage import check_by
 from dask_slaq.core.settings import is_number, shown
-from dask_slaq.core.usage import check_by
 
 if TYPE_CHECKING:
     import xarray
@@ -36,7 +36,7 @@ def status(client: Client | None = None) -> Status:
         A dict, which notebooks show as a table: ``policy``; ``epoch`` (seconds); ``capacity``
         (threads); ``holding`` (whether tasks are held in pools now); ``failed`` (why the plugin
         left all tasks to plain Dask, or None); ``jobs``, a dict per job by name, whose keys
-        `dask_slaq.core.job_columns.JOB_COLUMNS` describes; ``owners``, a dict per owner;
+        `dask_slaq.core.jobs.columns.JOB_COLUMNS` describes; ``owners``, a dict per owner;
         ``teams``, one per team of owners, by its name with a slash;
         ``speeds``, how many workers surely differ from the others (empty if none does).
 
@@ -255,12 +255,12 @@ async def _bindings(client: Client) -> list[dict[str, Any]]:
 
 
 def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
-    """Combine pieces of epochs into one Dataset; see `dask_slaq.core.job_history.Epochs.read`."""
+    """Combine pieces of epochs into one Dataset; see `dask_slaq.core.jobs.history.Epochs.read`."""
     import numpy as np
     import xarray as xr
 
-    from dask_slaq.core.job_columns import JOB_COLUMNS
-    from dask_slaq.core.job_history import ROW
+    from dask_slaq.core.jobs.columns import JOB_COLUMNS
+    from dask_slaq.core.jobs.history import ROW
 
     rows = [np.frombuffer(piece["rows"], ROW) for piece in pieces]
     places: dict[str, int] = {}  # row of each job in the dataset, in order of appearance

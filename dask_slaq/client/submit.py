@@ -12,7 +12,7 @@ from dask_slaq.client.blocks import job
 from dask_slaq.client.connection import current_client
 from dask_slaq.client.job_block import Job
 from dask_slaq.core.errors import StopTraining
-from dask_slaq.core.job_settings import JOB_SETTINGS
+from dask_slaq.core.jobs.settings import JOB_SETTINGS
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_slaq.core.ends import Ends
 from dask_slaq.core.forecast import LossPredictor, Predictor, diverging
 from dask_slaq.core.gains import build_snapshot
 from dask_slaq.core.grants import Decision, Grants
-from dask_slaq.core.job_arrays import FloatArray, IntArray
-from dask_slaq.core.job_settings import (
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.ends import Ends
+from dask_slaq.core.jobs.jobs import JobOrder, Jobs
+from dask_slaq.core.jobs.promises import advance_fair_clock, credit_entitlement, refill_tokens
+from dask_slaq.core.jobs.reports import as_loss, is_usable
+from dask_slaq.core.jobs.settings import (
     CHANGEABLE,
     JOB_SETTINGS,
     OF_ENGINE,
@@ -26,9 +29,8 @@ from dask_slaq.core.job_settings import (
     check_changes,
     check_job_settings,
 )
-from dask_slaq.core.jobs import JobOrder, Jobs
 from dask_slaq.core.memory import Kind, PastRuns
-from dask_slaq.core.owners import Owners
+from dask_slaq.core.owners.owners import Owners
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import (
     Allocation,
@@ -39,14 +41,12 @@ from dask_slaq.core.policies import (
     with_efficiency_cap,
 )
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.remembering import Remembering
-from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.rivals import in_order, spread, yield_to_first
 from dask_slaq.core.settings import check_engine_settings
 
 if TYPE_CHECKING:
-    from dask_slaq.core.owner_terms import OwnerTerms
+    from dask_slaq.core.owners.terms import OwnerTerms
 
 #: Settings of running jobs that `Engine.set_job` changes.
 CHANGES = tuple(name for name in CHANGEABLE if name in OF_ENGINE)

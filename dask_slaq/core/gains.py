@@ -22,10 +22,10 @@ from dask_slaq.core.forecast import (
     predicted_range,
     unreported,
 )
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.jobs import Jobs
+from dask_slaq.core.jobs.promises import EXPLORED, still_new
 from dask_slaq.core.policies import Snapshot
-from dask_slaq.core.promises import EXPLORED, still_new
 from dask_slaq.core.runtime import Progress, Speeds, among
 
 #: Fractions of its predicted range: the fall that counts as the target of a job without one, and

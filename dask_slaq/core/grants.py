@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.placement import Placement
-from dask_slaq.core.reports import LOST
 
 if TYPE_CHECKING:
-    from dask_slaq.core.owner_terms import OwnerGrant
+    from dask_slaq.core.owners.terms import OwnerGrant
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from dask_slaq.core.forecast import Predictor
-from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.jobs.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRun, PastRuns, expected_time
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_slaq.core.forecast import Forecast, Status, at_horizon
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.search_settings import EXPLORE
 

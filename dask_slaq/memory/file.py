@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import PastRun
-from dask_slaq.core.usage import Usage
+from dask_slaq.core.owners.usage import Usage
 from dask_slaq.memory.rows import select_events, select_runs, select_usage, shrink
 
 #: Marks a database as ours (``PRAGMA application_id``), and the version of its tables.

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.ends import HITS
+from dask_slaq.core.jobs.ends import HITS
 from dask_slaq.core.memory import MOST_STAGED, Kind, PastRun, StagedRun, check_times, thinned
-from dask_slaq.core.reservations import Reservation
-from dask_slaq.core.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
+from dask_slaq.core.owners.reservations import Reservation
+from dask_slaq.core.owners.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
 
 #: Columns of the table of runs, in the order of `row_of`.
 RUN_COLUMNS = (

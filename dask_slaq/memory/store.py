@@ -18,8 +18,8 @@ from time import monotonic, time
 from typing import Any, TypeVar
 
 from dask_slaq.core.memory import PastRun, StagedRun
-from dask_slaq.core.reservations import Reservation
-from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.core.owners.reservations import Reservation
+from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import rows as sql
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
 

@@ -20,8 +20,8 @@ from dask_slaq.core.scaling_terms import ScalingTerms
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
+    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.pools import Pool
-    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials import Searches
 
 #: Seconds that a task of unknown duration is taken to need at least; otherwise it takes as long

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.memory import Memory
     from dask_slaq.scheduler.by_worth import ByWorth
-    from dask_slaq.scheduler.identity import Identity
+    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.notices import Notices
+    from dask_slaq.scheduler.owners.identity import Identity
     from dask_slaq.scheduler.pools import Pools, TaskOwners
-    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials import Searches
 
 

@@ -21,17 +21,17 @@ from dask_slaq.core.settings import (
     our_topics,
 )
 from dask_slaq.scheduler.hooks import guarded, guarded_as, surround
-from dask_slaq.scheduler.identity import sender_of_message
+from dask_slaq.scheduler.owners.identity import sender_of_message
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
     from dask_slaq.core.runtime import WorkerSpeeds
+    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+    from dask_slaq.scheduler.jobs.spares import Spares
     from dask_slaq.scheduler.pools import Pools, TaskOwners
     from dask_slaq.scheduler.requests import Messages
     from dask_slaq.scheduler.scaling import Progress, Scaling
-    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.spares import Spares
     from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.notice_terms import NoticeTerms
-from dask_slaq.core.owner_terms import DEFAULT
+from dask_slaq.core.owners.terms import DEFAULT
 from dask_slaq.plug_ins import load
 
 logger = logging.getLogger(__name__)

@@ -34,11 +34,13 @@ from dask_slaq.plug_ins import check_policy_name, is_class_path, policy_of, pred
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.current import Shown, current_plugin
 from dask_slaq.scheduler.dask_hooks import AT_FIRST_USE, SURROUNDED, DaskHooks
-from dask_slaq.scheduler.decisions import decide, observe_demand
 from dask_slaq.scheduler.event_loop import Soon
-from dask_slaq.scheduler.hindrances import look_for_hindrances
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede
-from dask_slaq.scheduler.identity import Identity
+from dask_slaq.scheduler.jobs.decisions import decide, observe_demand
+from dask_slaq.scheduler.jobs.hindrances import look_for_hindrances
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.jobs.spares import Spares
+from dask_slaq.scheduler.owners.identity import Identity
 from dask_slaq.scheduler.pools import Pools, TaskOwners
 from dask_slaq.scheduler.registration import (
     forget_failure,
@@ -48,8 +50,6 @@ from dask_slaq.scheduler.registration import (
 )
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.scaling import Progress, Scaling, add_scaling
-from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
-from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_metrics
 

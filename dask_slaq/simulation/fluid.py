@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Decision
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.placement import Placement, Workers
 from dask_slaq.core.policies import fair_fill, fit_floors
 from dask_slaq.simulation.workload import Law, SimulatedJob, rate

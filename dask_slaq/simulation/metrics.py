@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.workload import SimulatedJob
 

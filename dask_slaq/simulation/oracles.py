@@ -8,8 +8,8 @@ import numpy as np
 
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.forecast import Forecast, Status, concave_hull
-from dask_slaq.core.job_arrays import FloatArray, IntArray
-from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.jobs import Jobs
 from dask_slaq.core.runtime import Runtimes, Speeds
 from dask_slaq.simulation.workload import Law, SimulatedJob, fastest
 

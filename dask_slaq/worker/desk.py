@@ -22,7 +22,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.protocol import to_serialize
 from distributed.worker import thread_state
 
-from dask_slaq.core.reports import MOST_LOSSES
+from dask_slaq.core.jobs.reports import MOST_LOSSES
 from dask_slaq.worker.seat import Seat, parameters_of
 from dask_slaq.worker.states import (
     FILES,

@@ -19,7 +19,14 @@ from distributed.utils import sync
 
 from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
-from dask_slaq.core.reports import MOST_METRICS, NO_LOSS, as_loss, as_metrics, as_step, is_usable
+from dask_slaq.core.jobs.reports import (
+    MOST_METRICS,
+    NO_LOSS,
+    as_loss,
+    as_metrics,
+    as_step,
+    is_usable,
+)
 from dask_slaq.core.settings import ASTRAY_TOPIC, shown
 from dask_slaq.core.trials import as_parameters, bounded
 from dask_slaq.worker.desk import (

@@ -12,7 +12,7 @@ from typing import Any
 from dask._task_spec import DataNode, GraphNode, Task
 from dask.utils import apply
 
-from dask_slaq.core.reports import Iterations
+from dask_slaq.core.jobs.reports import Iterations
 from dask_slaq.core.trials import arguments, as_parameters, bounded
 from dask_slaq.worker.states import Leave
 

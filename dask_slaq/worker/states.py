@@ -20,7 +20,7 @@ from distributed import Reschedule
 from distributed.protocol import pickle as dask_pickle
 from distributed.worker import get_data_from_worker
 
-from dask_slaq.core.reports import Iterations
+from dask_slaq.core.jobs.reports import Iterations
 
 if TYPE_CHECKING:
     from distributed import Worker

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dask_slaq.cli.main import slaq
-from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore
 
 TODAY = int(time.time() // DAY)

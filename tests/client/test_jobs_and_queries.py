@@ -93,7 +93,7 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b)
             await until(lambda k=k: plugin.jobs.reports["a"] == k + 1)
             plugin.run_once()
             told.append(status_of_jobs(plugin.jobs))
-        with mock.patch("dask_slaq.core.job_history.PIECE", 200):
+        with mock.patch("dask_slaq.core.jobs.history.PIECE", 200):
             plugin.jobs.epochs.read = read
             history = await slaq.history(c)
     assert len(asked) >= 6

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dask_slaq.client.queries import dataset
-from dask_slaq.core import job_history as module
-from dask_slaq.core.job_history import (
+from dask_slaq.core.jobs import history as module
+from dask_slaq.core.jobs.history import (
     MOST_BYTES,
     OVERHEAD,
     PIECE,

@@ -17,7 +17,8 @@ from dask_slaq.client.connection import request
 from dask_slaq.core import settings
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.job_settings import (
+from dask_slaq.core.jobs.reports import as_metrics
+from dask_slaq.core.jobs.settings import (
     CHANGEABLE,
     JOB_SETTINGS,
     OF_ENGINE,
@@ -28,7 +29,6 @@ from dask_slaq.core.job_settings import (
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.core.recording.replay import Replay
-from dask_slaq.core.reports import as_metrics
 from dask_slaq.core.text import printable
 from dask_slaq.core.trials import SearchSettings, bounded
 

@@ -19,7 +19,7 @@ from loss_curves import (
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor, at_horizon
-from dask_slaq.core.reports import LOST, Iterations, is_usable
+from dask_slaq.core.jobs.reports import LOST, Iterations, is_usable
 from dask_slaq.core.trials import Room, SearchSettings, Trials, choose
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.budgets import Budgets
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owner_terms import OwnerTerms, check_owners, standings
-from dask_slaq.core.owner_tree import OwnerTree
-from dask_slaq.core.owners import LEAST_FACTOR, Owners
+from dask_slaq.core.owners.budgets import Budgets
+from dask_slaq.core.owners.owners import LEAST_FACTOR, Owners
+from dask_slaq.core.owners.terms import OwnerTerms, check_owners, standings
+from dask_slaq.core.owners.tree import OwnerTree
+from dask_slaq.core.owners.usage import Spent
 from dask_slaq.core.policies import fair_fill
-from dask_slaq.core.usage import Spent
 
 
 def owners_of(used, latest=2.0, owners=None, names=("ann", "bob"), **settings):

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core import ends as ends_module
-from dask_slaq.core.ends import EndForecasts
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.fair_clock import COLUMNS, POINTS, FairClock
-from dask_slaq.core.job_arrays import JobArrays
-from dask_slaq.core.owner_terms import OwnerTerms
-from dask_slaq.core.promises import EXPLORED, refill_tokens, still_new
+from dask_slaq.core.jobs import ends as ends_module
+from dask_slaq.core.jobs.arrays import JobArrays
+from dask_slaq.core.jobs.ends import EndForecasts
+from dask_slaq.core.jobs.fair_clock import COLUMNS, POINTS, FairClock
+from dask_slaq.core.jobs.promises import EXPLORED, refill_tokens, still_new
+from dask_slaq.core.owners.terms import OwnerTerms
 
 CORES = 8.0
 

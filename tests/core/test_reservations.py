@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owners.reservations import Reservations
+from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.policies import fair_fill
-from dask_slaq.core.reservations import Reservations
 
 
 def deserved(threads, demand, reserved, owners=None, spare=()):

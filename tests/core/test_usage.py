@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core import usage
-from dask_slaq.core.budgets import ALERT_AT, Budgets
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owner_terms import OwnerTerms, check_owners
-from dask_slaq.core.owners import Owners
-from dask_slaq.core.usage import (
+from dask_slaq.core.owners import usage
+from dask_slaq.core.owners.budgets import ALERT_AT, Budgets
+from dask_slaq.core.owners.owners import Owners
+from dask_slaq.core.owners.terms import OwnerTerms, check_owners
+from dask_slaq.core.owners.usage import (
     DAY,
     EARLIER,
     OTHERS,

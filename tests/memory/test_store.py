@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from dask_slaq.core.ends import HITS
+from dask_slaq.core.jobs.ends import HITS
 from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.memory import RunStore, StoreError, prune, read_kinds, read_runs
 

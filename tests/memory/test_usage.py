@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from dask_slaq.core.usage import DAY, OTHERS, Usage, UsageKey
+from dask_slaq.core.owners.usage import DAY, OTHERS, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_kinds, read_usage, usage_as_dicts
 from dask_slaq.memory import store as store_module
 

@@ -29,9 +29,9 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.usage import Usage, UsageKey
+from dask_slaq.core.owners.usage import Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
-from dask_slaq.scheduler.hindrances import is_waiting
+from dask_slaq.scheduler.jobs.hindrances import is_waiting
 from dask_slaq.scheduler.views import core_seconds_by_day
 
 

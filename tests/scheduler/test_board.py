@@ -24,12 +24,12 @@ from driving import (
 )
 
 import dask_slaq as slaq
-from dask_slaq.core.job_history import table
-from dask_slaq.core.usage import DAY
-from dask_slaq.scheduler.accounts import UnownedUsage
+from dask_slaq.core.jobs.history import table
+from dask_slaq.core.owners.usage import DAY
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.board import data as data_module
 from dask_slaq.scheduler.board.data import MOST_SHOWN, UNOWNED, color_of, data_of
+from dask_slaq.scheduler.owners.accounts import UnownedUsage
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 

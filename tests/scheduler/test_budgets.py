@@ -28,7 +28,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
-from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore
 
 SECOND = 1 / 3600

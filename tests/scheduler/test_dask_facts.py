@@ -17,7 +17,7 @@ from distributed.utils_test import captured_logger, inc
 from driving import ONE, TWO, gen_cluster, state_of, until, wait_for
 
 from dask_slaq.scheduler.dask_hooks import received_at
-from dask_slaq.scheduler.identity import sender_of_message
+from dask_slaq.scheduler.owners.identity import sender_of_message
 
 
 def hook(scheduler, name, function):

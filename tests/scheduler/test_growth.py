@@ -17,10 +17,13 @@ from distributed.utils_test import inc
 from driving import gen_cluster, start_plugin, until
 
 import dask_slaq as slaq
-from dask_slaq.core import ends, job_history, usage
 from dask_slaq.core.forecast import hypotheses
+from dask_slaq.core.jobs import ends
+from dask_slaq.core.jobs import history as job_history
 from dask_slaq.core.memory import runs
-from dask_slaq.scheduler import accounts, scheduled_jobs
+from dask_slaq.core.owners import usage
+from dask_slaq.scheduler.jobs import scheduled_jobs
+from dask_slaq.scheduler.owners import accounts
 from dask_slaq.scheduler.pools import durations, label_limits
 
 #: Bounds of what is remembered on purpose, made small: a test reaches them at once.
@@ -37,7 +40,7 @@ BOUNDS = [
     (usage, "MOST_OF_A_DAY", 4),
     (usage, "MOST_ROWS", 4),
     (scheduled_jobs, "MOST_ENDED", 4),
-    ("dask_slaq.scheduler.identity", "MOST_CLIENTS", 1),
+    ("dask_slaq.scheduler.owners.identity", "MOST_CLIENTS", 1),
     (durations, "MOST_GROUPS", 4),
     (label_limits, "MOST_LOGGED", 4),
     ("dask_slaq.memory.following", "MOST_LOADED_KINDS", 4),

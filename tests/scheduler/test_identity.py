@@ -13,7 +13,7 @@ from driving import ONE, gen_cluster, name_a_task, start_plugin, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
-from dask_slaq.core.usage import DAY
+from dask_slaq.core.owners.usage import DAY
 
 TLS = [("tls://127.0.0.1", 1)] * 2
 
@@ -57,7 +57,7 @@ def test_the_certificate_says_who_a_client_is(security):
             c, s, identity="tls", operators=["carol"], owners={"ann": {"weight": 2}}
         )
         bobs = {"address": s.address, "asynchronous": True, "security": security("bob")}
-        with captured_logger("dask_slaq.scheduler.identity") as log:
+        with captured_logger("dask_slaq.scheduler.owners.identity") as log:
             carols = {**bobs, "security": security("carol")}
             async with (
                 Client(**bobs) as bob,

@@ -7,7 +7,7 @@ from driving import ONE, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import jobs_table
-from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.core.jobs.columns import JOB_COLUMNS
 from dask_slaq.scheduler.views.metrics import FAMILIES
 
 #: Keys that programs read; metrics that dashboards query; variables of files that people kept.

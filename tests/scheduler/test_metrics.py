@@ -12,7 +12,7 @@ from driving import ONE, gen_cluster, page_of, start_plugin, tasks_of, until, wa
 import dask_slaq as slaq
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.scheduler.board.data import data_of
-from dask_slaq.scheduler.job_values import values_of_jobs
+from dask_slaq.scheduler.jobs.values import values_of_jobs
 from dask_slaq.scheduler.views import status as STATUS
 from dask_slaq.scheduler.views.metrics import FAMILIES
 

@@ -36,10 +36,10 @@ def test_late_tasks_wait_for_an_idle_thread_and_look_for_none(event):
                 on = {"workers": [first], "allow_other_workers": True}
                 late = [client.submit(work, 900, key=key, **on) for key in keys]
             await asyncio.sleep(50)  # from now on all are late
-            with counted_calls("scheduler/spares.py") as idle:
+            with counted_calls("scheduler/jobs/spares.py") as idle:
                 await asyncio.sleep(5)
             assert not idle and not plugin.spares.made
-            with counted_calls("scheduler/spares.py") as found:
+            with counted_calls("scheduler/jobs/spares.py") as found:
                 await (cluster.add_worker(1) if event == "joins" else busy)
                 await asyncio.sleep(1)
             assert plugin.spares.made == 1

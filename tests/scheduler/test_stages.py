@@ -17,8 +17,8 @@ import dask_slaq as slaq
 from benchmarks import virtual
 from dask_slaq.client.queries import dataset
 from dask_slaq.core.errors import InvalidSetting, UnknownJob
-from dask_slaq.core.job_columns import JOB_COLUMNS
-from dask_slaq.core.job_history import VARIABLES, Epochs
+from dask_slaq.core.jobs.columns import JOB_COLUMNS
+from dask_slaq.core.jobs.history import VARIABLES, Epochs
 from dask_slaq.core.memory import Kind, StagedRun
 from dask_slaq.core.recording.replay import replay
 from dask_slaq.memory import RunStore, prune

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import StopTraining
-from dask_slaq.core.reports import as_loss
+from dask_slaq.core.jobs.reports import as_loss
 
 if TYPE_CHECKING:
     from dask_slaq.worker import Training

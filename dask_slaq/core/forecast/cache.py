@@ -10,7 +10,7 @@ from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import MOST, Histories, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, Status, interpolation
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 #: Reports needed to extrapolate a curve.
 MIN_REPORTS = 4

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_slaq.core.forecast.history import POWERS
 from dask_slaq.core.forecast.types import HORIZONS, Forecast, Predictor, Status, concave_hull
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 
 #: Iterations in which a typical curve falls by half of its range.
 USUAL = 10.0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 #: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
 #: one report in `_append_run`, which is cheaper for many reports of few rows.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.types import HORIZONS, Status, concave_hull
-from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import (
     MIDDLES,
     MOST_LIKE,

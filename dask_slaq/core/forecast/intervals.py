@@ -12,7 +12,7 @@ import numpy as np
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, interpolation
-from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 
 #: Leads (iterations ahead) at which widths are stored, and the leads at which they are learned.
 LEADS = np.array([1, 5, 10, 47, 220])

@@ -16,9 +16,9 @@ from dask_slaq.core.forecast.history import Histories, NormalizedWindow, normali
 from dask_slaq.core.forecast.hypotheses import FromMemory
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
 from dask_slaq.core.forecast.types import HORIZONS, Forecast
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.reports import MAX_LOSS, is_usable
 from dask_slaq.core.memory import Kind, PastRuns
-from dask_slaq.core.reports import MAX_LOSS, is_usable
 
 #: Reports kept per job.
 WINDOW = 32

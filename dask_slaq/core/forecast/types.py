@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 
 
 class Status(IntEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory.runs import MOST_POINTS, PastRun
 
 #: Number of bins; the first `SINGLE` hold one iteration each, the last one ends at `LAST`.

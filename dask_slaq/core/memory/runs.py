@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.memory.kinds import Kind, distance
 
 #: Maximum number of points kept of one loss curve.

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.placement.packing import EPSILON, Amounts, FreeThreads, joined
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 
 #: Rounds in which jobs ask for their next best worker before they take any.
 ROUNDS = 8

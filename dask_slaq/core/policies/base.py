@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import Gain, fair_fill, fit_floors, hand_out, rows_of
 

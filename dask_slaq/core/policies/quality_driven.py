@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray
 from dask_slaq.core.policies.base import (
     GreedyPolicy,
     MarginalValues,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies.water_filling import Gain, rows_of
 
 #: Fields of a snapshot with one value per job.

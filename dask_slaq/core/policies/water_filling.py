@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 
 #: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a worth rises
 #: where it should not.

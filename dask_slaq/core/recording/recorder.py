@@ -8,10 +8,10 @@ from typing import Any
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
+from dask_slaq.core.jobs.reports import as_loss
 from dask_slaq.core.memory import Kind
-from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.recording.past_runs import Event, RunNumbers, kind_to_dict
-from dask_slaq.core.reports import as_loss
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
 VERSION = 12

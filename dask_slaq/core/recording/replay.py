@@ -10,7 +10,7 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.forecast import LossPredictor
-from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.recording.past_runs import BadEvent, Event, Recalled, kind_from_dict
 from dask_slaq.core.recording.recorder import CALLS, VERSION, grant_to_dict
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray
 
 #: Number of terms of the law: constant, 1/N, log N, N.
 N_TERMS = 4

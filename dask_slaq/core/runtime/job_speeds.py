@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import ernest as scaling
 
 #: Tolerance in waves: averaged thread counts are whole numbers up to rounding errors.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 
 #: Newest compute times that are kept of like tasks on one worker. Their median resists outliers,
 #: and follows a change after four tasks.

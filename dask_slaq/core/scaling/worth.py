@@ -15,8 +15,8 @@ import numpy as np
 
 from dask_slaq.core.forecast import Forecast, ending, in_logs, unreported
 from dask_slaq.core.gains import END, iterations_to_target
-from dask_slaq.core.job_arrays import FloatArray
-from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.jobs.arrays import FloatArray
+from dask_slaq.core.jobs.jobs import Jobs
 from dask_slaq.core.scaling_terms import ScalingTerms
 
 #: Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are then.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.core.search_settings import EXPLORE
 
 __all__ = ["Early", "rank_correlation"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.reports import LOST
+from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import EXPLORE
 from dask_slaq.core.trials.curve import Curve
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
-from dask_slaq.core.reports import MOST_METRICS, is_usable, next_iteration, next_stride
+from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration, next_stride
 from dask_slaq.core.search_settings import EXPLORE, SearchSettings
 from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.past import PastModel, places_of

@@ -18,12 +18,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.job_columns import JOB_COLUMNS, Row, rows
-from dask_slaq.core.job_history import table, threads
-from dask_slaq.core.owner_terms import standings
+from dask_slaq.core.jobs.columns import JOB_COLUMNS, Row, rows
+from dask_slaq.core.jobs.history import table, threads
+from dask_slaq.core.owners.terms import standings
+from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.core.settings import NOT_STARTED
-from dask_slaq.core.usage import DAY
-from dask_slaq.core.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.views import core_seconds_by_day, curves_to_come, in_words, overview
 

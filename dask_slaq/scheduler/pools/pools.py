@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
-    from dask_slaq.core.owner_terms import OwnerGrant
+    from dask_slaq.core.owners.terms import OwnerGrant
 
 logger = logging.getLogger(__name__)
 

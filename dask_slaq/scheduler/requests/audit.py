@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.settings import AUDIT_TOPIC, is_name, shown
 from dask_slaq.scheduler.current import current_plugin
-from dask_slaq.scheduler.reserved import local
+from dask_slaq.scheduler.owners.reserved import local
 
 if TYPE_CHECKING:
     from distributed import Scheduler

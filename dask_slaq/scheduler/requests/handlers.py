@@ -22,7 +22,7 @@ from dask_slaq.core.memory import read_kind
 from dask_slaq.core.settings import check_owner, is_number, is_whole, shown
 from dask_slaq.scheduler import views
 from dask_slaq.scheduler.hooks import guarded_as
-from dask_slaq.scheduler.identity import Sender, sender_of_message
+from dask_slaq.scheduler.owners.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
 

@@ -26,7 +26,7 @@ from dask_slaq.scheduler.trials.states import States
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
-    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
+    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials.running import RunningSearch
 
 __all__ = ["Choices"]

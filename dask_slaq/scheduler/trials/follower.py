@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import key_split
 
-from dask_slaq.core.reports import MOST_METRICS
+from dask_slaq.core.jobs.reports import MOST_METRICS
 from dask_slaq.core.settings import SILENT, shown
 from dask_slaq.core.text import printable
 from dask_slaq.scheduler.pools import load
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.core.trials import Trial, Trials
+    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.pools import Pool
-    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
     from dask_slaq.scheduler.trials.choices import Choices
     from dask_slaq.scheduler.trials.running import RunningSearch
 

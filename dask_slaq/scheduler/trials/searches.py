@@ -21,7 +21,7 @@ from dask_slaq.scheduler.trials.states import remove_files
 from dask_slaq.scheduler.trials.tables import Tables
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.scheduled_jobs import ScheduledJobs
+    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 
 __all__ = ["Searches"]
 

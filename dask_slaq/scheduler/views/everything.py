@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.usage import DAY, EARLIER, Usage, sum_by
+from dask_slaq.core.owners.usage import DAY, EARLIER, Usage, sum_by
 from dask_slaq.scheduler.views.reasons import positions, reason
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs, teams_of_jobs
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from distributed.scheduler import WorkerState
 
     from dask_slaq.core.runtime import Known, WorkerSpeeds
-    from dask_slaq.scheduler.accounts import Accounts
     from dask_slaq.scheduler.current import RunningPlugin
+    from dask_slaq.scheduler.owners.accounts import Accounts
 
 #: Standard errors of the middle 80 % of a normal distribution.
 BAND = 1.28

@@ -9,9 +9,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.core.jobs.columns import JOB_COLUMNS
+from dask_slaq.core.owners.usage import OTHERS, OUTCOMES
 from dask_slaq.core.text import printable
-from dask_slaq.core.usage import OTHERS, OUTCOMES
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.memory import Kind
 from dask_slaq.simulation.workload.curves import Curve, iterations_to, sample
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray
+from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.simulation.workload.curves import field, numbers, records
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 

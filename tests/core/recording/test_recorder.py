@@ -9,7 +9,7 @@ import pytest
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind, PastRun, PastRuns
-from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.recording import BadEvent
 from dask_slaq.core.recording.recorder import CALLS, Recorder
 from dask_slaq.core.recording.replay import Replay, replay

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.reports import LOST
+from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import EXPLORE, PATIENCE
 from dask_slaq.core.trials import Account, Places, Room, SearchSettings, Trials, choose, decide
 from dask_slaq.core.trials.early import Early

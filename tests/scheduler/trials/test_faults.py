@@ -8,7 +8,7 @@ from distributed.utils_test import captured_logger
 from driving import TWO, assert_nothing_left, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.core.reports import MOST_LOSSES
+from dask_slaq.core.jobs.reports import MOST_LOSSES
 from dask_slaq.worker.desk import desk_of
 
 STEPS = 40

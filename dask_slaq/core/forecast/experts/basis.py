@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_slaq.core.forecast.history import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, CurveForecast, interpolation
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 
 #: Maximum time scale of a basis curve, in lengths of the history: longer ones are not determined.
 LONGEST = 1.5

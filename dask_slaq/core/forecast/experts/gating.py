@@ -15,7 +15,7 @@ import numpy as np
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, interpolation
-from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 
 #: Columns of the horizons at which the experts' forecasts are features.
 NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.policies import fair_fill
 
 #: Ages of each job at which the clock remembers what it had received. When they are used up, every

@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Mapping
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.budgets import Budgets
-from dask_slaq.core.usage import DAY
+from dask_slaq.core.owners.budgets import Budgets
+from dask_slaq.core.owners.usage import DAY
 
 if TYPE_CHECKING:
-    from dask_slaq.core.budgets import Spending
     from dask_slaq.core.engine import Engine
-    from dask_slaq.core.owners import Owners
+    from dask_slaq.core.owners.budgets import Spending
+    from dask_slaq.core.owners.owners import Owners
     from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.accounts import Accounts
+    from dask_slaq.scheduler.owners.accounts import Accounts
 
 
 class BudgetWatch:

@@ -8,7 +8,7 @@ from time import localtime, strftime, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.reservations import Reservation, Reservations
+from dask_slaq.core.owners.reservations import Reservation, Reservations
 from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number, shown
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_slaq.core.ends import Ends
-from dask_slaq.core.job_arrays import BoolArray, FloatArray
-from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray
+from dask_slaq.core.jobs.ends import Ends
+from dask_slaq.core.jobs.jobs import Jobs
 
 #: Epochs' worth of its fair share up to which a job without a report comes first. Without a bound
 #: it would for as long as it runs.

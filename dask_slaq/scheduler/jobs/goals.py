@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dask_slaq.core.forecast import NOISE_FLOOR, Status, in_logs
-from dask_slaq.core.reports import LOST
+from dask_slaq.core.jobs.reports import LOST
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine

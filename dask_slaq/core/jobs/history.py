@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.core.jobs.columns import JOB_COLUMNS
 
 _KEPT = {column.name: column.kept for column in JOB_COLUMNS if column.kept}
 #: Values kept of each job in each epoch.

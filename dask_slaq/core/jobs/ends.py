@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 #: Parts of the work at which a job enters the next group.
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dask_slaq.core.job_arrays import FloatArray, IntArray
-from dask_slaq.core.jobs import JobOrder, Jobs
-from dask_slaq.core.owner_terms import DEFAULT, OwnerGrant, OwnerTerms
-from dask_slaq.core.owner_tree import OwnerTree
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.jobs import JobOrder, Jobs
+from dask_slaq.core.owners.terms import DEFAULT, OwnerGrant, OwnerTerms
+from dask_slaq.core.owners.tree import OwnerTree
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
 from dask_slaq.core.settings import teams_above
 

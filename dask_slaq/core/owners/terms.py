@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.owners.usage import DAY, MOST_DAYS
 from dask_slaq.core.settings import (
     check_latest,
     check_owner,
@@ -18,7 +19,6 @@ from dask_slaq.core.settings import (
     require,
     shown,
 )
-from dask_slaq.core.usage import DAY, MOST_DAYS
 
 #: Name of the settings for all owners that are not listed; ``team/default`` for those of a team.
 DEFAULT = "default"

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core import ends, fair_clock
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
-from dask_slaq.core.job_settings import JOB_SETTINGS, OF_ENGINE
+from dask_slaq.core.jobs import ends, fair_clock
+from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.reports import LOST
+from dask_slaq.core.jobs.settings import JOB_SETTINGS, OF_ENGINE
 from dask_slaq.core.placement import Workers
-from dask_slaq.core.reports import LOST
 from dask_slaq.core.runtime import Runtimes
 from dask_slaq.core.settings import teams_above
 

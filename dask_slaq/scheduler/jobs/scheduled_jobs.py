@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
-from dask_slaq.core.job_history import Epochs
-from dask_slaq.core.job_settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
+from dask_slaq.core.jobs.history import Epochs
+from dask_slaq.core.jobs.settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.memory import kind_of_name
-from dask_slaq.core.owner_terms import OwnerTerms
+from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.settings import STOP, shown
 from dask_slaq.memory import Memory
-from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
-from dask_slaq.scheduler.admission import Admission, BudgetWatch
-from dask_slaq.scheduler.goals import Goals
-from dask_slaq.scheduler.identity import ClientOwners
-from dask_slaq.scheduler.job_values import Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.reserved import KeptReservations
+from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch
+from dask_slaq.scheduler.jobs.goals import Goals
+from dask_slaq.scheduler.jobs.values import Pace, etas, stage_of, values_of_jobs
+from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage
+from dask_slaq.scheduler.owners.identity import ClientOwners
+from dask_slaq.scheduler.owners.reserved import KeptReservations
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dask_slaq.config import Settings
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.accounts import UsageByOwner
+    from dask_slaq.scheduler.owners.accounts import UsageByOwner
     from dask_slaq.scheduler.pools import Pool, Pools
 
 __all__ = ["ScheduledJobs"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dask_slaq.core.owner_terms import DEFAULT, WAIT, OwnerTerms
-from dask_slaq.core.owners import Owners
-from dask_slaq.core.usage import DAY, Spent
+from dask_slaq.core.owners.owners import Owners
+from dask_slaq.core.owners.terms import DEFAULT, WAIT, OwnerTerms
+from dask_slaq.core.owners.usage import DAY, Spent
 
 #: Part of a budget whose use is worth an alert.
 ALERT_AT = 0.8

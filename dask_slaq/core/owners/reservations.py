@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.owners.usage import DAY
 from dask_slaq.core.settings import check_owner, is_number, require, shown
-from dask_slaq.core.usage import DAY
 
 #: Maximum number of reservations that have not ended, and days that one may last or be ahead.
 MOST, LONGEST = 1000, 366

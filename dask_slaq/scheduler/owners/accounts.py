@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
+from dask_slaq.core.owners.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
 from dask_slaq.core.safely import safely
-from dask_slaq.core.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -1,0 +1,1 @@
+"""Jobs: their settings, arrays, history, and when they end."""

@@ -1,0 +1,1 @@
+"""Owners and teams: their settings, shares, budgets, reservations and usage."""

@@ -1,0 +1,1 @@
+"""Jobs on the scheduler: admitted, decided on, and what hinders them."""

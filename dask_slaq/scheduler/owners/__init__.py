@@ -1,0 +1,1 @@
+"""Owners on the scheduler: who clients are, and what they have used."""
