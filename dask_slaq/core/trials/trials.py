@@ -371,10 +371,6 @@ class Trials:
                 insort(self._finals, trial.loss)
                 del self._finals[BETTER:]
 
-    def judge(self, trial: Trial, verdict: str) -> None:
-        """Record that the report of a trial has said that it ends: "pruned" or "stopped"."""
-        trial.verdict = verdict
-
     def restore(self, row: Mapping[str, Any]) -> None:
         """Add a trial that ended in another search, from its row with its curves."""
         sign = -1.0 if self.settings.maximize else 1.0
@@ -433,16 +429,12 @@ class Trials:
         if self.settings.steps:
             return max(self.settings.steps - trial.step, 1)
         # One that outlives the longest that has ended makes as many again.
-        return self.longest - trial.step if trial.step < self.longest else self._as_many(trial)
+        return self.longest - trial.step if trial.step < self.longest else max(trial.step, EXPLORE)
 
     def _steps_to_come(self, trial: Trial) -> tuple[int, int]:
         """Return the expected steps to come of a trial, and as many as it may make."""
         left = self.steps_left(trial)
-        return left, left if self.settings.steps else max(left, self._as_many(trial))
-
-    @staticmethod
-    def _as_many(trial: Trial) -> int:
-        return max(trial.step, EXPLORE)
+        return left, left if self.settings.steps else max(left, max(trial.step, EXPLORE))
 
     def seconds_left(self, trial: Trial) -> float:
         """Return the expected seconds that a trial still computes."""

@@ -124,7 +124,7 @@ class Choices:
         unstarted = 0 if search.pool.paused else self.unstarted(search)
         for job, trial in search.jobs.items():
             if not trial.verdict and search.trials.gives_up(trial):
-                search.trials.judge(trial, "pruned")
+                trial.verdict = "pruned"
                 self._stop(job)
         freed, places = self.is_freed(search), None
         if self._tracker.models_move and not freed:

@@ -191,7 +191,7 @@ class Follower:
         """Follow whether a trial goes on, waits, or has heard its verdict."""
         ws: Any = ts.processing_on
         if what in ("pruned", "stopped"):
-            search.trials.judge(trial, what)
+            trial.verdict = what
             ts.retries = 0  # a verdict is final
         if what == "keeps":
             pass  # it goes on as it did
