@@ -15,9 +15,9 @@ from dask_slaq.core.dispatch import Filler, undo
 
 #: Virtual seconds between two looks, and of a scenario.
 EVERY, LONG = 0.0137, 4.0
-#: Virtual seconds after which a task may go that is moved, as its home is busy for hardly longer
-#: than moving takes: the next event tells, as the expected end of what computes there has changed.
-HAIR = 0.05
+#: Virtual seconds for which a task may wait on that is moved at last, as its home is busy for hardly
+#: longer than moving takes (1 s here): an event tells that what computes there takes longer.
+HAIR = 0.25
 
 
 def missed(plugin):
