@@ -15,7 +15,7 @@ from dask_slaq.core.dispatch import Filler, undo
 
 #: Virtual seconds between two looks, and of a scenario.
 EVERY, LONG = 0.0137, 4.0
-#: Virtual seconds for which a task may wait on that is moved at last, as its home is busy for hardly
+#: Virtual seconds for which a task may wait that is moved at last, as its home is busy for hardly
 #: longer than moving takes (1 s here): an event tells that what computes there takes longer.
 HAIR = 0.25
 
