@@ -43,8 +43,12 @@ class SlotRules:
             mine = (self._cluster.slots(a) for a in pool.workers)
             if is_plain(kind) or any(each is not None and kind.allows(each) for each in mine):
                 return False
-        if slots.load >= slots.nthreads and (pool.gang or self._is_left(entry, slots)):
-            return False  # the others of the gang would wait for it
+        if slots.load >= slots.nthreads and (
+            pool.gang  # the others of it would wait for this one
+            or pool.name in slots.taken
+            or self._is_left(entry, slots)
+        ):
+            return False
         if entry.rootish and not entry.like.is_trivial:
             # No more than Dask itself sends, so that memory does not fill up.
             waits = self._waits_for_resources(pool, slots)

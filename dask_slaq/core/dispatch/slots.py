@@ -66,7 +66,7 @@ class Slots:
     nthreads: int = 1
     load: int = 0
     blocked: int = 0
-    taken: bool = False  # whether a task there takes the next thread that is free
+    taken: list[str] = field(default_factory=list)  # jobs whose next free thread a task there takes
     resources: Mapping[str, float] = field(default_factory=dict)
     used_resources: Mapping[str, float] = field(default_factory=dict)
     tasks: dict[Any, Sent] = field(default_factory=dict)
@@ -154,8 +154,6 @@ class Slots:
         has sent.
         """
         over, threads = self.load - self.nthreads, self.nthreads
-        if self.taken:
-            return 0.0 if over < 0 else math.inf
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
         end, seconds = math.inf, 0.0

@@ -68,10 +68,11 @@ class SentTasks:
         slots.resources, slots.used_resources = ws.resources, ws.used_resources
         slots.blocked = blocked(ws) if ws.used_resources else 0
         slots.load = len(ws.processing) - len(ws.long_running) - slots.blocked
-        slots.taken = False
-        for promised in self.promises.values():
+        slots.taken.clear()
+        for name, promised in self.promises.items():
             if (threads := promised.get(ws.address)) is not None:
-                slots.load, slots.taken = slots.load + threads, True
+                slots.load += threads
+                slots.taken.append(name)
         return slots
 
     def busy(self) -> Iterable[Slots]:

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.dispatch import ANY, Group, Slots, undo
+from dask_slaq.core.dispatch.slot_rules import SlotRules
 
 #: What it may meet, but for gangs and limits of owners, which have worlds of their own.
 anything = worlds(priorities=True)
@@ -470,10 +471,14 @@ def test_a_job_does_not_load_all_on_one_worker_while_another_opens_soon(left):
     assert (built.fill() == []) == (left < 1) == built.kept
 
 
-def test_no_task_is_sent_ahead_where_another_one_takes_the_next_thread():
-    slots = Slots("w", nthreads=1, load=2)  # one of them sent by Dask, and overtaken
-    assert slots.opens_in(0.0, ahead=1.0) == 0.0
-    slots.taken = True
-    assert slots.opens_in(0.0, ahead=1.0) == math.inf
-    slots.load = 0
-    assert slots.opens_in(0.0, ahead=1.0) == 0.0
+def test_no_task_of_a_search_is_sent_ahead_where_its_models_take_the_next_thread():
+    world = World((Worker(1),), (Job(), Job()), (Task(0, 1.0), Task(1, 1.0)))
+    built = build(world)
+    slots, rules = Slots("w", nthreads=1, load=1), SlotRules(built.order, built, 1.0)
+    search, job = built.pools
+    for pool, may in ((search, False), (job, True)):
+        slots.taken = [search.name]
+        entry = next(iter(pool.ready.values()))._replace(rootish=False)
+        assert rules.may(pool, entry, slots) is may
+        slots.taken = []
+        assert rules.may(pool, entry, slots)
