@@ -26,7 +26,7 @@ class SlotRules:
         self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
 
     def begin(self, now: float) -> None:
-        """Begin choices at a time `now`: find owners that are owed threads, and may have none."""
+        """Begin choices at a time `now`: find owners that are owed threads, and at their limit."""
         self._now = now
         pools = self._order.waiting.pools
         if next(iter(pools)).group is not None or self._at_limit:
