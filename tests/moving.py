@@ -26,8 +26,8 @@ def check(plugin, results) -> None:
     assert plugin.failed is None
 
 
-def count(search, what: str) -> int:
-    return sum(getattr(trial, what) for trial in search.trials.alive.values())
+def count_kept(search) -> int:
+    return sum(trial.checkpoint.reports for trial in search.trials.alive.values())
 
 
 async def begin(client, plugin, models=8, **settings):
@@ -35,7 +35,7 @@ async def begin(client, plugin, models=8, **settings):
     async with slaq.search("grid", client=client, steps=STEPS):
         futures = client.map(train, range(models), pure=False, **settings)
     search = plugin.searches.running["grid"]
-    await until(lambda: sum(bool(t.kept) for t in search.trials.alive.values()) >= 4)
+    await until(lambda: sum(bool(t.checkpoint.reports) for t in search.trials.alive.values()) >= 4)
     return search, futures
 
 

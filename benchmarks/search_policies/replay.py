@@ -240,7 +240,7 @@ class Replay:
         self._trials.report(trial, [grid.losses[model][step - 1]], grid.seconds[model])
         if self._leave:
             self._trials.can_move(trial, 0, 1.0)
-            trial.kept = trial.reports
+            trial.checkpoint.reports = trial.reports
         done = step == grid.steps
         self._events.append(Event(self._now, model, step, done))
         if done or (model, None) in worker.turns.pruned:
@@ -251,7 +251,7 @@ class Replay:
             return
         turns, held = worker.turns, worker.held()
         known = model in held or model in turns.order
-        if turns.explored > 0 and not known and step >= trial.explore:
+        if turns.explored > 0 and not known and step >= trial.turn.first:
             turns.explored -= 1
             worker.explored_here.add(model)
             held.add(model)

@@ -50,13 +50,10 @@ LOOK = 0.5
 #: Minimum seconds between two messages of a trial that trains.
 PAUSE = 0.01
 
-#: Seconds after which the state of a trial that trains is kept again, and most part of its time
-#: that this may take.
-KEEP, KEEPING = 1.0, 0.02
-
-#: Bytes per second at which a state is taken to be copied, and part of a worker's memory above
-#: which no copy is made.
-BANDWIDTH, HALF = 100e6, 0.5
+#: Seconds after which the state of a trial that trains is kept again.
+KEEP = 1.0
+#: Part of a worker's memory above which no copy of a state is made.
+HALF = 0.5
 
 #: Annotation of the tasks of a search: the identifier of its block.
 ANNOTATION = "slaq_search"
@@ -135,12 +132,12 @@ class Desk:
             grown = self._growth(seat.key, memory, is_first=seat.reports == 0)
             seat.add(loss, others or {}, step, grown, now)
             self._hold(seat)
-            if len(seat.losses) >= MOST_LOSSES:
+            if len(seat.unsent.losses) >= MOST_LOSSES:
                 self._post_soon(self._message(seat, "left" if seat.away else "reports"))
             return seat
 
     def _begin_again(self, seat: Seat) -> None:
-        if seat.losses:  # of what ends here
+        if seat.unsent.losses:  # of what ends here
             self._post_soon(self._message(seat, "reports"))
         seat.begin_again()
 
@@ -150,31 +147,33 @@ class Desk:
             self._resumed[key] = kept, took
 
     def _resume(self, seat: Seat) -> None:
-        seat.resumes = seat.key in self._resumed
-        kept, seat.took = self._resumed.pop(seat.key, (None, 0.0))
-        seat.folder = safe_folder(annotation_of(self.worker, seat.key, FILES))
-        seat.kept = monotonic()
+        states = seat.checkpoint
+        states.resumes = seat.key in self._resumed
+        kept, seat.unsent.took = self._resumed.pop(seat.key, (None, 0.0))
+        states.folder = safe_folder(annotation_of(self.worker, seat.key, FILES))
+        states.kept_at = monotonic()
         if kept is not None and kept.number == seat.number:
-            seat.begins, seat.iterations = kept.reports, replace(kept.iterations)
-            self.note(seat, kept.nbytes, 0.0)
-            seat.kept -= kept.age
+            states.begins, seat.iterations = kept.reports, replace(kept.iterations)
+            states.note(kept.nbytes, 0.0)
+            states.kept_at -= kept.age
 
     def keep(self, seat: Seat, *, leaves: bool = False) -> bool:
         """Keep the state that the present report was given. Returns whether it is kept.
 
         It is copied unless the model `leaves`.
         """
-        begin, reports = monotonic(), seat.begins + seat.reports
-        if seat.kept_after == reports:
+        states = seat.checkpoint
+        begin, reports = monotonic(), states.begins + seat.reports
+        if states.reports == reports:
             return True
-        spare = self._has_rested(seat)
+        spare = states.has_rested()
         try:
-            kept = freeze(seat.state, reports, seat.iterations, seat.number, copy=not leaves)
+            kept = freeze(states.offered, reports, seat.iterations, seat.number, copy=not leaves)
             kept.last = seat.last
-            if seat.folder:
-                write(file_of(seat.folder, seat.key), kept)
+            if states.folder:
+                write(file_of(states.folder, seat.key), kept)
         except Exception as error:
-            seat.unfit = True
+            states.unfit = True
             logger.error(
                 "the state of %s cannot be kept: the model stays on its worker, and begins anew "
                 "if it is lost (%r)",
@@ -183,26 +182,14 @@ class Desk:
             )
             return False
         done = Event()
-        kept.age = 0.0 if spare else begin - seat.kept
+        kept.age = 0.0 if spare else begin - states.kept_at
         self.worker.loop.add_callback(self._store, seat, kept, done, spare)
         if leaves:
             done.wait(PATIENCE)  # what is large must be on disk before another model begins
-            seat.took = monotonic() - begin
-        seat.kept_after = reports
-        self.note(seat, kept.nbytes, monotonic() - begin)
+            seat.unsent.took = monotonic() - begin
+        states.reports = reports
+        states.note(kept.nbytes, monotonic() - begin)
         return True
-
-    @staticmethod
-    def note(seat: Seat, nbytes: int, seconds: float) -> None:
-        """Record the size of a state, which took `seconds` to make, and when a copy is due."""
-        seat.kept, seat.nbytes = monotonic(), nbytes
-        # A copy takes more time where it goes.
-        seat.pause = (seconds + nbytes / BANDWIDTH) / KEEPING
-
-    @staticmethod
-    def _has_rested(seat: Seat) -> bool:
-        """Return whether another copy of a state takes a small part of the time since the last."""
-        return monotonic() - seat.kept >= seat.pause
 
     def _store(self, seat: Seat, kept: Kept, done: Event, spare: bool) -> None:
         """Tell the scheduler of a state, and put it where it is kept, and a `spare` one elsewhere.
@@ -216,7 +203,7 @@ class Desk:
             fits = kept.nbytes <= REPLICATED and not is_large(self.worker, kept)
             peer = self._peer if spare and fits else ""
             state = {
-                "name": "" if seat.folder else name,
+                "name": "" if seat.checkpoint.folder else name,
                 "nbytes": kept.nbytes,
                 "reports": kept.reports,
                 "peer": peer,
@@ -225,7 +212,7 @@ class Desk:
                 message = {**self._message(seat, "keeps"), "state": state}
             # The scheduler must know the key before Dask says that it is here.
             self._post(message)
-            if not seat.folder:
+            if not seat.checkpoint.folder:
                 store(self.worker, name, kept)
                 if peer:
                     self.worker.loop.add_callback(self._copy, name, kept, peer)
@@ -254,7 +241,8 @@ class Desk:
                 seat = self._seat_of_last_report(key, kept)
             self._memory = None
             self._settle()
-            message = self._message(seat, "reports") if seat is not None and seat.losses else None
+            unsent = seat is not None and seat.unsent.losses
+            message = self._message(seat, "reports") if unsent else None
         if seat is not None:
             seat.may_go.set()
             if seat.leave is not None:
@@ -269,10 +257,11 @@ class Desk:
         if run is None or kept.last is None:
             return None
         loss, others = kept.last
-        seat = Seat(key, run, kept.number, begins=kept.reports - 1, iterations=kept.iterations)
+        seat = Seat(key, run, kept.number, iterations=kept.iterations)
+        seat.checkpoint.begins = kept.reports - 1
         seat.queue(loss, others)
         ts = self.worker.state.tasks.get(key)
-        seat.params = parameters_of(None if ts is None else ts.run_spec)
+        seat.unsent.params = parameters_of(None if ts is None else ts.run_spec)
         return seat
 
     def knows(self, key: Hashable) -> bool:
@@ -381,7 +370,7 @@ class Desk:
 
     def must_leave(self, seat: Seat, *, waits: bool) -> bool:
         """Return whether a trial must leave its worker, instead of waiting if it `waits`."""
-        if seat.state is None or seat.unfit or not seat.resumes:
+        if not seat.checkpoint.can_be_kept:
             return False
         if monotonic() - self._heard > SILENCE or self.worker.batched_stream.closed():
             return False
@@ -393,12 +382,13 @@ class Desk:
 
     def must_keep(self, seat: Seat, *, waits: bool) -> bool:
         """Return whether a copy of the state of a trial that stays here should be kept now."""
-        if seat.state is None or seat.unfit or not seat.resumes or seat.nbytes is None:
+        states = seat.checkpoint
+        if not states.can_be_kept or states.nbytes is None or not states.has_rested():
             return False
-        if not (self._has_rested(seat) and (waits or monotonic() - seat.kept >= self._keep_every)):
+        if not waits and monotonic() - states.kept_at < self._keep_every:
             return False
         limit = self.worker.memory_manager.memory_limit
-        return not limit or self._process_memory() + 2 * seat.nbytes < HALF * limit
+        return not limit or self._process_memory() + 2 * states.nbytes < HALF * limit
 
     def verdict(self, seat: Seat) -> str:
         """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""

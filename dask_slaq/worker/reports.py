@@ -134,7 +134,7 @@ def report_trial(
     if isinstance(loss, Mapping):
         seat.metric = seat.metric or next(iter(metrics))
     if seat.reports == 1:
-        seat.params, seat.drawn = _parameters(worker, key, params), params is not None
+        seat.unsent.params, seat.unsent.drawn = _parameters(worker, key, params), params is not None
         if (threads := worker.monitor.proc.num_threads()) > THREADS:
             _warn_once("threads", MANY_THREADS % threads)
     if not is_usable(value):
@@ -158,7 +158,7 @@ def report_trial(
         desk.keep(seat)
     elif monotonic() - seat.sent >= PAUSE:
         desk.send(seat, "left" if seat.away else "reports")
-    seat.since, seat.state = monotonic(), None
+    seat.since, seat.checkpoint.offered = monotonic(), None
     _raise_verdict(desk, seat, value)
     return True
 
@@ -241,24 +241,25 @@ def find_state() -> Any:
 
 def _offer(desk: Desk, seat: Seat, state: Any) -> None:
     """Take the state of a report, with which its model may leave."""
-    seat.state = state
-    if not seat.resumes:
+    states = seat.checkpoint
+    states.offered = state
+    if not states.resumes:
         if desk.is_cancelled(seat):
             return  # its task is gone, and what it resumed from is forgotten
         _warn_once(
             (seat.run, "resume"),
             "a model reports its state, but never asks for it: begin with slaq.resume()",
         )
-    elif seat.nbytes is None and not seat.unfit:
+    elif states.nbytes is None and not states.unfit:
         if _is_within("joblib"):
-            seat.unfit = True
+            states.unfit = True
             return
         begin = monotonic()
         try:
             nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
-            desk.note(seat, nbytes, monotonic() - begin)
+            states.note(nbytes, monotonic() - begin)
         except Exception as error:
-            seat.unfit = True
+            states.unfit = True
             logger.error(
                 "the state of %s cannot be pickled: it stays on its worker (%r)", seat.key, error
             )
@@ -355,7 +356,7 @@ def _raise_verdict(desk: Desk, seat: Seat, loss: float) -> None:
     verdict = desk.verdict(seat)
     if not verdict and not desk.is_cancelled(seat):
         return
-    if verdict or seat.losses:
+    if verdict or seat.unsent.losses:
         desk.send(seat, verdict or "reports")
     if verdict:
         end: StopTraining

@@ -16,6 +16,54 @@ from dask_slaq.core.jobs.reports import Iterations
 from dask_slaq.core.trials import arguments, as_parameters, bounded
 from dask_slaq.worker.states import Leave
 
+#: Bytes per second at which a state is taken to be copied, and most part of the time of a trial
+#: that this may take.
+BANDWIDTH, KEEPING = 100e6, 0.02
+
+
+@dataclass(slots=True)
+class Unsent:
+    """What the scheduler has not been sent yet of a trial."""
+
+    losses: list[float] = field(default_factory=list)
+    others: list[Mapping[str, float]] = field(default_factory=list)  # metrics with these losses
+    grown: list[float | None] = field(default_factory=list)  # see `Desk._growth`; one per loss
+    steps: list[int] = field(default_factory=list)  # iterations of these losses
+    computed: float = 0.0  # seconds
+    took: float = 0.0  # seconds to keep or fetch its last state
+    params: Mapping[str, Any] | None = None  # of its model, to be sent once
+    drawn: bool = False  # whether the task made these itself, and they are not its arguments
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """States of a trial: what it goes on from, and what is kept."""
+
+    resumes: bool = False  # whether its task goes on from states
+    begins: int = 0  # reports before those that this task has made here
+    offered: Any = None  # state that the present report was given
+    unfit: bool = False  # whether its states cannot be kept
+    folder: str = ""  # of the files of its states; empty if Dask keeps them
+    nbytes: int | None = None  # of its states
+    reports: int = 0  # before its last state
+    kept_at: float = 0.0  # when that was kept
+    pause: float = 0.0  # seconds until a copy of the next one: keeping takes time
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether the present report was given a state that can be kept, and gone on from."""
+        return self.offered is not None and not self.unfit and self.resumes
+
+    def note(self, nbytes: int, seconds: float) -> None:
+        """Record the size of a state, which took `seconds` to make, and when a copy is due."""
+        self.kept_at, self.nbytes = monotonic(), nbytes
+        # A copy takes more time where it goes.
+        self.pause = (seconds + nbytes / BANDWIDTH) / KEEPING
+
+    def has_rested(self) -> bool:
+        """Return whether another copy of a state takes a small part of the time since the last."""
+        return monotonic() - self.kept_at >= self.pause
+
 
 @dataclass(slots=True, eq=False)
 class Seat:
@@ -24,46 +72,31 @@ class Seat:
     key: Hashable
     run: str  # search that the trial belongs to
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
-    may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
     metric: str = ""  # name of the loss, once a report has named it
     reports: int = 0  # of its present trial
     anew: bool = False  # whether its next report begins its trial again
     iterations: Iterations = field(default_factory=Iterations)  # of its present trial
+    last: tuple[float, Mapping[str, float]] | None = None  # loss and metrics of the last report
     since: float = 0.0  # when its latest stretch of computing began
     sent: float = 0.0  # when its last message was sent
-    losses: list[float] = field(default_factory=list)  # not sent yet
-    others: list[Mapping[str, float]] = field(default_factory=list)  # metrics with these losses
-    last: tuple[float, Mapping[str, float]] | None = None  # loss and metrics of the last report
-    grown: list[float | None] = field(default_factory=list)  # see `Desk._growth`; one per loss
-    steps: list[int] = field(default_factory=list)  # iterations of these losses
-    computed: float = 0.0  # seconds that were not sent yet
+    unsent: Unsent = field(default_factory=Unsent)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     thread: threading.Thread = field(default_factory=threading.current_thread)  # that runs it
     # Threads of the pool that the thread began in; None if a thread cannot leave it.
     pool: Collection[threading.Thread] | None = None
     seceded: bool = False  # whether a report has given up its thread before
     apart: bool = False  # whether it trains outside of its pool of threads
+    away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
+    may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
     waits: bool = False  # whether it waits in its report, or for a thread to go on
     waited: float = 0.0  # seconds in all
-    rests: bool = False  # whether it waits in its report, and has told so
-    resumes: bool = False  # whether its task goes on from states
-    begins: int = 0  # reports before those that this task has made here
-    folder: str = ""  # of the files of its states; empty if Dask keeps them
-    state: Any = None  # that the present report was given
-    unfit: bool = False  # whether its states cannot be kept
-    nbytes: int | None = None  # of its states
-    kept: float = 0.0  # when its last state was kept
-    kept_after: int = 0  # reports before that
-    pause: float = 0.0  # seconds until a copy of the next one: keeping takes time
-    took: float = 0.0  # seconds to keep or fetch its last state, not sent yet
+    rests: bool = False  # whether it waits in its report, and has sent so
     leave: Leave | None = None  # by which it leaves
-    away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
-    params: Mapping[str, Any] | None = None  # of its model, to be sent once
-    drawn: bool = False  # whether the task made these itself, and they are not its arguments
 
     def begin_again(self) -> None:
         """Let the next report begin the trial again."""
         self.reports, self.iterations, self.anew = 0, Iterations(), True
-        self.begins, self.kept_after, self.metric = 0, 0, ""
+        self.checkpoint.begins, self.checkpoint.reports, self.metric = 0, 0, ""
 
     def add(
         self,
@@ -78,14 +111,15 @@ class Seat:
         self.iterations.count(step)
         self.queue(loss, others, grown)
         self.last = loss, others
-        self.computed += now - self.since
+        self.unsent.computed += now - self.since
 
     def queue(self, loss: float, others: Mapping[str, float], grown: float | None = None) -> None:
         """Queue the loss of the present iteration, to be sent."""
-        self.losses.append(loss)
-        self.others.append(others)
-        self.grown.append(grown)
-        self.steps.append(self.iterations.last)
+        unsent = self.unsent
+        unsent.losses.append(loss)
+        unsent.others.append(others)
+        unsent.grown.append(grown)
+        unsent.steps.append(self.iterations.last)
 
     def is_last(self, steps: int | None) -> bool:
         """Return whether a trial of at most `steps` steps will not report again."""
@@ -93,35 +127,33 @@ class Seat:
         return steps is not None and done.last + done.gap > steps
 
     def message(self, what: str, waited: float) -> dict[str, Any]:
-        """Return what the scheduler is told of the trial, and count it as sent; see `Desk.send`."""
+        """Return the message `what` of the trial, and count it as sent; see `Desk.send`."""
+        unsent, states = self.unsent, self.checkpoint
+        self.unsent, self.sent = Unsent(), monotonic()
         message = {
             "op": "slaq-trial",
             "key": self.key,
             "what": what,
-            "losses": self.losses,
-            "computed": self.computed,
+            "losses": unsent.losses,
+            "computed": unsent.computed,
             "waited": waited,
             "at": time(),
             "number": self.number,
-            "grown": self.grown,
-            "begins": self.begins,
-            "moves": None if self.unfit or self.state is None else self.nbytes,
-            "took": self.took,
+            "grown": unsent.grown,
+            "begins": states.begins,
+            "moves": None if states.unfit or states.offered is None else states.nbytes,
+            "took": unsent.took,
         }
         if self.iterations.named:
-            message["steps"] = self.steps
-        if any(self.others):
-            message["others"] = self.others
-        if self.params:
-            message |= {"params": self.params, "drawn": self.drawn}
-            self.params = None
-        if self.metric and self.losses:
+            message["steps"] = unsent.steps
+        if any(unsent.others):
+            message["others"] = unsent.others
+        if unsent.params:
+            message |= {"params": unsent.params, "drawn": unsent.drawn}
+        if self.metric and unsent.losses:
             message["metric"] = self.metric
-        if self.anew and self.losses:
+        if self.anew and unsent.losses:
             message["anew"], self.anew = True, False
-        self.losses, self.others, self.grown, self.steps = [], [], [], []
-        self.took = self.computed = 0.0
-        self.sent = monotonic()
         return message
 
 

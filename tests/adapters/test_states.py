@@ -185,7 +185,7 @@ def test_models_go_on_on_another_worker(train):
         async with slaq.search("models", client=c, steps=ROUNDS) as search:
             futures = c.map(train, RATES, pure=False)
         trials = plugin.searches.running["models"].trials
-        await until(lambda: sum(t.kept > 3 for t in trials.alive.values()) >= 2)
+        await until(lambda: sum(t.checkpoint.reports > 3 for t in trials.alive.values()) >= 2)
         a.status = Status.paused
         results = await c.gather(futures)
         assert {t["iteration"] for t in await search.trials()} == {ROUNDS}
@@ -306,7 +306,7 @@ async def test_a_training_that_is_configured_otherwise_begins_anew(c, s, plugin,
     async with slaq.search("models", client=c, steps=ROUNDS):
         futures = c.map(drawn, RATES, pure=False)
     trials = plugin.searches.running["models"].trials
-    await until(lambda: sum(t.kept > 3 for t in trials.alive.values()) >= 2)
+    await until(lambda: sum(t.checkpoint.reports > 3 for t in trials.alive.values()) >= 2)
     a.status = Status.paused
     for history in await c.gather(futures):
         assert len(history["valid"]["logloss"]) == ROUNDS
@@ -335,7 +335,7 @@ async def test_optunas_trials_move_if_they_were_asked_for_where_they_are_submitt
     async with slaq.search("study", client=c, steps=ROUNDS):
         futures = c.map(of_optuna, [study.ask() for _ in RATES], pure=False)
     trials = plugin.searches.running["study"].trials
-    await until(lambda: sum(t.kept > 3 for t in trials.alive.values()) >= 2)
+    await until(lambda: sum(t.checkpoint.reports > 3 for t in trials.alive.values()) >= 2)
     a.status = Status.paused
     for number, (_, numbers) in enumerate(await c.gather(futures)):
         assert numbers == list(range(ROUNDS))

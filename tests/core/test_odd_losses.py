@@ -133,7 +133,10 @@ def test_a_model_with_a_huge_first_loss_is_ranked_by_what_followed():
     bad, good = [1e4, *(0.9 + 0.4 / (1 + k))], [1.2, *(0.3 + 0.8 / (1 + k))]
     trials = search([bad, good, good], prune=False, steps=40)
     worst, *best = (trial for trial in trials)
-    assert worst.predicted > max(trial.predicted for trial in best) and worst.predicted > 0.6
+    assert (
+        worst.forecast.final > max(trial.forecast.final for trial in best)
+        and worst.forecast.final > 0.6
+    )
     trials = search([[*bad, *[0.9] * 30], [*good, *[0.3] * 8]], prune=True, steps=43)
     assert outcome(trials) == {0: "pruned", 1: "done"}
 
@@ -164,10 +167,10 @@ def test_zero_bounds_no_model_once_another_is_below():
     for key in "ab":
         trials.report(trials.at(key, "w"), falling, 1.0)
         choose(trials, {"w": Room(2)}, 0)
-        assert (trials.alive[key].predicted < 0) == (key == "b")
+        assert (trials.alive[key].forecast.final < 0) == (key == "b")
         trials.report(trials.at("below", "w"), [-1.0], 1.0)
         choose(trials, {"w": Room(3)}, 0)
-        assert trials.alive[key].predicted < 0
+        assert trials.alive[key].forecast.final < 0
     engine = Engine()
     for key in ("falls", "below"):
         engine.add_job(key, 0.0, search="s")
@@ -333,8 +336,8 @@ def test_named_steps_are_what_counts(seed, every, from_zero):
     for epoch in range(0 if from_zero else every, 61, every):
         done = count.count(epoch)
         sparse.report(one, [curve[min(epoch, 59)]], 0.1 * every, [done])
-    assert one.step == (60 // every * every) + from_zero and one.stride == every
-    assert sparse.seconds_left(one) <= one.computed / one.step * every
+    assert one.step == (60 // every * every) + from_zero and one.losses.stride == every
+    assert sparse.seconds_left(one) <= one.times.computed / one.step * every
     assert sparse.as_dicts()[0]["iteration"] == one.step
 
 
@@ -347,8 +350,8 @@ def test_reports_of_every_tenth_epoch_are_forecast_by_their_steps():
         for loss, step in zip(curve[epochs].tolist()[:6], steps, strict=False):
             trials.report(trial, [loss], 0.3, [step])
             trials.forecast()
-    assert named.alive[0].predicted == pytest.approx(curve[40], abs=0.05)
-    assert counted.alive[0].predicted < curve[40] - 0.1
+    assert named.alive[0].forecast.final == pytest.approx(curve[40], abs=0.05)
+    assert counted.alive[0].forecast.final < curve[40] - 0.1
 
 
 def test_a_job_that_names_its_steps_ends_at_its_last_one():
@@ -401,8 +404,8 @@ def test_dropped_losses_change_no_forecast(seed):
         trials.report(trial, losses.tolist(), 3.0)
         trials.forecast()
     one, other = with_gaps.alive[0], without.alive[0]
-    assert one.step == 30 and one.loss == other.loss and not one.diverges
-    assert one.usable == other.reports
+    assert one.step == 30 and one.losses.latest == other.losses.latest and not one.diverges
+    assert one.losses.count == other.reports
 
 
 @given(SEEDS)

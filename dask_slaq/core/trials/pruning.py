@@ -12,6 +12,7 @@ import numpy as np
 from dask_slaq.core.search_settings import PATIENCE, SearchSettings
 
 if TYPE_CHECKING:
+    from dask_slaq.core.trials.losses import Losses
     from dask_slaq.core.trials.trial import Trial
 
 __all__ = ["BETTER", "Lowest", "find_noise", "if_it_falls_on"]
@@ -52,7 +53,8 @@ class Lowest:
 
     def forget(self, trial: Trial) -> None:
         """Forget the losses of a trial that begins again."""
-        for step, loss in zip(trial.curve.steps, trial.curve.losses, strict=True):
+        curve = trial.losses.curve
+        for step, loss in zip(curve.steps, curve.losses, strict=True):
             if loss in self._losses.get(step, ()):
                 self._losses[step].remove(loss)
 
@@ -66,47 +68,48 @@ class Lowest:
         """
         pruning, enough = settings.pruning, min(BETTER, math.ceil(BETTER_PART * count))
         patience = pruning.reports(settings.steps)
-        if trial.usable < patience or len(finals) < enough:
+        known = trial.losses
+        if known.count < patience or len(finals) < enough:
             return False
         # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
         half = UNCHANGED * (settings.steps or 2 * longest)
-        if not trial.left and (trial.leaves or trial.step < half):
+        if not known.left and (known.leaves or trial.step < half):
             return False
         # Where all losses are alike, they tell more than forecasts.
-        lowest, margin = self._losses.get(trial.step, []), pruning.noise / 4 * trial.noise
+        lowest, margin = self._losses.get(trial.step, []), pruning.noise / 4 * known.noise
         most = min(LOWEST, math.ceil(LOWEST_PART * count), len(lowest) - 1)
-        if most > 0 and trial.loss - margin <= lowest[most - 1]:
+        if most > 0 and known.latest - margin <= lowest[most - 1]:
             return False
         bar = finals[enough - 1]
-        return trial.least - margin > bar + pruning.slack * max(trial.first - bar, 0.0)
+        return trial.forecast.least - margin > bar + pruning.slack * max(known.first - bar, 0.0)
 
 
-def find_noise(trial: Trial, deviations: float) -> None:
+def find_noise(losses: Losses, deviations: float) -> None:
     """Find how noisy the latest losses of a trial are, and whether they left its first level.
 
     It has left that by so many standard `deviations` of the noise. Its first loss is left out: many
     fall in their first step, and stay there.
     """
-    losses = np.array(trial.curve.losses)[1:]
-    latest = losses[-max(len(losses) // 2 + 1, LATEST) :]
+    known = np.array(losses.curve.losses)[1:]
+    latest = known[-max(len(known) // 2 + 1, LATEST) :]
     if len(latest) > 2:
-        trial.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
-        far = deviations * trial.noise
-        level = np.median(losses[:FEW])
-        trial.left = bool(abs(losses[-FEW:].mean() - level) > far)
-        trial.leaves = bool(abs(losses[-1] - level) > far)
-        if not np.ptp(losses[-PATIENCE:]):  # it may have fallen back to a level
-            trial.left = trial.leaves = False
+        losses.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
+        far = deviations * losses.noise
+        level = np.median(known[:FEW])
+        losses.left = bool(abs(known[-FEW:].mean() - level) > far)
+        losses.leaves = bool(abs(known[-1] - level) > far)
+        if not np.ptp(known[-PATIENCE:]):  # it may have fallen back to a level
+            losses.left = losses.leaves = False
 
 
-def if_it_falls_on(trial: Trial, steps: int) -> float:
+def if_it_falls_on(losses: Losses, steps: int) -> float:
     """Return the final loss of a trial that keeps much of its pace for so many `steps`.
 
     That is its pace since half of its steps, or that of its latest reports, if it has just begun to
     fall.
     """
-    curve, fall = trial.curve, 0.0
-    for since in (max(bisect(curve.steps, trial.last / 2) - 1, 0), max(len(curve) - FEW, 0)):
-        apart = max(trial.last - curve.steps[since], 1)
-        fall = max(fall, (curve.losses[since] - trial.loss) / apart)
-    return trial.loss - FALLS_ON * fall * steps
+    curve, last, fall = losses.curve, losses.last_step, 0.0
+    for since in (max(bisect(curve.steps, last / 2) - 1, 0), max(len(curve) - FEW, 0)):
+        apart = max(last - curve.steps[since], 1)
+        fall = max(fall, (curve.losses[since] - losses.latest) / apart)
+    return losses.latest - FALLS_ON * fall * steps

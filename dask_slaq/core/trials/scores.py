@@ -12,7 +12,7 @@ from dask_slaq.core.search_settings import EXPLORE, Goal, Model, SearchSettings,
 from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.past import Past, PastModel
 from dask_slaq.core.trials.pruning import find_noise, if_it_falls_on
-from dask_slaq.core.trials.trial import Trial
+from dask_slaq.core.trials.trial import FinalLoss, Trial
 
 __all__ = ["Scores", "choose_leads", "final_of"]
 
@@ -53,7 +53,7 @@ class Scores:
     def report(self, trial: Trial, loss: float) -> None:
         """Take in the usable loss that a trial has just reported."""
         self.predictor.report(trial.name, loss)
-        self._early.add(trial.usable, loss)
+        self._early.add(trial.losses.count, loss)
 
     def forecast(
         self,
@@ -85,7 +85,7 @@ class Scores:
         forecast = self.predictor.forecast(names)
         lower, upper = self.predictor.band(names)
         # Forecasts count usable reports.
-        stride = np.array([trial.stride for trial in trials])
+        stride = np.array([trial.losses.stride for trial in trials])
         left, most = np.array([to_come(trial) for trial in trials], float).T / stride
         ahead = forecast.level - at_horizon(left, forecast.reduction)
         low, high, least = (
@@ -97,24 +97,25 @@ class Scores:
         columns = [ahead, low, high, least, soon, forecast.start]
         rows = np.stack(columns, axis=1).tolist()
         for trial, row in zip(trials, rows, strict=True):
-            predicted, low, high, least, fall, trial.first = row
+            predicted, low, high, _, fall, trial.losses.first = row
             if trial.diverges:
-                trial.predicted = trial.low = trial.high = trial.score = math.inf
+                trial.forecast = FinalLoss(math.inf, math.inf, math.inf)
+                trial.score = math.inf
                 continue
             if math.isfinite(trial.known) or (settings.goal == "best" and _is_young(trial)):
                 continue
-            trial.predicted, trial.low, trial.high = predicted, low, high
+            in_reach = min(row[3], if_it_falls_on(trial.losses, to_come(trial)[1]))
+            trial.forecast = FinalLoss(predicted, low, high, in_reach)
             if settings.goal != "all":
                 trial.score = predicted
             else:
-                trial.score = -fall * trial.reports / max(trial.computed, 1e-9)
-            trial.least = min(least, if_it_falls_on(trial, to_come(trial)[1]))
+                trial.score = -fall * trial.reports / max(trial.times.computed, 1e-9)
             if settings.prunes:
-                find_noise(trial, settings.pruning.noise)
+                find_noise(trial.losses, settings.pruning.noise)
 
     def _judge(self, goal: Goal, everyone: Sequence[Trial], steps: int | None) -> None:
         """Score the trials by a goal that is not built in."""
-        some = sorted((t for t in everyone if t.usable), key=lambda t: int(t.name))
+        some = sorted((t for t in everyone if t.losses.count), key=lambda t: int(t.name))
         scores, hopeless = goal([_as_model(trial, steps) for trial in some])
         for trial, score in zip(some, scores, strict=True):
             if not trial.diverges:
@@ -129,10 +130,12 @@ class Scores:
         firsts, finals = [], []
         for trial in everyone:
             final = final_of(trial)
-            if trial.usable and not trial.diverges and math.isfinite(final):
-                firsts.append(trial.curve.losses[0])
+            if trial.losses.count and not trial.diverges and math.isfinite(final):
+                firsts.append(trial.losses.curve.losses[0])
                 finals.append(final)
-        scores = self._early.scores([(t.usable, t.loss) for t in young], firsts, finals)
+        scores = self._early.scores(
+            [(t.losses.count, t.losses.latest) for t in young], firsts, finals
+        )
         for trial, score in zip(young, scores, strict=True):
             trial.score = score
 
@@ -145,7 +148,7 @@ class Scores:
         for trial in everyone:
             final = final_of(trial)
             own = final if math.isfinite(final) else trial.score
-            if not trial.usable or trial.diverges or not math.isfinite(own):
+            if not trial.losses.count or trial.diverges or not math.isfinite(own):
                 continue
             finals.append(own)
             place = self._past.place(trial.params)
@@ -154,7 +157,7 @@ class Scores:
             if not trial.outcome and not math.isfinite(trial.known):
                 some.append(trial)
                 known.append((place, own))
-            first.append((place, trial.curve.losses[0]))
+            first.append((place, trial.losses.curve.losses[0]))
             if math.isfinite(final):
                 last.append((place, final))
         if known:
@@ -170,28 +173,39 @@ def choose_leads(
 
     Of those with the lowest scores, one of eight `threads` is for those that are done first.
     """
-    leads = sum(t.leads and not t.held_up for t in alive)
-    some = [t for t in alive if t.usable and t.score < math.inf and not t.away]
+    leads = sum(t.leads and not t.contact.held_up for t in alive)
+    some = [t for t in alive if t.losses.count and t.score < math.inf and not t.away]
     if len(some) < LEAD_OF or leads >= (wanted := (threads + LEAD_OF // 2) // LEAD_OF):
         return
     some.sort(key=lambda t: (t.score, t.name))
     del some[math.ceil(LEAD_PART * len(some)) :]
-    some = [t for t in some if not (t.leads or t.held_up)]
+    some = [t for t in some if not (t.leads or t.contact.held_up)]
     for trial in sorted(some, key=lambda t: (seconds_left(t), t.name))[: wanted - leads]:
         trial.leads = True
 
 
 def final_of(trial: Trial) -> float:
     """Return the final loss of a trial, or as predicted; nan without a forecast."""
-    return trial.loss if trial.outcome == "done" else trial.predicted
+    return trial.losses.latest if trial.outcome == "done" else trial.forecast.final
 
 
 def _is_young(trial: Trial) -> bool:
     """Return whether a trial has too few losses for a forecast, and none that it ended with."""
-    return 0 < trial.usable < EXPLORE and not math.isfinite(trial.known)
+    return 0 < trial.losses.count < EXPLORE and not math.isfinite(trial.known)
 
 
 def _as_model(trial: Trial, steps: int | None) -> Model:
-    curve = trial.curve
-    about = trial.predicted, trial.low, trial.high, trial.computed, trial.outcome
-    return Model(int(trial.name), trial.step, steps, curve.steps, curve.losses, trial.loss, *about)
+    losses, forecast = trial.losses, trial.forecast
+    return Model(
+        int(trial.name),
+        trial.step,
+        steps,
+        losses.curve.steps,
+        losses.curve.losses,
+        losses.latest,
+        forecast.final,
+        forecast.low,
+        forecast.high,
+        trial.times.computed,
+        trial.outcome,
+    )

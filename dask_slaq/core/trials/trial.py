@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import EXPLORE
-from dask_slaq.core.trials.curve import Curve
+from dask_slaq.core.trials.losses import Curve, Losses
 
 __all__ = ["HELD_UP", "TURN", "Trial", "row_of", "trial_of"]
 
@@ -24,6 +24,57 @@ SILENT = 10.0
 HELD_UP = 5.0
 
 
+@dataclass(slots=True)
+class FinalLoss:
+    """Predicted final loss of a trial."""
+
+    final: float = math.nan  # nan without a forecast
+    low: float = math.nan  # lower end of the 80 % band
+    high: float = math.nan
+    least: float = -math.inf  # lowest final loss that is in its reach
+
+
+@dataclass(slots=True)
+class Turn:
+    """Turn of a trial, in reports."""
+
+    begun_at: int = 0  # reports when the trial last began or went on
+    first: int = EXPLORE  # length of its first turn
+    span: int = TURN  # length of the others
+    yields: bool = False  # at its next report the trial waits
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """Last state that a trial has kept."""
+
+    usable: bool = False  # the trial reports states, and goes on from them: it may leave its worker
+    reports: int = 0  # before it
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class Contact:
+    """When a trial was heard of."""
+
+    last: float = math.inf  # when it last sent a message, in seconds of the caller's clock
+    silent: bool = False  # it trains, and has sent none for long
+    held_up: bool = False  # the same, and others may have its turn
+
+
+@dataclass(slots=True)
+class Times:
+    """Times of a trial, in seconds; `began` and `ended` are Unix times."""
+
+    began: float = math.nan
+    ended: float = math.nan
+    computed: float = 0.0
+    before: float = 0.0  # of these, for curves that no longer count
+    waited: float = 0.0
+    # Until its first report, and reports by then: its function begins anew where it goes.
+    setup: tuple[float, int] = (0.0, 0)
+
+
 @dataclass(slots=True, eq=False)
 class Trial:
     """Training of one model, by reports of a loss that is lower for better models."""
@@ -32,70 +83,57 @@ class Trial:
     worker: str  # that computes it
     name: str
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
+    params: Mapping[str, Any] = field(default_factory=dict)  # of its model, as far as known
     reports: int = 0
     step: int = 0  # iterations so far: reports, unless these name their steps
-    missed: int = 0  # latest reports without a usable loss
-    first: float = math.nan  # first usable loss, unless it was huge
-    loss: float = math.nan  # latest usable loss
-    lowest: float = math.nan  # lowest usable loss, and its step
-    lowest_step: int = 0
-    usable: int = 0  # reports with a usable loss
-    noise: float = 0.0  # standard deviation of the latest of these
-    left: bool = False  # whether the mean of the last ones is farther from its first level
-    leaves: bool = False  # whether the latest one is
-    last: int = 0  # step of the latest of them
-    stride: float = 1.0  # mean steps between two of them
-    computed: float = 0.0  # seconds
-    before: float = 0.0  # of these, for curves that no longer count
-    waited: float = 0.0  # seconds
-    waits: bool = False  # in its report, or has given up its thread by itself
-    yields: bool = False  # it was told to wait, and does at its next report
-    turn: int = 0  # number of reports when it last began or went on
-    predicted: float = math.nan  # final loss; nan without a forecast
-    low: float = math.nan  # lower end of the 80 % band of `predicted`
-    high: float = math.nan
+    again: int = 0  # reports to come that it has made before: it goes on from an earlier state
+    losses: Losses = field(default_factory=Losses)
+    others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
+    forecast: FinalLoss = field(default_factory=FinalLoss)
     score: float = math.inf  # order among the trials of a worker, lowest first
+    times: Times = field(default_factory=Times)
+    turn: Turn = field(default_factory=Turn)
+    contact: Contact = field(default_factory=Contact)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    waits: bool = False  # in its report, or has given up its thread by itself
+    away: bool = False  # on no worker, or on its way to one; `worker` is where it was
+    leads: bool = False  # it keeps its thread to its end, whatever others report
+    shared: bool = False  # others want its result: it trains on, and is not given up
     verdict: str = ""  # "pruned" or "stopped" once its report has said so
     outcome: str = ""  # how it ended; empty while it has not
-    least: float = -math.inf  # lowest final loss that is in its reach
-    lost: Trial | None = None  # as it had ended before its result was lost, or it was retried
-    moves: bool = False  # it may leave its worker: it reports states, and goes on from them
-    kept: int = 0  # reports at its last state
-    nbytes: int = 0  # of its states
-    span: int = TURN  # reports of a turn
-    away: bool = False  # on no worker, or on its way to one; `worker` is where it was
-    heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
-    silent: bool = False  # it trains, and has sent none for long
-    held_up: bool = False  # the same, and others may have its turn
-    leads: bool = False  # it keeps its thread to its end, whatever others report
-    explore: int = EXPLORE  # reports of its first turn
-    shared: bool = False  # others want its result: it trains on, and is not given up
-    again: int = 0  # reports to come that it has made before: it goes on from an earlier state
-    curve: Curve = field(default_factory=Curve)  # of its losses
-    others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
-    params: Mapping[str, Any] = field(default_factory=dict)  # of its model, as far as known
-    began: float = math.nan  # Unix seconds
-    ended: float = math.nan
     error: str = ""  # with which its task failed
-    # Seconds until its first report, and reports by then: its function begins anew where it goes.
-    begin: tuple[float, int] = (0.0, 0)
+    lost: Trial | None = None  # as it had ended before its result was lost, or it was retried
+
+    def begin_again(self) -> None:
+        """Forget what it has reported, which no longer counts."""
+        self.reports = self.step = self.again = 0
+        self.losses, self.others, self.forecast, self.score = Losses(), {}, FinalLoss(), math.inf
+        self.times.before, self.times.setup = self.times.computed, (0.0, 0)
+        self.turn.begun_at, self.turn.yields = 0, False
+        self.contact.silent = self.leads = self.away = False
+        self.lost = None
 
     @property
     def known(self) -> float:
         """Loss with which it had ended before its result was lost; nan if it had not."""
         done = self.lost is not None and self.lost.outcome == "done"
-        return self.lost.loss if self.lost is not None and done else math.nan
+        return self.lost.losses.latest if self.lost is not None and done else math.nan
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Seconds that it computes per step, with what comes before the first."""
+        return (self.times.computed - self.times.before) / max(self.step, 1)
 
     @property
     def pace(self) -> float:
         """Seconds that it computes per step, without what comes before the first."""
-        seconds, steps = self.begin
-        return (self.computed - seconds) / max(self.step - steps, 1)
+        seconds, steps = self.times.setup
+        return (self.times.computed - seconds) / max(self.step - steps, 1)
 
     @property
     def setup(self) -> float:
         """Seconds that its function computes before the first step, as to load data."""
-        seconds, steps = self.begin
+        seconds, steps = self.times.setup
         return max(seconds - steps * self.pace, 0.0) if self.step > steps else 0.0
 
     @property
@@ -103,62 +141,69 @@ class Trial:
         """What it does, in a word, while it has not ended."""
         if self.waits:
             return "away" if self.away else "waiting"
-        return "silent" if self.silent else "training"
+        return "silent" if self.contact.silent else "training"
 
     @property
     def explored(self) -> bool:
         """Whether it has made enough reports to be compared with others."""
-        return self.reports >= self.explore
+        return self.reports >= self.turn.first
 
     @property
     def diverges(self) -> bool:
         """Whether it has no usable loss, or has had none for long."""
-        return self.missed > 0 and (self.missed >= LOST or not self.usable)
+        return self.losses.missed > 0 and (self.losses.missed >= LOST or not self.losses.count)
 
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        span = self.span if self.turn else self.explore
-        return not self.waits and self.reports - self.turn < span
+        turn = self.turn
+        span = turn.span if turn.begun_at else turn.first
+        return not self.waits and self.reports - turn.begun_at < span
 
     def falls_silent(self, now: float, limit: float) -> bool:
         """Return whether it has been silent for more than `limit` seconds, and was not before."""
-        before, self.silent, self.held_up = self.silent, False, False
+        contact, before = self.contact, self.contact.silent
+        contact.silent = contact.held_up = False
         if self.waits or self.away or not self.reports:
             return False
-        silence = now - self.heard
-        if silence <= SILENT * self.computed / self.reports:
+        silence = now - contact.last
+        if silence <= SILENT * self.times.computed / self.reports:
             return False
-        self.silent = silence > limit
-        self.held_up = self.silent or silence > HELD_UP
-        return self.silent and not before
+        contact.silent = silence > limit
+        contact.held_up = contact.silent or silence > HELD_UP
+        return contact.silent and not before
 
 
-#: Attributes of a trial that its row has as they are.
-_IN_ROW = ("key", "worker", "lowest_step", "computed", "waited", "began", "ended", "error")
+#: Times of a trial that its row has as they are.
+_TIMES = ("computed", "waited", "began", "ended")
 
 
 def row_of(trial: Trial, sign: float = 1.0, *, curves: bool = False) -> dict[str, Any]:
-    """Return what is told of a trial, with its losses times `sign`.
+    """Return what clients see of a trial, with its losses times `sign`.
 
     With `curves`, there are their ``steps`` and ``losses``, as bytes of int64 and floats, and both
     of ``others`` by name.
     """
     known = math.nan if trial.outcome else sign  # what has ended has no forecast any more
-    low, high = sorted((known * trial.low, known * trial.high))
-    row = {name: getattr(trial, name) for name in _IN_ROW} | {
+    losses, forecast = trial.losses, trial.forecast
+    low, high = sorted((known * forecast.low, known * forecast.high))
+    row = {name: getattr(trial.times, name) for name in _TIMES} | {
+        "key": trial.key,
+        "worker": trial.worker,
         "trial": trial.number,
         "iteration": trial.step,
-        "loss": sign * trial.loss,
-        "lowest": sign * trial.lowest,
-        **{"predicted": known * trial.predicted, "low": low, "high": high},
+        "loss": sign * losses.latest,
+        "lowest": sign * losses.lowest,
+        "lowest_step": losses.lowest_step,
+        **{"predicted": known * forecast.final, "low": low, "high": high},
         "state": trial.outcome or trial.doing,
+        "error": trial.error,
         "params": dict(trial.params),
         "metrics": {name: curve.losses[-1] for name, curve in trial.others.items()},
     }
     if curves:
-        row["steps"] = trial.curve.steps.tobytes()
-        row["losses"] = (np.array(trial.curve.losses, float) * sign).tobytes()
+        row["steps"] = losses.curve.steps.tobytes()
+        row["losses"] = (np.array(losses.curve.losses, float) * sign).tobytes()
         row["others"] = {
             name: (curve.steps.tobytes(), curve.losses.tobytes())
             for name, curve in trial.others.items()
@@ -168,19 +213,23 @@ def row_of(trial: Trial, sign: float = 1.0, *, curves: bool = False) -> dict[str
 
 def trial_of(row: Mapping[str, Any], name: str, sign: float = 1.0) -> Trial:
     """Return a trial that has ended, from its row with curves."""
-    trial = Trial(row["key"], row["worker"], name, row["trial"])
+    trial = Trial(row["key"], row["worker"], name, row["trial"], row["params"])
     trial.reports = trial.step = row["iteration"]
-    trial.curve = _curve_of(row["steps"], row["losses"], sign)
+    curve = _curve_of(row["steps"], row["losses"], sign)
+    last = curve.steps[-1] if curve else 0
+    trial.losses = Losses(
+        first=curve.losses[0] if curve else math.nan,
+        latest=sign * row["loss"],
+        lowest=sign * row["lowest"],
+        lowest_step=row["lowest_step"],
+        count=len(curve),
+        last_step=last,
+        missed=trial.step - last,
+        curve=curve,
+    )
     trial.others = {name: _curve_of(*parts) for name, parts in row["others"].items()}
-    trial.usable, trial.loss = len(trial.curve), sign * row["loss"]
-    trial.lowest, trial.lowest_step = sign * row["lowest"], row["lowest_step"]
-    trial.last = trial.curve.steps[-1] if trial.usable else 0
-    trial.missed = trial.step - trial.last
-    for each in ("params", "computed", "waited", "began", "ended", "error"):
-        setattr(trial, each, row[each])
-    trial.outcome = row["state"]
-    if trial.usable:
-        trial.first = trial.curve.losses[0]
+    trial.times = Times(**{name: row[name] for name in _TIMES})
+    trial.outcome, trial.error = row["state"], row["error"]
     return trial
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
-from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration, next_stride
+from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration
 from dask_slaq.core.search_settings import EXPLORE, SearchSettings
-from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
+from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.past import PastModel, places_of
 from dask_slaq.core.trials.pruning import BETTER, Lowest
 from dask_slaq.core.trials.scores import Scores, choose_leads, final_of
-from dask_slaq.core.trials.trial import HELD_UP, TURN, Trial, row_of, trial_of
+from dask_slaq.core.trials.trial import HELD_UP, TURN, FinalLoss, Trial, row_of, trial_of
 
 __all__ = ["Trials"]
 
@@ -31,13 +31,6 @@ TIMES = 4.0
 MOST_NUMBERS = 10_000
 #: Characters of the error of a trial that are kept.
 LONGEST_ERROR = 300
-
-
-#: Attributes of a trial that are not of its curve.
-_OF_MODEL = (
-    *("computed", "waited", "waits", "verdict", "moves", "kept", "nbytes", "span", "heard"),
-    *("held_up", "shared", "params", "began", "explore"),
-)
 
 
 class Trials:
@@ -119,10 +112,10 @@ class Trials:
         """Forget what trials were compared with that were dropped: once for all of a cell."""
         if self._dropped:
             self._dropped = False
-            left = [trial for trial in self if trial.usable]
+            left = [trial for trial in self if trial.losses.count]
             done = [trial for trial in left if trial.outcome == "done" and not trial.diverges]
-            self._best = min((trial.loss for trial in left), default=math.inf)
-            self._finals = sorted(trial.loss for trial in done)[:BETTER]
+            self._best = min((trial.losses.latest for trial in left), default=math.inf)
+            self._finals = sorted(trial.losses.latest for trial in done)[:BETTER]
             self._longest = max((trial.step for trial in done), default=0)
 
     @property
@@ -138,7 +131,7 @@ class Trials:
     @property
     def move(self) -> bool:
         """Whether all trials that have reported may leave their worker."""
-        known = [trial.moves for trial in self.alive.values() if trial.reports]
+        known = [trial.checkpoint.usable for trial in self.alive.values() if trial.reports]
         return bool(known) and all(known)
 
     @property
@@ -164,27 +157,25 @@ class Trials:
         self._count += 1
         self._forget_ended(key, number)
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
-        trial.began = self._clock()
-        trial.explore = self.explore
+        trial.times.began = self._clock()
+        trial.turn.first = self.explore
         trial.lost = self._lost.get(key, {}).pop(number, None)
         known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
-            trial.predicted = trial.low = trial.high = trial.score = known
+            trial.forecast = FinalLoss(known, known, known)
+            trial.score = known
         self.scores.add(trial.name, bounded=self._best >= 0)
         return trial
 
     def _begin_again(self, trial: Trial) -> Trial:
         """Return a trial without what it has reported, which no longer counts."""
-        new = Trial(trial.key, trial.worker, trial.name, trial.number, before=trial.computed)
-        for name in _OF_MODEL:
-            setattr(new, name, getattr(trial, name))
         self._lowest.forget(trial)
         self.scores.predictor.remove(trial.name)
         self.scores.add(trial.name, bounded=self._best >= 0)
         self._reported.pop(trial.name, None)
         self._dropped = True
-        self.alive[trial.key] = new
-        return new
+        trial.begin_again()
+        return trial
 
     def _forget_ended(self, key: Hashable, number: Hashable) -> None:
         """Forget how a model ended that is trained again: its task was submitted anew."""
@@ -208,9 +199,9 @@ class Trials:
         each report adds.
         """
         sign = -1.0 if self.settings.maximize else 1.0
-        if not trial.computed:
-            trial.began -= seconds
-        trial.computed += seconds
+        if not trial.times.computed:
+            trial.times.began -= seconds
+        trial.times.computed += seconds
         first, added = not trial.reports, []
         about = zip(chain(steps, repeat(None)), chain(others, repeat({})), strict=False)
         for loss, (step, metrics) in zip(losses, about, strict=False):
@@ -228,25 +219,17 @@ class Trials:
             if is_usable(loss):
                 self._take(trial, sign * loss)
             else:
-                trial.missed += 1
+                trial.losses.missed += 1
         if first and trial.reports:
-            trial.begin = trial.computed, trial.step
-            if not trial.held_up and trial.computed == seconds:
-                self._slowest = max(self._slowest, trial.computed)
+            trial.times.setup = trial.times.computed, trial.step
+            if not trial.contact.held_up and trial.times.computed == seconds:
+                self._slowest = max(self._slowest, trial.times.computed)
         self._reported[trial.name] = trial
         return added
 
     def _take(self, trial: Trial, loss: float) -> None:
         """Record a usable loss of the present step of a trial."""
-        if not trial.usable:
-            trial.first = loss
-        else:
-            trial.stride = next_stride(trial.stride, trial.usable, trial.step - trial.last)
-        trial.usable, trial.last, trial.missed = trial.usable + 1, trial.step, 0
-        trial.loss = loss
-        if not trial.lowest <= loss:
-            trial.lowest, trial.lowest_step = loss, trial.step
-        trial.curve.add(trial.step, loss, self._most_points)
+        trial.losses.add(trial.step, loss, self._most_points)
         self.scores.report(trial, loss)
         if loss < 0 <= self._best:  # zero bounds none of the models
             self.scores.predictor.unbound([each.name for each in self.alive.values()])
@@ -262,10 +245,10 @@ class Trials:
 
     def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
         """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
-        trial.moves, trial.nbytes = True, nbytes
-        step = max((trial.computed - trial.before) / max(trial.step, 1), 1e-6)
+        trial.checkpoint.usable, trial.checkpoint.nbytes = True, nbytes
+        step = max(trial.seconds_per_step, 1e-6)
         seconds = self._seconds_to_move(trial, bandwidth)
-        trial.span = max(TURN, math.ceil(seconds / (DEAR_TURN * step)))
+        trial.turn.span = max(TURN, math.ceil(seconds / (DEAR_TURN * step)))
 
     def is_dear(self, trial: Trial, bandwidth: float) -> bool:
         """Return whether to move a trial takes long, for what it still computes."""
@@ -277,7 +260,7 @@ class Trials:
 
     @staticmethod
     def _seconds_to_move(trial: Trial, bandwidth: float) -> float:
-        return 2 * trial.nbytes / bandwidth + trial.setup
+        return 2 * trial.checkpoint.nbytes / bandwidth + trial.setup
 
     def find_silent(self, now: float) -> list[Trial]:
         """Mark the trials that are silent, or held up, at the time `now`.
@@ -295,10 +278,10 @@ class Trials:
     def leave(self, key: Hashable) -> bool:
         """Record that a trial is on no worker any more. Returns whether it goes on from a state."""
         trial = self.alive.get(key)
-        if trial is None or not trial.kept:
+        if trial is None or not trial.checkpoint.reports:
             return False
         trial.away = trial.waits = True
-        trial.silent = trial.held_up = False
+        trial.contact.silent = trial.contact.held_up = False
         return True
 
     def arrive(self, trial: Trial, begins: int, step: int | None = None) -> None:
@@ -317,8 +300,8 @@ class Trials:
         """Let a trial have what it reported before a step, until its result was lost."""
         if (lost := trial.lost) is None:
             return
-        trial.began, trial.params = lost.began, lost.params
-        for at, loss in zip(lost.curve.steps, lost.curve.losses, strict=True):
+        trial.times.began, trial.params = lost.times.began, lost.params
+        for at, loss in zip(lost.losses.curve.steps, lost.losses.curve.losses, strict=True):
             if at < step:
                 trial.step = at
                 self._take(trial, loss)
@@ -332,7 +315,7 @@ class Trials:
 
     def begin_turn(self, trial: Trial) -> None:
         """Record that a trial goes on for a turn."""
-        trial.waits, trial.turn = False, trial.reports
+        trial.waits, trial.turn.begun_at = False, trial.reports
         self._turns[trial.worker] = self._turns.get(trial.worker, 0) + 1
 
     def second_looks(self, worker: str) -> bool:
@@ -353,7 +336,7 @@ class Trials:
         if outcome:
             trial.lost = None
             trial.outcome, trial.waits = trial.verdict or outcome, False
-            trial.ended = self._clock()
+            trial.times.ended = self._clock()
             if trial.outcome == "failed":
                 trial.error = error[:LONGEST_ERROR]
             self._add_ended(trial)
@@ -368,7 +351,7 @@ class Trials:
         if trial.outcome == "done" and not self._dropped:
             self._longest = max(self._longest, trial.step)
             if not trial.diverges:
-                insort(self._finals, trial.loss)
+                insort(self._finals, trial.losses.latest)
                 del self._finals[BETTER:]
 
     def restore(self, row: Mapping[str, Any]) -> None:
@@ -376,8 +359,8 @@ class Trials:
         sign = -1.0 if self.settings.maximize else 1.0
         self._count += 1
         trial = trial_of(row, str(self._count), sign)
-        if trial.usable:
-            self._best = min(self._best, *trial.curve.losses)
+        if trial.losses.count:
+            self._best = min(self._best, *trial.losses.curve.losses)
         self._add_ended(trial)
 
     def has_ended(self, key: Hashable) -> bool:
@@ -403,7 +386,7 @@ class Trials:
         self._judge_anew()
 
     def _judge_anew(self) -> None:
-        self._reported.update({trial.name: trial for trial in self.alive.values() if trial.usable})
+        self._reported |= {t.name: t for t in self.alive.values() if t.losses.count}
 
     def forecast(self) -> None:
         """Predict the final losses of the trials whose turn is over, and that reported since."""
@@ -438,17 +421,18 @@ class Trials:
 
     def seconds_left(self, trial: Trial) -> float:
         """Return the expected seconds that a trial still computes."""
-        return self.steps_left(trial) * (trial.computed - trial.before) / max(trial.step, 1)
+        return self.steps_left(trial) * trial.seconds_per_step
 
     def seconds_of_one(self) -> float:
         """Return the mean seconds that a trial that has not ended computes from start to end."""
-        seconds = [t.computed + self.seconds_left(t) for t in self.alive.values() if t.reports]
+        some = [trial for trial in self.alive.values() if trial.reports]
+        seconds = [trial.times.computed + self.seconds_left(trial) for trial in some]
         return sum(seconds) / max(len(seconds), 1)
 
     def is_at_its_end(self, trial: Trial) -> bool:
         """Return whether a trial has made its last report, as far as is known."""
         steps = self.settings.steps
-        return steps is not None and trial.step + trial.stride > steps
+        return steps is not None and trial.step + trial.losses.stride > steps
 
     def gives_up(self, trial: Trial) -> bool:
         """Return whether a trial should end now: it is without hope, or over its time.
@@ -458,7 +442,7 @@ class Trials:
         if trial.shared:
             return False
         chosen = self.settings
-        if chosen.trial_timeout is not None and trial.computed > chosen.trial_timeout:
+        if chosen.trial_timeout is not None and trial.times.computed > chosen.trial_timeout:
             return True
         if not chosen.prunes or self.is_at_its_end(trial):
             return False
@@ -475,9 +459,11 @@ class Trials:
         Its loss may come back, as after a few steps of nan.
         """
         patience = self.settings.pruning.reports(self.settings.steps)
-        if trial.missed < patience or not trial.usable:
-            return trial.missed >= patience
-        return any(t.usable and t.loss <= trial.loss for t in self if t is not trial)
+        losses = trial.losses
+        if losses.missed < patience or not losses.count:
+            return losses.missed >= patience
+        others = (t.losses for t in self if t is not trial)
+        return any(other.count and other.latest <= losses.latest for other in others)
 
     def as_dicts(
         self, *, curves: bool = False, only: Container[Hashable] | None = None

@@ -124,7 +124,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     trials.choose_leads(sum(room.threads for room in rooms.values()))
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
     for trial in trials.alive.values():
-        if trial.worker in at and not (trial.away or trial.held_up):
+        if trial.worker in at and not (trial.away or trial.contact.held_up):
             at[trial.worker].append(trial)
     may_wait = trials.settings.max_waiting - trials.staying
     found = {}
@@ -166,7 +166,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
             # Those that are done first free their memory. Of two that take turns as they report,
             # both would wait, and a task would begin in the thread.
             compared.sort(
-                key=lambda t: (t.waits or t.yields, t.waits, trials.seconds_left(t), t.name)
+                key=lambda t: (t.waits or t.turn.yields, t.waits, trials.seconds_left(t), t.name)
             )
         elif 1 < width < len(compared) <= 2 * width and _is_over(trials, compared):
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
@@ -179,14 +179,14 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
                 compared.insert(first, least)
         over = [t.key for t in compared[:width] if not t.waits and not t.in_turn]
         for i, trial in enumerate(compared):
-            trial.yields = i >= width
+            trial.turn.yields = i >= width
         order = [trial.key for trial in compared]
         pruned = [(trial.key, trial.number) for trial in at[worker] if trials.gives_up(trial)]
         leave = []
         if room.leaves:
             held = [] if room.closing else order[:width]
             some = at[worker] if room.closing else [t for t in compared if t.waits]
-            leave = [t.key for t in some if t.moves and t.key not in held]
+            leave = [t.key for t in some if t.checkpoint.usable and t.key not in held]
         found[worker] = Turns(order, width, explored, pruned, over, leave)
     return found
 
@@ -250,7 +250,7 @@ def _may_move(trial: Trial, turns: Mapping[str, Turns]) -> bool:
     if trial.away:
         return trial.waits
     turn = turns.get(trial.worker)
-    if turn is None or not (trial.moves and trial.waits):
+    if turn is None or not (trial.checkpoint.usable and trial.waits):
         return False
     return trial.key in turn.order[turn.width :] and trial.key not in turn.leave
 

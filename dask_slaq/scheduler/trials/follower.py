@@ -111,7 +111,7 @@ class Follower:
             return
         pool, trial = search.pool, self._heard(search, ts, told)
         added = search.trials.report(trial, told.losses, told.computed, told.steps, told.others)
-        trial.waited += told.waited
+        trial.times.waited += told.waited
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         if what == "left":
             search.left.add(told.key)
@@ -138,7 +138,7 @@ class Follower:
         for trials, runs in self._interrupted.values():
             if run in runs:
                 trial = trials.at(ts.key, worker, told.number, anew=told.anew)
-                trial.heard, trial.params = monotonic(), told.params or trial.params
+                trial.contact.last, trial.params = monotonic(), told.params or trial.params
                 trials.report(trial, told.losses, told.computed, told.steps, told.others)
 
     def _heard(self, search: RunningSearch, ts: TaskState, told: TrialMessage) -> Trial:
@@ -146,8 +146,8 @@ class Follower:
         ws: Any = ts.processing_on
         first = search.begun.pop(ts.key, None) is not None
         trial = search.trials.at(ts.key, ws.address, told.number, anew=told.anew)
-        trial.heard, trial.silent = monotonic(), False
-        trial.held_up = first and ts.key in search.locked
+        trial.contact.last, trial.contact.silent = monotonic(), False
+        trial.contact.held_up = first and ts.key in search.locked
         if trial.away or (first and told.begins):
             search.trials.arrive(trial, told.begins, next(iter(told.steps), None))
         if not trial.reports:
@@ -167,7 +167,7 @@ class Follower:
             search.trials.can_move(trial, told.moves, search.speed.bandwidth)
             self._let_move(True)
         if (state := told.state) is not None:
-            trial.kept = state["reports"]
+            trial.checkpoint.reports = state["reports"]
             if state["name"]:
                 self._states.keep(ts, ws.address, state["name"], state["nbytes"], state["peer"])
         if told.memory is not None:

@@ -95,7 +95,7 @@ class Rooms:
         is whether these are its first ones.
         """
         self._memory[ws.address] = memory, at, ws.memory_limit
-        if trial.nbytes > LARGE * (ws.memory_limit or math.inf):
+        if trial.checkpoint.nbytes > LARGE * (ws.memory_limit or math.inf):
             self._learn_bare(search, ws, memory)
         for bytes_ in grown:
             if bytes_ is not None:
@@ -111,7 +111,9 @@ class Rooms:
         Models without states that are there are lost.
         """
         trials = (t for search in self._running.values() for t in search.trials.alive.values())
-        self._lost += any(t.worker == worker and not (t.away or t.kept) for t in trials)
+        self._lost += any(
+            t.worker == worker and not (t.away or t.checkpoint.reports) for t in trials
+        )
         if not dies:
             return
         memory, _, limit = self._memory.get(worker, (0.0, 0.0, 0))
@@ -141,13 +143,13 @@ class Rooms:
     def _learn_bare(self, search: RunningSearch, ws: WorkerState, memory: float) -> None:
         """Learn how much of the memory of a worker its models do not take."""
         alive = search.trials.alive.values()
-        held = sum(t.nbytes for t in alive if t.worker == ws.address and not t.away)
+        held = sum(t.checkpoint.nbytes for t in alive if t.worker == ws.address and not t.away)
         before, beside = self._bare.get(ws.address, (0.0, math.inf))
         self._bare[ws.address] = before, min(beside, max(memory - held, before))
 
     def _fits(self, search: RunningSearch, ws: WorkerState) -> bool:
         """Return whether a worker has the memory for models that come and go, with their states."""
-        largest = max((t.nbytes for t in search.trials.alive.values()), default=0)
+        largest = max((t.checkpoint.nbytes for t in search.trials.alive.values()), default=0)
         limit, bare = ws.memory_limit, self._bare_memory(ws)
         copies = ws.nthreads + 1  # one is read or written
         return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
@@ -232,8 +234,8 @@ class Rooms:
         """
         pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
         alive = search.trials.alive.values()
-        trains = Counter(t.worker for t in alive if not (t.waits or t.away or t.held_up))
-        held_up = Counter(t.worker for t in alive if t.held_up)
+        trains = Counter(t.worker for t in alive if not (t.waits or t.away or t.contact.held_up))
+        held_up = Counter(t.worker for t in alive if t.contact.held_up)
         waits = Counter(t.worker for t in alive if t.waits and not t.away)
         guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
         bandwidth = search.speed.bandwidth
@@ -244,7 +246,7 @@ class Rooms:
             places |= {ws.address for ws in self._scheduler.running}
         risks: defaultdict[str, float] = defaultdict(float)
         for t in alive:
-            risks[t.worker] += t.computed * (t.waits and not t.away)
+            risks[t.worker] += t.times.computed * (t.waits and not t.away)
         rooms = {}
         for address in places:
             ws = self._scheduler.workers.get(address)

@@ -96,7 +96,7 @@ class RunningSearch:
     @property
     def silent(self) -> int:
         """Number of its trials that are silent."""
-        return sum(trial.silent for trial in self.trials.alive.values())
+        return sum(trial.contact.silent for trial in self.trials.alive.values())
 
     @property
     def lacking(self) -> str:
@@ -180,7 +180,7 @@ class RunningSearch:
         if turns is None:
             return n or None
         some = [alive[key] for key in turns.order if key in alive and key not in self.left]
-        some = [t for t in some if t.worker == worker and not (t.away or t.held_up)]
+        some = [t for t in some if t.worker == worker and not (t.away or t.contact.held_up)]
         trains = sum(not trial.waits for trial in some)
         n = max(n, min(turns.width, len(some)) - trains)
         return n if n or min(turns.width, len(some) - 1) >= trains else None

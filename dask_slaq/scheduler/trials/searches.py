@@ -160,7 +160,7 @@ class Searches:
         trials = search.trials
         trial = search.jobs[name] = trials.at(name, "", anew=anew)
         sign = -1.0 if trials.settings.maximize else 1.0
-        seconds = self._engine.jobs[name].attained - trial.computed
+        seconds = self._engine.jobs[name].attained - trial.times.computed
         (more,) = trials.report(trial, [sign * loss], max(seconds, 0.0), [step])
         iteration = self._engine.jobs[search.pool.name].iteration + more
         self._report(search.pool.name, trials.best, step=iteration)

@@ -23,9 +23,9 @@ def tell_silent(
     """Tell which models of a search have become silent; the last look was `since` seconds ago."""
     if since > BLOCKED:  # what they have sent meanwhile was not read yet
         for trial in trials.alive.values():
-            trial.heard += since
+            trial.contact.last += since
     for trial in trials.find_silent(now):
-        seconds, pace = now - trial.heard, trial.computed / max(trial.reports, 1)
+        seconds, pace = now - trial.contact.last, trial.times.computed / max(trial.reports, 1)
         message = (
             f"model {trial.key} has made no report for {seconds:.0f} s on {trial.worker}, "
             f"where one took {pace:.3g} s: its thread is no longer counted on"

@@ -88,7 +88,7 @@ class Tables:
                     "no future is held of a model of this search that is done, and was not trained "
                     "on before"
                 )
-            keys = [t.key for t in sorted(some, key=lambda t: (t.loss, t.name))[:best]]
+            keys = [t.key for t in sorted(some, key=lambda t: (t.losses.latest, t.name))[:best]]
         tasks = [held.get(key) for key in keys]
         for key, ts in zip(keys, tasks, strict=True):
             if ts is None:

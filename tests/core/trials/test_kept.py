@@ -17,7 +17,7 @@ from dask_slaq.core.trials import (
     as_parameters,
     bounded,
 )
-from dask_slaq.core.trials.curve import FEWEST, MOST, MOST_IN_ALL, Curve
+from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.unreported import Unreported
 
 
@@ -49,11 +49,11 @@ def test_more_models_have_shorter_curves():
     trials._count = MOST_IN_ALL // 100 - 1
     trial = trials.at("x", "w")
     trials.report(trial, [1.0] * 1000, 1.0)
-    assert 50 <= len(trial.curve) <= 100 < MOST
+    assert 50 <= len(trial.losses.curve) <= 100 < MOST
     trials._count = 10 * MOST_IN_ALL
     trial = trials.at("y", "w")
     trials.report(trial, [1.0] * 1000, 1.0)
-    assert FEWEST // 2 <= len(trial.curve) <= FEWEST
+    assert FEWEST // 2 <= len(trial.losses.curve) <= FEWEST
 
 
 def rows(count: int) -> list[dict[str, object]]:

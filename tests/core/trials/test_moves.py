@@ -19,7 +19,7 @@ def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:
         trial = trials.at(number, worker)
         trials.report(trial, [number + 1 / (k + 1) for k in range(EXPLORE)], 0.1 * EXPLORE)
         trials.can_move(trial, 0, 1.0)
-        trial.waits, trial.kept = True, EXPLORE
+        trial.waits, trial.checkpoint.reports = True, EXPLORE
     return trials
 
 
@@ -67,7 +67,7 @@ def test_what_is_dear_to_move_goes_where_its_state_is_or_stays():
     trials = trials_at("a", "a")
     for trial in trials.alive.values():
         trials.can_move(trial, 10**9, 1e6)
-        assert trial.span > TURN
+        assert trial.turn.span > TURN
     turns, found = decide(trials, {"a": Room(1), "b": Room(1)}, bandwidth=1e6)
     assert (turns["a"].leave, found) == ([], [])
 
@@ -89,7 +89,7 @@ def test_a_trial_goes_on_from_an_earlier_state_with_its_curve():
     assert trials.at(0, "b") is trial
     trials.arrive(trial, EXPLORE)
     assert trials.report(trial, [0.2, 0.1, 0.05], 0.3) == [0, 0, 1]
-    assert (trial.reports, trial.step, trial.worker, trial.loss) == (
+    assert (trial.reports, trial.step, trial.worker, trial.losses.latest) == (
         EXPLORE + 3,
         EXPLORE + 3,
         "b",
@@ -140,7 +140,7 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
 
 def test_one_without_a_copy_of_its_state_leaves_as_well():
     trials = trials_at("a", "a")
-    trials.alive[1].kept = 0
+    trials.alive[1].checkpoint.reports = 0
     turns, _ = decide(trials, {"a": Room(1), "b": Room(1)})
     assert turns["a"].leave == [1]
 
@@ -153,7 +153,7 @@ def test_a_model_that_loads_data_for_long_is_dear_to_move(setup, moves_away):
         trials.report(trial, [number + 1.0], setup + 0.1)
         trials.report(trial, [number + 0.1 * (5 - k) for k in range(EXPLORE)], 0.1 * EXPLORE)
         trials.can_move(trial, 0, 1.0)
-        trial.waits, trial.kept = True, EXPLORE
+        trial.waits, trial.checkpoint.reports = True, EXPLORE
         assert trial.setup == pytest.approx(setup)
     turns, _ = decide(trials, {"a": Room(1), "b": Room(1)})
     assert bool(turns["a"].leave) is moves_away

@@ -59,7 +59,7 @@ def test_each_worker_trains_its_best():
 def test_a_trial_keeps_its_thread_for_a_turn():
     trials = trials_at(*"aa")
     worse = trials.alive[1]
-    worse.waits, worse.turn = False, worse.reports
+    worse.waits, worse.turn.begun_at = False, worse.reports
     for more in range(TURN):
         assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [1], more
         trials.report(worse, [1.2], 0.1)
@@ -261,11 +261,11 @@ def test_all_as_a_goal_ranks_by_the_fall_per_second():
 def test_a_model_began_before_it_computed_its_first_report():
     trials = Trials(SearchSettings(steps=40), clock=lambda: 100.0)
     trial = trials.at("one", "a")
-    assert trial.began == 100.0
+    assert trial.times.began == 100.0
     assert trial.name == "1"
     for seconds in (2.5, 1.5):
         trials.report(trial, [1.0], seconds)
-        assert trial.began == 97.5
+        assert trial.times.began == 97.5
 
 
 def test_a_task_that_runs_elsewhere_begins_anew_and_one_task_may_train_several():
@@ -296,7 +296,7 @@ def test_a_model_whose_result_was_lost_is_ranked_by_its_known_loss():
     again = trials.at(0, "a")
     trials.report(again, [9.0] * EXPLORE, 0.3)
     assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0, 1, 2]
-    assert (again.predicted, again.low, again.high) == (-5.0,) * 3
+    assert (again.forecast.final, again.forecast.low, again.forecast.high) == (-5.0,) * 3
     trials.end(0, "done")
     assert sorted(trial.key for trial in trials) == [0, 1, 2]
 
@@ -310,9 +310,9 @@ def test_a_model_whose_result_was_lost_keeps_what_it_reported_before_its_state()
     again = trials.at(0, "a")  # lost once more
     trials.arrive(again, 2)
     trials.report(again, [2.0, 1.0], 0.1, others=[{"auc": 0.5}] * 2)
-    assert [*again.curve.steps] == [*again.others["auc"].steps] == [1, 2, 3, 4]
-    assert [*again.curve.losses] == [4.0, 3.0, 2.0, 1.0]
-    assert (again.first, again.usable, again.reports, again.step) == (4.0, 4, 4, 4)
+    assert [*again.losses.curve.steps] == [*again.others["auc"].steps] == [1, 2, 3, 4]
+    assert [*again.losses.curve.losses] == [4.0, 3.0, 2.0, 1.0]
+    assert (again.losses.first, again.losses.count, again.reports, again.step) == (4.0, 4, 4, 4)
 
 
 def test_a_task_that_trains_several_loses_them_all():
@@ -346,24 +346,24 @@ def test_a_trial_that_trains_is_silent_beyond_the_limit_and_ten_times_its_pace(
     trials = Trials(SearchSettings(silent=limit))
     trial = trials.at(0, "a")
     trials.report(trial, [1.0] * 4, 4 * pace)
-    trial.heard, trial.waits = 50.0, waits
+    trial.contact.last, trial.waits = 50.0, waits
     is_silent = not waits and (50.0 + silence) - 50.0 > max(limit, 10 * pace)
     assert trials.find_silent(50.0 + silence) == [trial] * is_silent
     assert trials.find_silent(50.0 + silence) == []  # it was before
-    assert trial.silent == is_silent
+    assert trial.contact.silent == is_silent
     # Its thread is counted by nobody, and no other one is taken for its.
     is_held_up = not waits and (50.0 + silence) - 50.0 > max(min(limit, HELD_UP), 10 * pace)
-    assert trial.held_up == is_held_up
+    assert trial.contact.held_up == is_held_up
     assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0] * (not is_held_up)
 
 
 def test_nothing_is_silent_without_a_limit_or_a_report():
     trials = Trials(SearchSettings(silent=None))
     trials.report(trials.at(0, "a"), [1.0], 1.0)
-    trials.alive[0].heard = 0.0
+    trials.alive[0].contact.last = 0.0
     assert trials.find_silent(1e9) == []
     trials = Trials(SearchSettings())
-    trials.at(0, "a").heard = 0.0
+    trials.at(0, "a").contact.last = 0.0
     assert trials.find_silent(1e9) == []
 
 
@@ -372,7 +372,7 @@ def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
     last, other = trials
     trials.report(last, [0.0], 0.1)
     for trial in trials:
-        trial.kept, trial.moves = True, True
+        trial.checkpoint.reports, trial.checkpoint.usable = True, True
     turns, _ = decide(trials, {"a": Room(0), "b": Room(2)}, 0, Places(lambda key: ()))
     assert turns["a"].leave == [other.key]
 
@@ -406,7 +406,7 @@ def test_a_model_whose_result_was_lost_has_no_curve_of_what_came_after_its_state
     trials.again(0)
     again = trials.at(0, "b")
     trials.arrive(again, 2)
-    assert [*again.curve.steps] == [1, 2] and again.others == {}
+    assert [*again.losses.curve.steps] == [1, 2] and again.others == {}
 
 
 def test_nothing_is_known_any_more_of_a_task_that_was_dropped():
@@ -508,7 +508,7 @@ def test_models_of_one_report_are_compared_by_their_places():
         trials.alive[key].waits = True
     order = choose(trials, {"a": Room(1)}, 0)["a"].order
     assert order[0] == 0 and order.index(SAMPLE + 1) < order.index(SAMPLE)
-    assert math.isnan(trials.alive[SAMPLE].predicted)
+    assert math.isnan(trials.alive[SAMPLE].forecast.final)
 
 
 def test_places_count_as_far_as_early_ones_have_told_final_losses():

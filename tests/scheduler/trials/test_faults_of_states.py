@@ -40,7 +40,7 @@ async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b
 @with_plugin(TWO)
 async def test_models_whose_states_are_all_lost_begin_anew(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
-    kept = [key for key, t in search.trials.alive.items() if t.kept]
+    kept = [key for key, t in search.trials.alive.items() if t.checkpoint.reports]
     for key in kept:
         release(s, plugin.searches.states.names[key], "slaq-states")
     with captured_logger("dask_slaq.worker.reports") as log:

@@ -187,17 +187,17 @@ async def test_what_begins_together_shares_the_growth(c, s, plugin, a):
     for key in "xyz":
         desk.begin(key)
     memory[0] = 400.0
-    grown = [desk.report(key, "run", None, 1.0).grown[-1] for key in "xyz"]
+    grown = [desk.report(key, "run", None, 1.0).unsent.grown[-1] for key in "xyz"]
     assert grown == [100.0] * 3
     memory[0] = 410.0
-    assert desk.report("x", "run", None, 1.0).grown[-1] == 10.0
+    assert desk.report("x", "run", None, 1.0).unsent.grown[-1] == 10.0
     desk.begin("w")
-    assert desk.report("x", "run", None, 1.0).grown[-1] is None
+    assert desk.report("x", "run", None, 1.0).unsent.grown[-1] is None
     memory[0] = 450.0
-    assert desk.report("w", "run", None, 1.0).grown[-1] == 40.0
+    assert desk.report("w", "run", None, 1.0).unsent.grown[-1] == 40.0
     desk.leave("w")
     memory[0] = 410.0
-    assert [desk.report("x", "run", None, 1.0).grown[-1] for _ in "ab"] == [None, 0.0]
+    assert [desk.report("x", "run", None, 1.0).unsent.grown[-1] for _ in "ab"] == [None, 0.0]
     for key in "xyz":
         desk.leave(key)
     assert not desk.knows("x")
@@ -215,7 +215,7 @@ async def test_no_second_is_lost_or_doubled_between_two_threads(c, s, plugin, a,
     reports.report_trial(1.0)
     await until(lambda: messages)
     seat: Seat = desk.seats["x"]
-    seat.computed, seat.sent = 5.0, time.monotonic() + 100
+    seat.unsent.computed, seat.sent = 5.0, time.monotonic() + 100
     clock, thread = time.monotonic, threading.Thread(target=reports.report_trial, args=(2.0,))
 
     def meanwhile() -> float:
@@ -230,7 +230,7 @@ async def test_no_second_is_lost_or_doubled_between_two_threads(c, s, plugin, a,
     thread.join()
 
     def total() -> float:
-        return seat.computed + sum(message["computed"] for message in messages[1:])
+        return seat.unsent.computed + sum(message["computed"] for message in messages[1:])
 
     await asyncio.wait([asyncio.ensure_future(until(lambda: total() >= 105))], timeout=2)
     assert 105 <= total() < 110, messages

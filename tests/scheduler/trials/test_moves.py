@@ -11,11 +11,11 @@ import pytest
 from distributed import Worker
 from distributed.utils_test import captured_logger
 from driving import ONE, TWO, pause, until, with_plugin
-from moving import STEPS, begin, check, count, let_some_leave, train
+from moving import STEPS, begin, check, count_kept, let_some_leave, train
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
-from dask_slaq.worker.seat import Seat
+from dask_slaq.worker.seat import Checkpoint, Seat
 
 
 @with_plugin(TWO)
@@ -130,7 +130,7 @@ async def train_and_check(client, search) -> list[Any]:
 def all_are_kept(monkeypatch):
     """Keep the state of every report, the last one included."""
     monkeypatch.setattr("dask_slaq.worker.desk.KEEP", 0.0)
-    monkeypatch.setattr("dask_slaq.worker.desk.KEEPING", 1e9)
+    monkeypatch.setattr("dask_slaq.worker.seat.KEEPING", 1e9)
     RUN.clear()
     yield
     assert any(step == 6 for _, step in RUN)  # one had no step to make
@@ -222,7 +222,7 @@ def train_callable(offset: float) -> list[int]:
 async def test_a_model_that_can_be_called_is_a_state_itself(c, s, plugin, a, b):
     async with slaq.search("callable", client=c, steps=STEPS):
         futures = c.map(train_callable, range(6), pure=False)
-        await until(lambda: count(plugin.searches.running["callable"], "kept") >= 2)
+        await until(lambda: count_kept(plugin.searches.running["callable"]) >= 2)
         await c.retire_workers([b.address])
         check(plugin, await c.gather(futures))
 
@@ -276,7 +276,9 @@ async def test_models_that_have_left_go_on_after_an_exception_left_the_block(c, 
         async with slaq.search("grid", client=c, steps=STEPS):
             futures = c.map(train, range(8), pure=False)
             search = plugin.searches.running["grid"]
-            await until(lambda: count(search, "kept") >= 12)
+            await until(
+                lambda: count_kept(search) >= 12
+            )
             await let_some_leave(c, plugin, a)
             raise ZeroDivisionError
     await until(lambda: not plugin.searches.running)
@@ -306,7 +308,7 @@ async def test_code_that_catches_exceptions_lets_its_model_leave(c, s, plugin, a
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(guarded, range(8), pure=False)
     search = plugin.searches.running["grid"]
-    await until(lambda: sum(bool(t.kept) for t in search.trials.alive.values()) >= 4)
+    await until(lambda: sum(bool(t.checkpoint.reports) for t in search.trials.alive.values()) >= 4)
     await c.retire_workers([a.address])
     for made, said in await c.gather(futures):
         assert made == list(range(1, STEPS + 1)) and not said
@@ -323,7 +325,7 @@ async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b
     await asyncio.sleep(0.6)  # some may have made another step meanwhile
     pause(a)  # a worker that is retired may close before it has told
     await until(lambda: all(t.away for t in stays))
-    assert all(t.waited >= 0.3 for t in stays)
+    assert all(t.times.waited >= 0.3 for t in stays)
     await slaq.resume("grid", client=c)
     check(plugin, await c.gather(futures))
 
@@ -333,7 +335,7 @@ async def test_a_model_at_its_last_step_does_not_leave(c, s, plugin, a):
     desk = desk_of(a)
     turn = {"run": "run", "leaves": True, "steps": 3, "order": [], "width": 0, "stop": False}
     desk.set_turns([{**turn, "explored": 0, "prune": []}])
-    seat = Seat("x", "run", state=1, resumes=True, nbytes=1)
+    seat = Seat("x", "run", checkpoint=Checkpoint(offered=1, resumes=True, nbytes=1))
     for step, leaves in ((1, True), (2, True), (3, False)):
         seat.iterations.count(step)
         assert desk.must_leave(seat, waits=True) == leaves

@@ -86,7 +86,7 @@ async def test_a_model_that_only_its_search_wants_is_given_up_again(c, s, plugin
         trials = plugin.searches.running["mine"].trials
         await until(lambda: future.key in trials.alive)
         trial = trials.alive[future.key]
-        await until(lambda: trial.computed > 0.2)
+        await until(lambda: trial.times.computed > 0.2)
         assert not trial.outcome
         theirs.release()
         await wait(future)

@@ -112,7 +112,9 @@ async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
         running = plugin.searches.running["grid"]
-        await until(lambda: any(t.waited and not t.waits for t in running.trials.alive.values()))
+        await until(
+            lambda: any(t.times.waited and not t.waits for t in running.trials.alive.values())
+        )
         plugin.fall_back(RuntimeError("test"))
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
     s.validate_state()

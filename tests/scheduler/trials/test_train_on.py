@@ -17,7 +17,7 @@ RUN: list[tuple[float, int]] = []
 @pytest.fixture(autouse=True)
 def _states_are_kept_soon(monkeypatch):
     monkeypatch.setattr(desks, "KEEP", 0.02)
-    monkeypatch.setattr(desks, "KEEPING", 1.0)
+    monkeypatch.setattr("dask_slaq.worker.seat.KEEPING", 1.0)
     RUN.clear()
 
 

@@ -1,10 +1,14 @@
-"""Bounded curve of the losses of one trial."""
+"""Losses that one trial has reported, with their bounded curve."""
 
 from __future__ import annotations
 
+import math
 from array import array
+from dataclasses import dataclass, field
 
-__all__ = ["FEWEST", "MOST", "MOST_IN_ALL", "Curve"]
+from dask_slaq.core.jobs.reports import next_stride
+
+__all__ = ["FEWEST", "MOST", "MOST_IN_ALL", "Curve", "Losses"]
 
 #: Maximum points of a curve, and of all curves of a search, though each has `FEWEST`. A point takes
 #: 16 bytes.
@@ -47,3 +51,33 @@ class Curve:
                 self.losses = self.losses[keep] + self.losses[-1:]
             else:
                 self.steps, self.losses = self.steps[keep], self.losses[keep]
+
+
+@dataclass(slots=True, eq=False)
+class Losses:
+    """Usable losses of a trial; nan while there are none."""
+
+    first: float = math.nan  # unless it was huge
+    latest: float = math.nan
+    lowest: float = math.nan
+    lowest_step: int = 0
+    count: int = 0
+    missed: int = 0  # latest reports without a usable loss
+    last_step: int = 0  # step of the latest loss
+    stride: float = 1.0  # mean steps between two of them
+    noise: float = 0.0  # standard deviation of the latest of them
+    left: bool = False  # whether the mean of the last ones is farther from the first level
+    leaves: bool = False  # whether the latest one is
+    curve: Curve = field(default_factory=Curve)
+
+    def add(self, step: int, loss: float, most: int) -> None:
+        """Add the loss of a step; the curve keeps at most `most` points."""
+        if not self.count:
+            self.first = loss
+        else:
+            self.stride = next_stride(self.stride, self.count, step - self.last_step)
+        self.count, self.last_step, self.missed = self.count + 1, step, 0
+        self.latest = loss
+        if not self.lowest <= loss:
+            self.lowest, self.lowest_step = loss, step
+        self.curve.add(step, loss, most)
