@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.dispatch import (
     ANY,
+    Account,
     Contender,
     Entry,
     Filler,
+    Granted,
     Group,
     Inputs,
     Like,
@@ -188,10 +190,9 @@ def build(world: World) -> Built:
     for number, job in enumerate(world.jobs):
         owner = "" if job.owner is None else f"owner-{job.owner}"
         pool = Contender(f"job-{number}", owner, job.weight, job.gang, order.waiting)
-        for name in ("index", "service", "share", "most", "balance", "rate", "paused"):
-            setattr(pool, name, getattr(job, name))
-        pool.accrued_at, pool.most_accrued = NOW, 1.0
-        pool.workers = frozenset(map(address, job.workers))
+        pool.service, pool.paused = job.service, job.paused
+        pool.granted = Granted(job.share, job.index, job.most, frozenset(map(address, job.workers)))
+        pool.account = Account(job.balance, job.rate, NOW, 1.0)
         if job.owner is not None:
             pool.group = groups[job.owner]
             pool.group.pools.append(pool)
@@ -237,7 +238,7 @@ def accounts(built: Built) -> Any:
     """Return all that a choice changes, to compare."""
     return [
         (
-            set(pool.ready), set(pool.running), pool.threads, pool.service, pool.balance,
+            set(pool.ready), set(pool.running), pool.threads, pool.service, pool.account.balance,
             pool.made_at, {k: dict(r.count_at) for k, r in pool.kinds.items()}, pool.prioritized,
             pool.user_priority(), [(g.running, g.tokens) for g in built.groups],
             built.order.key(pool, NOW),

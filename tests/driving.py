@@ -347,12 +347,12 @@ class Recorder(SchedulerPlugin):
         pool = pools.tracker.owner.get(key)
         if finish == "processing" and pool is not None:
             worker = self.scheduler.tasks[key].processing_on.address
-            self.sent[key] = pool.name, worker, frozenset(pool.workers), len(pools.pools)
+            self.sent[key] = pool.name, worker, frozenset(pool.granted.workers), len(pools.pools)
         elif start == "processing" and finish == "memory" and key in self.sent:
             job, worker, held, jobs = self.sent.pop(key)
             sent = (b for b in reversed(pools.bindings) if (b.key, b.worker) == (key, worker))
             reason = next(sent).reason
-            now = frozenset(pool.workers if pool is not None else held)
+            now = frozenset(pool.granted.workers if pool is not None else held)
             self.ended.append(Run(key, job, reason, worker, kwargs["worker"], held, now, jobs))
 
     def held(self) -> list[Run]:

@@ -120,7 +120,7 @@ class Scaling:
         room: dict[Group, float] = {}  # of each owner and team
         for pool in pools.pools.values():
             ready, running = self._possible(pool) - pools.limits.blocked(pool), len(pool.running)
-            most = 0.0 if pool.paused else math.inf if pools.lend else pool.most
+            most = 0.0 if pool.paused else math.inf if pools.lend else pool.granted.most
             allowed = min(max(ready, 0), max(most - running, 0))
             for group in pool.group.line() if pool.group is not None else ():
                 if group not in room:

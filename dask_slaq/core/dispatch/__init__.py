@@ -15,7 +15,7 @@ from dask_slaq.core.dispatch.constants import (
     SLACK,
     SOON,
 )
-from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
+from dask_slaq.core.dispatch.contender import Account, Contender, Gaps, Granted, Group
 from dask_slaq.core.dispatch.fill import Choice, Filler, undo
 from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
@@ -39,11 +39,13 @@ __all__ = [
     "SHORT",
     "SLACK",
     "SOON",
+    "Account",
     "Choice",
     "Contender",
     "Entry",
     "Filler",
     "Gaps",
+    "Granted",
     "Group",
     "Inputs",
     "Key",

@@ -112,6 +112,41 @@ class Gaps:
     width: float = 0.0  # tasks at once, `NARROWER` with each gap
 
 
+@dataclass(slots=True, eq=False)
+class Granted:
+    """Part of the last grant that the order of jobs follows."""
+
+    share: float = 1.0  # threads
+    index: float = math.inf  # a newcomer comes first until its first grant
+    most: float = math.inf  # threads
+    workers: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """Account of a guarantee: core-seconds that a job is owed."""
+
+    balance: float = 0.0  # as of `accrued_at`
+    rate: float = 0.0  # threads at which they accrue
+    accrued_at: float = 0.0
+    most_accrued: float = math.inf  # seconds for which they accrue
+
+    def owed(self, now: float) -> float:
+        """Return the core-seconds that the job is owed: they accrue over time, up to a maximum."""
+        if not self.rate:
+            return self.balance
+        owed = self.balance + (now - self.accrued_at) * self.rate
+        return min(owed, max(self.balance, self.most_accrued * self.rate))
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Place of a job in the order of jobs."""
+
+    key: Key | None = None
+    until: float = -math.inf  # it holds until then if nothing changes
+
+
 @dataclass(eq=False)
 class Contender:
     """Job that contends for slots. All times are in monotonic seconds."""
@@ -137,24 +172,14 @@ class Contender:
     used: float = 0.0  # core-seconds of these
     gaps: Gaps = field(default_factory=Gaps)
 
-    share: float = 1.0
-    index: float = math.inf  # a newcomer comes first until its first grant
-    workers: frozenset[str] = frozenset()
-    most: float = math.inf
+    granted: Granted = field(default_factory=Granted)
     paused: bool = False
     group: Group | None = None  # the jobs of the same owner, if owners are configured
-
-    # Account of the guarantee: core-seconds that the job is owed, and threads at which they accrue.
-    balance: float = 0.0  # as of `accrued_at`
-    rate: float = 0.0
-    accrued_at: float = 0.0
-    most_accrued: float = math.inf  # seconds for which it accrues
+    account: Account = field(default_factory=Account)
     # Core-seconds used over weight: start tag of start-time fair queueing (Goyal, Vin, Cheng,
-    # SIGCOMM 1996). Both are charged in advance, and corrected when a task ends.
+    # SIGCOMM 1996). It and the account are charged in advance, and corrected when a task ends.
     service: float = 0.0
-    # Its place in the order of jobs, and until when that holds if nothing changes.
-    key: Key | None = None
-    key_until: float = -math.inf
+    place: Place = field(default_factory=Place)
 
     @property
     def on_spare(self) -> bool:
@@ -167,37 +192,32 @@ class Contender:
         line = self.group.line() if self.group is not None else ()
         return any(group.most < math.inf or group.resources for group in line)
 
-    def owed(self, now: float) -> float:
-        """Return the core-seconds that the job is owed: they accrue over time, up to a maximum."""
-        if not self.rate:
-            return self.balance
-        owed = self.balance + (now - self.accrued_at) * self.rate
-        return min(owed, max(self.balance, self.most_accrued * self.rate))
-
     def is_behind(self, now: float) -> bool:
         """Return whether the job is owed core-seconds, or has no grant yet, below its cap."""
-        return self.threads < self.most and (self.index == math.inf or self.owed(now) > 0)
+        granted = self.granted
+        never = granted.index == math.inf
+        return self.threads < granted.most and (never or self.account.owed(now) > 0)
 
     def put_into_force(self, terms: Terms, now: float, *, guaranteed: bool) -> None:
         """Put a grant into force; its guarantee only if `guaranteed`."""
         self.touch()
-        self.accrued_at = now
-        self.share, self.index, self.most = terms.share, terms.index, terms.most
-        if terms.workers is not None:
-            self.workers = frozenset(terms.workers)
+        workers = self.granted.workers if terms.workers is None else frozenset(terms.workers)
+        self.granted = Granted(terms.share, terms.index, terms.most, workers)
         # What was charged in advance is not yet part of what the job is known to have used.
         ahead = sum(sent.ahead for sent in self.running.values()) if self.running else 0.0
-        self.balance = terms.tokens * guaranteed - ahead
-        self.rate = terms.rate * guaranteed
+        account = self.account
+        account.accrued_at = now
+        account.balance = terms.tokens * guaranteed - ahead
+        account.rate = terms.rate * guaranteed
 
     def touch(self) -> None:
         """Have its place in the order of jobs found anew."""
-        self.key_until = -math.inf
+        self.place.until = -math.inf
 
     def use(self, threads: float) -> None:
         """Count threads of tasks that came to a worker; negative if they left it."""
         self.threads += threads
-        self.key_until = -math.inf
+        self.place.until = -math.inf
         group = self.group
         while group is not None:
             group.running += threads
@@ -209,7 +229,7 @@ class Contender:
             threads = sent.threads if lends else -sent.threads
             sent.lends = lends
             self.lent += threads
-            self.key_until = -math.inf
+            self.place.until = -math.inf
             for group in self.group.line() if self.group is not None else ():
                 group.running -= threads
 
@@ -220,9 +240,9 @@ class Contender:
 
     def charge(self, seconds: float) -> None:
         """Charge the job for core-seconds used; negative to refund."""
-        self.key_until = -math.inf
+        self.place.until = -math.inf
         self.service += seconds / self.weight
-        self.balance -= seconds
+        self.account.balance -= seconds
         if self.group is not None:
             self.group.tokens -= seconds
 
@@ -236,7 +256,7 @@ class Contender:
             if self.gang:
                 self.index_of.together[self] = None
         ready[entry.ts] = entry
-        self.key_until, self.preferred = -math.inf, None
+        self.place.until, self.preferred = -math.inf, None
         if (demand := len(ready) + len(self.running)) > self.gaps.width:
             self.gaps.width = demand
         if entry.priority and entry.priority[0]:
@@ -256,7 +276,7 @@ class Contender:
         entry = self.ready.pop(ts, None)
         if entry is None:
             return
-        self.key_until, self.preferred = -math.inf, None
+        self.place.until, self.preferred = -math.inf, None
         if not self.ready:
             self.prioritized = False
             del self.index_of.pools[self]

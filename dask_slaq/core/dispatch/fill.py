@@ -130,8 +130,8 @@ class Filler:
             if pool.prioritized and not before:
                 before = order.before(pools, now)
         for i, pool in enumerate(pools):
-            plain = now < pool.key_until and not before
-            key = pool.key if plain else rank(pool)
+            plain = now < pool.place.until and not before
+            key = pool.place.key if plain else rank(pool)
             if key is not None:
                 queue.append((key, i, pool))
         heapq.heapify(queue)
@@ -173,7 +173,7 @@ class Filler:
         like, address = entry.like, slots.address
         expected = math.inf if threads else like.expected
         needs = entry.kind.resources or ()
-        if address not in pool.workers:
+        if address not in pool.granted.workers:
             why = f"lent, {why}"
         sent = Sent(pool, like, True, why, (), pool.service, expected, like.soonest, needs)
         sent.worker, sent.threads = address, threads or 1.0
@@ -315,7 +315,7 @@ class Filler:
             if best is not None and looked >= LOOKED_AT:
                 break
             there = made.get(slots.address, 0.0) / slots.nthreads
-            rank = (slots.load >= slots.nthreads, there, slots.address not in pool.workers)
+            rank = (slots.load >= slots.nthreads, there, slots.address not in pool.granted.workers)
             if there <= most and (least is None or rank < least) and self._may(pool, entry, slots):
                 best, least = slots, rank
         self.kept = self.kept or (best is None and moves and most < math.inf)
@@ -337,7 +337,9 @@ class Filler:
             entry = ready.at(home) if home else None
             if entry is None:
                 continue
-            there = (self.cluster.slots(a) for a in entry.homes if lend or a in pool.workers)
+            there = (
+                self.cluster.slots(a) for a in entry.homes if lend or a in pool.granted.workers
+            )
             waits = min(
                 (self._wait(each, entry, ready) for each in there if each is not None),
                 default=math.inf,

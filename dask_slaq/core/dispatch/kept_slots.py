@@ -38,15 +38,17 @@ class KeptSlots:
             ends = max((sent.seconds_left(self._now) for sent in running), default=0.0)
             if ends <= end + 2 * BACK_WITHIN:
                 due = other.gaps.width
-                if other.index != pool.index:  # else it is behind, and is to catch up
-                    due = min(due, other.share)
+                if (
+                    other.granted.index != pool.granted.index
+                ):  # else it is behind, and is to catch up
+                    due = min(due, other.granted.share)
                 kept += max(due - sum(sent.worker != address for sent in running), 0.0)
         return math.ceil(kept)
 
     def _comes_before(self, one: Contender, other: Contender) -> bool:
         if one.on_spare != other.on_spare:
             return other.on_spare
-        if one.index == other.index:
+        if one.granted.index == other.granted.index:
             behind = SLACK * self._threads / 2 / (one.weight + other.weight)
             return one.service + behind < other.service
-        return one.index > WORTH * max(other.index, 0.0) and one.share >= 1
+        return one.granted.index > WORTH * max(other.granted.index, 0.0) and one.granted.share >= 1

@@ -68,10 +68,11 @@ class Order:
         later jobs that wait on its worker. The key is kept until something of the job changes, or
         until the time from which on it is owed something; if owners are configured, not at all.
         """
-        if now >= pool.key_until:
-            pool.key_until = math.inf if pool.group is None else -math.inf
-            pool.key = self._key(pool, now)
-        return pool.key
+        place = pool.place
+        if now >= place.until:
+            place.until = math.inf if pool.group is None else -math.inf
+            place.key = self._key(pool, now)
+        return place.key
 
     def _key(self, pool: Contender, now: float) -> Key | None:
         group, running = pool.group, len(pool.running)
@@ -79,25 +80,28 @@ class Order:
             return None
         # What a job is owed comes out of its owner's share, and not out of that of others.
         since, owner_lag = 0.0, 0.0 if group is None else group.lag
-        within = group is None or owner_lag > 0 or pool.index == math.inf
-        below, owed = pool.threads < pool.most, pool.owed(now)
-        if within and below and (owed > 0 or pool.index == math.inf):
+        granted, account = pool.granted, pool.account
+        is_new = granted.index == math.inf
+        within = group is None or owner_lag > 0 or is_new
+        below, owed = pool.threads < granted.most, account.owed(now)
+        if within and below and (owed > 0 or is_new):
             turn = OWED
-            since = pool.accrued_at - pool.balance / pool.rate if pool.rate else -math.inf
+            rate = account.rate
+            since = account.accrued_at - account.balance / rate if rate else -math.inf
         elif not below:
             turn = OVER_CAP
             if not self.lend:
                 return None
         else:
             turn = OWNER_OWED if owner_lag > 0 else WITHIN_CAP
-            if pool.rate and group is None:
-                pool.key_until = now - owed / pool.rate  # from then on it is owed something
+            if account.rate and group is None:
+                pool.place.until = now - owed / account.rate  # from then on it is owed something
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
-            service += SLACK * pool.share / pool.weight  # results in memory are used before
+            service += SLACK * granted.share / pool.weight  # results in memory are used before
         later = 2 if group is not None and group.spare else int(turn > OWNER_OWED)
         return Key(
-            later, -owner_lag * (later == 0), turn, since, -pool.index, service,
+            later, -owner_lag * (later == 0), turn, since, -granted.index, service,
             running / pool.weight, pool.name,
         )  # fmt: skip
 
@@ -154,9 +158,9 @@ class Order:
         """Raise `AssertionError` unless the index and the keys that are kept hold now."""
         self.waiting.check(pools)
         for pool in pools:
-            if now < (until := pool.key_until):
-                kept, found = pool.key, self._key(pool, now)
-                pool.key_until = until
+            if now < (until := pool.place.until):
+                kept, found = pool.place.key, self._key(pool, now)
+                pool.place.until = until
                 assert (kept is None) == (found is None), f"whether {pool.name} may be served"
                 if kept is not None and found is not None:
                     same = math.isclose(kept.lag, found.lag, rel_tol=1e-9, abs_tol=1e-6)

@@ -38,9 +38,9 @@ class SlotRules:
         kind, group = entry.kind, pool.group
         if group is not None and not (group.has_room() and group.supplies(kind.resources or ())):
             return False
-        if not self._order.lend and slots.address not in pool.workers:
+        if not self._order.lend and slots.address not in pool.granted.workers:
             # Tasks whose ``workers=`` are all outside the worker set would never run in it.
-            mine = (self._cluster.slots(a) for a in pool.workers)
+            mine = (self._cluster.slots(a) for a in pool.granted.workers)
             if is_plain(kind) or any(each is not None and kind.allows(each) for each in mine):
                 return False
         if slots.load >= slots.nthreads and (

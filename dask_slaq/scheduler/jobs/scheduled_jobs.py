@@ -161,7 +161,7 @@ class ScheduledJobs:
         )
         pool.run = self._runs[name]
         # From the start, and not only once it was granted something.
-        pool.most = given["max_share"] or math.inf
+        pool.granted.most = given["max_share"] or math.inf
         pool.floor = bool(given["min_share"])
         if self.engine.owners is not None:
             self.queued.add(name)
@@ -391,7 +391,7 @@ class ScheduledJobs:
 
     def _cap(self, name: str, most: float | None) -> None:
         self.engine.set_job(name, max_share=most)
-        self.pools.pools[name].most = most or math.inf
+        self.pools.pools[name].granted.most = most or math.inf
         self.pools.pools[name].touch()
 
     def _tell(self, name: str, event: dict[str, Any]) -> None:

@@ -48,7 +48,9 @@ def check(pools: Any) -> None:
         assert math.isclose(pool.threads, threads, abs_tol=1e-6), f"threads of {name}"
         passed = sum(not sent.ours for sent in pool.running.values())
         assert pool.sent_by_dask.total() == passed, f"tasks of {name} that Dask sent"
-        assert math.isfinite(pool.service) and math.isfinite(pool.balance), f"account of {name}"
+        assert math.isfinite(pool.service) and math.isfinite(pool.account.balance), (
+            f"account of {name}"
+        )
     for who, group in pools.groups.items():
         threads = sum(pool.threads - pool.lent for pool in group.pools)
         assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"

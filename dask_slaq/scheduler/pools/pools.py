@@ -18,7 +18,7 @@ from operator import sub
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import LINGER, LOOKED_AT, QUIET, SHORT, Group, Order
+from dask_slaq.core.dispatch import LINGER, LOOKED_AT, QUIET, SHORT, Account, Group, Order
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.filling import Filling
@@ -147,9 +147,10 @@ class Pools:
         durations = Durations(self.durations)
         pool = self.pools[name] = Pool(
             name, owner, weight, gang, self.waiting,
-            most_accrued=self.epoch, client=client, reports=reports, durations=durations,
+            account=Account(most_accrued=self.epoch),
+            client=client, reports=reports, durations=durations,
         )  # fmt: skip
-        pool.workers = frozenset(self.scheduler.workers)
+        pool.granted.workers = frozenset(self.scheduler.workers)
         pool.service = self.tracker.served
         if group is not None:
             pool.group = group
@@ -448,7 +449,7 @@ class Pools:
                 continue
             if pool.group is not None and not pool.group.supplies(entry.kind.resources or ()):
                 continue
-            allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
+            allowed = (ws for ws in free if self.lend or ws.address in pool.granted.workers)
             if self.limits.room_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):
                 return True
         return False

@@ -42,7 +42,7 @@ class TaskTracker(TaskRecords):
         elif not (direct := is_direct(ts)):
             held = True
         else:
-            strict = not self._order.lend and pool.most < math.inf
+            strict = not self._order.lend and pool.granted.most < math.inf
             held = (strict or pool.holds_all) and not is_dasks(ts)
         self._asked = ts.key, held, direct
         return held
@@ -81,7 +81,7 @@ class TaskTracker(TaskRecords):
         if self._order.is_later(key, now):
             return None
         ws = plain(ts)
-        if ws is None or not (self._order.lend or ws.address in pool.workers):
+        if ws is None or not (self._order.lend or ws.address in pool.granted.workers):
             return None
         if self.sent.on(ws).free_in(now) > SOON:
             return None
@@ -89,7 +89,7 @@ class TaskTracker(TaskRecords):
         expected = min(like.usual, SHORT)  # while it is unknown, few are sent
         sent = Sent(pool, like, True, "short", order, pool.service, expected, like.soonest)
         self._flowing[ts] = sent
-        self.control.prepare(Sending(ts, ws, pool.workers, order))
+        self.control.prepare(Sending(ts, ws, pool.granted.workers, order))
         return ws
 
     def came(self, ts: TaskState, rootish: bool) -> None:
@@ -211,7 +211,7 @@ class TaskTracker(TaskRecords):
             gaps.spell += 0.5 * (gaps.computed - gaps.spell)
             coming = self._index.coming
             (coming.add if gaps.mean < BACK_WITHIN else coming.discard)(pool)
-        gaps.computed, share = 0.0, pool.share / pool.weight
+        gaps.computed, share = 0.0, pool.granted.share / pool.weight
         owed = max(SLACK * share, gaps.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
         pool.touch()
@@ -231,7 +231,7 @@ class TaskTracker(TaskRecords):
         self._sending[ts] = choice
         ws = self.scheduler.workers[choice.address]
         bound = choice.entry.kind.allowed is not None
-        sending = Sending(ts, ws, pool.workers, sent.order, bound)
+        sending = Sending(ts, ws, pool.granted.workers, sent.order, bound)
         self.control.send(sending, f"{pool.name}: {sent.why}")
         self._refused(ts)
         return ts.processing_on is not None
@@ -282,7 +282,7 @@ class TaskTracker(TaskRecords):
             self._bind(pool, ts.key, ws, choice.sent.why, owed)
 
     def _bind(self, pool: Pool, key: Any, ws: WorkerState, why: str, reason: str = "") -> None:
-        reason = reason or ("granted" if ws.address in pool.workers else "lent")
+        reason = reason or ("granted" if ws.address in pool.granted.workers else "lent")
         self._bound(Binding(time(), key, pool.name, ws.address, reason, why))
 
     def _passed(self, ts: TaskState) -> None:

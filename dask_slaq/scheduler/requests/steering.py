@@ -61,7 +61,7 @@ def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[s
     pool.weight = now.weight
     pool.touch()
     pool.floor = bool(now.min_share)
-    pool.most = math.inf if now.max_share is None else now.max_share
+    pool.granted.most = math.inf if now.max_share is None else now.max_share
 
 
 def steer(

@@ -135,7 +135,7 @@ class Choices:
         elif places is not None:
             self._to_send += [(search, move.key, move.worker) for move in found]
             self.later(self._send_models)
-        self._tracker.look(search.give_turns(choice))
+        self._tracker.look(search.promised.give_turns(choice))
         for worker, chosen in choice.items():
             if not (self._engine.traits.holds_tasks or search.pool.paused):
                 chosen.width, chosen.explored = len(chosen.order), 0

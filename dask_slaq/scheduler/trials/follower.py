@@ -114,9 +114,9 @@ class Follower:
         trial.times.waited += told.waited
         rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
         if what == "left":
-            search.left.add(told.key)
+            search.promised.left.add(told.key)
         elif what != "keeps":
-            search.left.discard(told.key)
+            search.promised.left.discard(told.key)
         payer, until = self._tracker.owner[ts.key], None if rests else told.at
         self._tracker.charge_part(payer, ts, told.computed, until)
         done = self._engine.jobs[pool.name].iteration
@@ -177,14 +177,16 @@ class Follower:
 
     def _promise(self, search: RunningSearch, worker: str) -> None:
         """Keep the threads of a worker that trials take by themselves."""
-        self._tracker.look(search.promise(worker))
+        self._tracker.look(search.promised.update(worker))
 
     def _look(self, search: RunningSearch, worker: str) -> None:
         """Have a choice made at once if a thread of a worker idles while trials wait there."""
         ws = self._scheduler.workers.get(worker)
-        if ws is None or search.pool.ready or search.promises.get(worker):
+        if ws is None or search.pool.ready or search.promised.by_worker.get(worker):
             return
-        if load(ws) < ws.nthreads and search.waits_at(worker):
+        if load(ws) < ws.nthreads and any(
+            t.waits and t.worker == worker and not t.away for t in search.trials.alive.values()
+        ):
             self._ask(rest=False)
 
     def _take_turn(self, search: RunningSearch, trial: Trial, ts: TaskState, what: str) -> None:
@@ -203,8 +205,7 @@ class Follower:
         elif what == "goes" or trial.waits or ts in ws.long_running:
             search.trials.begin_turn(trial)
             self._tracker.resumed(ts)
-            search.revoked.pop(ws.address, None)
-            self._promise(search, ws.address)
+            self._tracker.look(search.promised.went_on(ws.address))
 
     def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search.
@@ -249,7 +250,7 @@ class Follower:
         search = self._search_of(key)
         if search is not None and (trial := search.trials.alive.get(key)) is not None:
             trial.waits = True
-            search.left.add(key)
+            search.promised.left.add(key)
             search.pool.waiting = search.trials.waiting
             self._promise(search, trial.worker)
 
@@ -302,7 +303,7 @@ class Follower:
     def _off_worker(self, search: RunningSearch, key: Any, finish: str, worker: str | None) -> None:
         """Follow a model that leaves its worker: it has ended, or goes on later."""
         search.begun.pop(key, None)
-        search.left.discard(key)
+        search.promised.left.discard(key)
         outcome = OUTCOMES.get(finish, "")
         error = str(self._scheduler.tasks[key].exception_text or "") if outcome else ""
         if key in search.trials.alive:

@@ -288,7 +288,7 @@ class Rooms:
                 closing,
                 lost,
             )
-        search.account.update(pool.share, used, seconds)
+        search.account.update(pool.granted.share, used, seconds)
         if not pool.paused:
             self._limit(search, rooms, waits, wanted)
         return rooms
@@ -300,7 +300,9 @@ class Rooms:
         pool, most = search.pool, self._most(search)
         due = most
         if wanted:
-            due = min(max(search.account.due(pool.share), int(pool.is_behind(monotonic()))), most)
+            due = min(
+                max(search.account.due(pool.granted.share), int(pool.is_behind(monotonic()))), most
+            )
         total = sum(room.threads for room in rooms.values())
         # Where other tasks are, threads are given up last: they come back there last. So are those
         # that are used, and before these those for models that wait: one that is about to end does
@@ -331,7 +333,7 @@ class Rooms:
 
         That one trains on until its next report, and the limit of its owner holds meanwhile.
         """
-        most, promised = self._within_limit(search), search.promises
+        most, promised = self._within_limit(search), search.promised.by_worker
         if most == math.inf:
             return
         busy = {a: room.used + promised.get(a, 0) for a, room in rooms.items()}
@@ -372,7 +374,7 @@ class Rooms:
 
     def _most(self, search: RunningSearch) -> int:
         """Return the maximum number of threads of a search, by its cap and its owner's limit."""
-        most = max(int(min(search.pool.most, 10**9)), 1)
+        most = max(int(min(search.pool.granted.most, 10**9)), 1)
         return int(min(most, self._within_limit(search)))
 
     def _within_limit(self, search: RunningSearch) -> float:

@@ -17,9 +17,9 @@ from dask_slaq.core.trials import (
     SearchSettings,
     Trial,
     Trials,
-    Turns,
     Unreported,
 )
+from dask_slaq.scheduler.trials.promised_threads import PromisedThreads
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -37,8 +37,6 @@ STEPS = 100
 LOCKS = 2
 #: How a trial ended, by the state of its task.
 OUTCOMES: dict[str, str] = {"memory": "done", "erred": "failed"}
-#: Seconds in which a worker is expected to tell that a model has gone on.
-IN_FLIGHT = 0.25
 
 
 class RunningSearch:
@@ -64,12 +62,7 @@ class RunningSearch:
         self.trained_on: set[Any] = set()  # keys of trials that go on in another task
         # Keys submitted in its block that others had submitted before: nothing is known of them.
         self.unknown: dict[Any, None] = {}
-        self.turns: dict[str, Turns] = {}  # of the last choice, by worker
-        self.left: set[Any] = set()  # trials that gave up their thread themselves, and take no turn
-        # Trials that were to go on by the choice before, and when that should have been told.
-        self.revoked: dict[str, tuple[int, float]] = {}
-        # How many threads trials will take by themselves on each worker, now and at the next end.
-        self.promises: dict[str, int] = {}
+        self.promised = PromisedThreads(self.trials, pool)
         self.marked = 0  # number of the last mark of its client
         self.unreported = Unreported()
         self.metrics: list[str] = []  # names of the losses of its models, up to two
@@ -165,57 +158,6 @@ class RunningSearch:
                 steps = max(self.steps - trial.reports, 1)
                 found[trial.worker] = found.get(trial.worker, 0.0) + self.model.per_step * steps
         return found
-
-    def _promised(self, worker: str) -> int | None:
-        """Return how many trials of a worker are to go on by the last choice, and wait still.
-
-        One goes on as soon as another one of its worker waits or ends, and tells so after that.
-        None if no trial would take the next thread.
-        """
-        n, until = self.revoked.get(worker, (0, 0.0))
-        if until <= monotonic():
-            n = 0
-            self.revoked.pop(worker, None)
-        turns, alive = self.turns.get(worker), self.trials.alive
-        if turns is None:
-            return n or None
-        some = [alive[key] for key in turns.order if key in alive and key not in self.left]
-        some = [t for t in some if t.worker == worker and not (t.away or t.contact.held_up)]
-        trains = sum(not trial.waits for trial in some)
-        n = max(n, min(turns.width, len(some)) - trains)
-        return n if n or min(turns.width, len(some) - 1) >= trains else None
-
-    def waits_at(self, worker: str) -> bool:
-        """Return whether any of its trials waits on a worker."""
-        alive = self.trials.alive.values()
-        return any(t.waits and t.worker == worker and not t.away for t in alive)
-
-    def give_turns(self, turns: dict[str, Turns]) -> list[str]:
-        """Keep the turns of a choice. One that is no longer to go on may have done so by now.
-
-        Returns the workers where fewer threads are promised than before.
-        """
-        before, self.turns = self.promises.copy(), turns
-        until = monotonic() + IN_FLIGHT
-        self.revoked |= {w: (n, until) for w, n in before.items() if n > (self._promised(w) or 0)}
-        return self.promise(*{*before, *turns, *self.revoked})
-
-    def promise(self, *workers: str) -> list[str]:
-        """Keep threads for the trials that are to go on at some workers.
-
-        Returns the workers where fewer are kept than before.
-        """
-        fewer = []
-        for worker in workers:
-            before, n = self.promises.pop(worker, -1), self._promised(worker)
-            if n is not None:
-                self.promises[worker] = n
-            if before > (-1 if n is None else n):
-                fewer.append(worker)
-        group = self.pool.group
-        limited = group is not None and group.most < math.inf
-        self.pool.promised = sum(self.promises.values()) if limited else 0
-        return fewer
 
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""

@@ -75,7 +75,7 @@ class Searches:
         those of a search that has ended and was `kept`. `past` are models of searches like it.
         """
         search = self.running[name] = RunningSearch(self._pools.pools[name], run, settings, past)
-        self._pools.sent.promises[name] = search.promises
+        self._pools.sent.promises[name] = search.promised.by_worker
         if kept is not None:
             self._interrupted[search.pool.client, name] = kept.search.trials, kept.search.runs
             self.kept.hand_over(kept, search)

@@ -86,9 +86,9 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
         group, name = needed
         return [f"a higher max-resources of {name_of(group, pool)} for {name}, or fewer jobs there"]
     hints = [_MORE] if pool.ready and jobs.budgets.is_over(found["owner"]) else []
-    if len(pool.running) >= pool.most and jobs.goals.is_good_enough(pool.name):
+    if len(pool.running) >= pool.granted.most and jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
-    elif len(pool.running) >= pool.most:
+    elif len(pool.running) >= pool.granted.most:
         hints.append(f"a higher max_share: slaq.set({found['job']!r}, max_share=...)")
     if not found["reports"]:
         hints.append("a loss to predict from: report it, see dask_slaq.job")

@@ -143,11 +143,11 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         return nobody
     if pool.group is not None and (limit := _limit(pool)) is not None:
         return f"{_doing(pool)}{limit}"
-    last = ahead or len(pool.running) >= pool.most
+    last = ahead or len(pool.running) >= pool.granted.most
     if last and jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
-    if len(pool.running) >= pool.most:
-        cap = f"max_share of {pool.most:g} threads"
+    if len(pool.running) >= pool.granted.most:
+        cap = f"max_share of {pool.granted.most:g} threads"
         if any(each.ready for each in pools.pools.values() if each is not pool):
             cap += " while others wait"
         return f"{_doing(pool)}, at its {cap}"

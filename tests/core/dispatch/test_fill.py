@@ -121,8 +121,8 @@ def may(built, pool, entry, place):
         return False
     if kind.allowed is not None and place.address not in kind.allowed:
         return False
-    if not world.lend and place.address not in pool.workers:
-        mine = (built.places[a] for a in pool.workers)
+    if not world.lend and place.address not in pool.granted.workers:
+        mine = (built.places[a] for a in pool.granted.workers)
         if kind is ANY or any(kind.allows(p) for p in mine):
             return False
     if entry.rootish:
@@ -380,7 +380,7 @@ def test_choices_that_are_undone_leave_everything_as_it_was(world, data):
         ahead = sum(c.sent.ahead for c in some[split:] if c.pool is pool)
         first = next(p for p in untouched.pools if p.name == pool.name)
         assert pool.service == first.service + ahead / pool.weight
-        assert pool.balance == first.balance - ahead
+        assert pool.account.balance == first.account.balance - ahead
     for choice in some[split:]:
         undo(built.order, choice, listed=True)
     built.order.check(built.pools, NOW)

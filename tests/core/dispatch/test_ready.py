@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.dispatch import ANY, Contender, Entry, Like, Order
+from dask_slaq.core.dispatch import ANY, Account, Contender, Entry, Like, Order
 from dask_slaq.core.dispatch.ready import Ready
 
 WORKERS = ("a", "b", "c")
@@ -54,8 +54,8 @@ NOW = 100.0
 def test_jobs_are_owed_since_their_balance_began_to_grow():
     order = Order()
     for balance, rate, since in ((2.0, 0.5, 96.0), (1.0, 1.0, 99.0)):
-        job = Contender("a", balance=balance, rate=rate, accrued_at=100.0, most_accrued=60.0)
-        job.index = 1.0
+        job = Contender("a", account=Account(balance, rate, 100.0, 60.0))
+        job.granted.index = 1.0
         assert order.key(job, 100.0).lag == pytest.approx(since)
 
 
@@ -75,7 +75,7 @@ def test_whoever_prefers_is_told_only_while_others_compete():
 def test_a_job_that_is_owed_nothing_comes_in_its_turn_and_one_without_an_account_first():
     order = Order()
     one, first = Contender("a"), Contender("b")
-    one.index, first.index = 1.0, math.inf
+    one.granted.index, first.granted.index = 1.0, math.inf
     assert (order.key(one, NOW).turn, order.key(one, NOW).later) == (2, 1)
     assert (order.key(first, NOW).turn, order.key(first, NOW).later) == (0, 0)
     assert order.key(one, NOW).owner_lag == order.key(first, NOW).owner_lag == 0.0

@@ -255,7 +255,7 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
 async def test_workers_that_the_user_gave_are_kept_to_and_are_back(c, s, plugin, a, b, d):
     async with jobs(c, "a", "b"):
         plugin.run_once()
-        both = set(s.workers) - set(plugin.pools.pools["a"].workers)
+        both = set(s.workers) - set(plugin.pools.pools["a"].granted.workers)
         with tasks_of("a"):
             futures = c.map(where, range(12), workers=sorted(both), pure=False)
         assert set(await c.gather(futures)) <= both
@@ -280,7 +280,7 @@ async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers,
     plugin = await start_plugin(c, s, policy=policy, lend=False, ahead=ahead)
     async with jobs(c, "a", "b"):
         plugin.run_once()
-        mine = set(plugin.pools.pools["a"].workers)
+        mine = set(plugin.pools.pools["a"].granted.workers)
         assert len(mine) == 2
         for _ in range(2):  # the second time it is known how long they take
             with tasks_of("a"):

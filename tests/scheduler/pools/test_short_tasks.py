@@ -57,7 +57,7 @@ def test_short_tasks_with_inputs_are_sent_at_once_within_the_worker_set(seconds,
                         continue
                     if ts.processing_on.address not in (ts.worker_restrictions or ()):
                         unrestricted.append(ts.key)
-                    if ts.processing_on.address not in pool.workers:
+                    if ts.processing_on.address not in pool.granted.workers:
                         outside.append(ts.key)
                 await asyncio.sleep(0.002)
             await client.gather(futures)

@@ -36,7 +36,7 @@ HALVES = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))
 def set_of(plugin, job):
     """The only worker of a job's set, as it was decided."""
     plugin.run_once()
-    (address,) = plugin.pools.pools[job].workers
+    (address,) = plugin.pools.pools[job].granted.workers
     return address
 
 

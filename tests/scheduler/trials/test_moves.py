@@ -276,9 +276,7 @@ async def test_models_that_have_left_go_on_after_an_exception_left_the_block(c, 
         async with slaq.search("grid", client=c, steps=STEPS):
             futures = c.map(train, range(8), pure=False)
             search = plugin.searches.running["grid"]
-            await until(
-                lambda: count_kept(search) >= 12
-            )
+            await until(lambda: count_kept(search) >= 12)
             await let_some_leave(c, plugin, a)
             raise ZeroDivisionError
     await until(lambda: not plugin.searches.running)
