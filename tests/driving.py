@@ -226,6 +226,29 @@ def where(*args: Any, **kwargs: Any) -> str:
     return get_worker().address
 
 
+async def held_tasks(client: Client, plugin: slaq.SlaqPlugin, job: str, n: int, run: int) -> Any:
+    """Tasks that hold their threads until the event "go": `run` compute, the others are held."""
+    with tasks_of(job):
+        futures = client.map(wait_for, ["go"] * n, range(n), pure=False)
+    await until(lambda: (running(plugin, job), ready(plugin, job)) == (run, n - run))
+    return futures
+
+
+def map_in_each(client: Client, names: Iterable[str], *args: Any, **kwargs: Any) -> list[Any]:
+    """Submit the same tasks in each of several jobs."""
+    futures = []
+    for name in names:
+        with tasks_of(name):
+            futures += client.map(*args, pure=False, **kwargs)
+    return futures
+
+
+def hook(scheduler: Scheduler, name: str, function: Callable[..., Any]) -> None:
+    """Have a function called by one hook of a plugin, which has the name of the hook."""
+    plugin = type(name, (SchedulerPlugin,), {name: staticmethod(function)})()
+    scheduler.add_plugin(plugin, name=name)
+
+
 async def until(condition: Callable[[], Any], timeout: float = PATIENCE) -> None:
     """Wait until something holds, looking often."""
     await utils_test.async_poll_for(condition, timeout, period=0.005)

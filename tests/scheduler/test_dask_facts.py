@@ -14,17 +14,10 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, TWO, gen_cluster, state_of, until, wait_for
+from driving import ONE, TWO, gen_cluster, hook, state_of, until, wait_for
 
 from dask_slaq.scheduler.dask_hooks import received_at
 from dask_slaq.scheduler.owners.identity import sender_of_message
-
-
-def hook(scheduler, name, function):
-    """Have a function called by one hook of a plugin."""
-    scheduler.add_plugin(
-        type(name, (SchedulerPlugin,), {name: staticmethod(function)})(), name=name
-    )
 
 
 @gen_cluster(client=True, nthreads=TWO)

@@ -11,6 +11,7 @@ from driving import (
     HELD,
     ONE,
     TWO,
+    held_tasks,
     jobs,
     start_plugin,
     state_of,
@@ -32,8 +33,7 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
             x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
             await x
             home = next(iter(s.tasks["x"].who_has)).address
-            busy = c.map(wait_for, ["go"] * 2, pure=False)
-            await until(lambda: len(plugin.pools.pools["a"].running) == 2)
+            busy = await held_tasks(c, plugin, "a", 2, run=2)
             later = c.submit(inc, x, key="later")
             await state_of(s, later, *HELD)
         await s.remove_worker(home, stimulus_id="test")

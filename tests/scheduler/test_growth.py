@@ -32,7 +32,6 @@ BOUNDS = [
     (job_history, "MOST_ENDED", 4),
     (runs, "MOST_KINDS", 4),
     (runs, "MOST_PER_KIND", 4),
-    (runs, "MOST_KINDS", 4),
     (runs, "MOST_STAGED", 4),
     (accounts, "MOST_OWNERS", 4),
     (accounts, "MOST_TASKS", 4),
