@@ -272,6 +272,11 @@ def compute_seconds(scheduler: Scheduler) -> float:
     return sum(prefix.all_durations["compute"] for prefix in scheduler.task_prefixes.values())
 
 
+def another_client(scheduler: Scheduler) -> Client:
+    """A further client, which is nobody's default."""
+    return Client(scheduler.address, asynchronous=True, set_as_default=False)
+
+
 async def report_epochs(plugin: slaq.SlaqPlugin, job: Any, losses: Iterable[float]) -> None:
     """Report losses, and let an epoch pass after each."""
     for loss in losses:

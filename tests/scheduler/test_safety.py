@@ -1,10 +1,11 @@
 """Never worse than plain Dask: no effect without jobs, and any error gives all tasks back."""
 
 import pytest
-from distributed import Client, Event
+from distributed import Event
 from distributed.utils_test import captured_logger, inc
 from driving import (
     TWO,
+    another_client,
     assert_nothing_left,
     held_tasks,
     hook,
@@ -92,7 +93,7 @@ async def test_jobs_that_start_after_a_failure_are_told(c, s, plugin, a, b):
 
 @with_plugin(TWO)
 async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, plugin, a, b):
-    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    other = await another_client(s)
     with captured_logger("dask_slaq", propagate=False):
         async with slaq.job("a", client=other):
             plugin.fall_back(ZeroDivisionError("on purpose"))

@@ -11,6 +11,7 @@ from driving import (
     HELD,
     ONE,
     TWO,
+    another_client,
     jobs,
     on_virtual_clock,
     state_of,
@@ -194,10 +195,7 @@ async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a,
 
 @with_plugin(TWO, operators=["root"])
 async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
-    async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as other,
-        slaq.job("a", client=c, owner="ann@x"),
-    ):
+    async with another_client(s) as other, slaq.job("a", client=c, owner="ann@x"):
         with dask.config.set({"slaq.owner": "eve@x"}):
             for change in (slaq.pause, slaq.stop):
                 with pytest.raises(NotAllowed, match=r"'eve@x' may not .* job 'a' of ann@x"):

@@ -1,7 +1,5 @@
 """Records of tasks are bounded by the tasks that are there, not by those that were."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from types import SimpleNamespace

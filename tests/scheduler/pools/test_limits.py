@@ -1,7 +1,5 @@
 """Tasks with a label that has a limit: never more at once, in jobs and outside, and no stall."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from time import monotonic

@@ -1,7 +1,5 @@
 """Pools hold the right tasks, and send them in the right order; bindings say why."""
 
-from __future__ import annotations
-
 import asyncio
 from time import monotonic
 

@@ -1,7 +1,5 @@
 """Dask's own decisions: what is held has no restriction of ours, and nothing of ours stays."""
 
-from __future__ import annotations
-
 import functools
 import math
 import random

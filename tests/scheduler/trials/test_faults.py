@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from distributed import Client, Status
+from distributed import Status
 from distributed.utils_test import captured_logger
-from driving import TWO, assert_nothing_left, start_plugin, until, with_plugin
+from driving import TWO, another_client, assert_nothing_left, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.jobs.reports import MOST_LOSSES
@@ -88,7 +88,7 @@ async def test_a_worker_leaves(c, s, plugin, a, b, how):
 
 @with_plugin(TWO)
 async def test_the_client_leaves(c, s, plugin, a, b):
-    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    other = await another_client(s)
     await begin(other, s, plugin)
     await other.close()
     await until(lambda: not plugin.searches.running and not s.tasks)
