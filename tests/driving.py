@@ -4,6 +4,7 @@ The plugin gets an epoch of an hour, so that nothing happens by a timer: tests c
 Tests assert what a user sees: the order of `bindings`, where tasks ran, and their states in Dask.
 """
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -284,6 +285,14 @@ async def report_epochs(plugin: slaq.SlaqPlugin, job: Any, losses: Iterable[floa
         job.report(loss)
         await until(lambda before=before: plugin.jobs.reports[job.name] > before)
         plugin.run_once()
+
+
+async def used_in(plugin: slaq.SlaqPlugin, seconds: float) -> dict[str, float]:
+    """Return the core-seconds that each owner uses in so many seconds from now on."""
+    before = {owner: usage.core_seconds for owner, usage in plugin.jobs.usage.items()}
+    await asyncio.sleep(seconds)
+    usage = plugin.jobs.usage
+    return {o: usage.of(o).core_seconds - before.get(o, 0.0) for o, _ in usage.items()}
 
 
 async def page_of(scheduler: Scheduler, path: str) -> str:
