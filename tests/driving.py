@@ -4,6 +4,7 @@ The plugin gets an epoch of an hour, so that nothing happens by a timer: tests c
 Tests assert what a user sees: the order of `bindings`, where tasks ran, and their states in Dask.
 """
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -226,6 +227,29 @@ def where(*args: Any, **kwargs: Any) -> str:
     return get_worker().address
 
 
+async def held_tasks(client: Client, plugin: slaq.SlaqPlugin, job: str, n: int, run: int) -> Any:
+    """Tasks that hold their threads until the event "go": `run` compute, the others are held."""
+    with tasks_of(job):
+        futures = client.map(wait_for, ["go"] * n, range(n), pure=False)
+    await until(lambda: (running(plugin, job), ready(plugin, job)) == (run, n - run))
+    return futures
+
+
+def map_in_each(client: Client, names: Iterable[str], *args: Any, **kwargs: Any) -> list[Any]:
+    """Submit the same tasks in each of several jobs."""
+    futures = []
+    for name in names:
+        with tasks_of(name):
+            futures += client.map(*args, pure=False, **kwargs)
+    return futures
+
+
+def hook(scheduler: Scheduler, name: str, function: Callable[..., Any]) -> None:
+    """Have a function called by one hook of a plugin, which has the name of the hook."""
+    plugin = type(name, (SchedulerPlugin,), {name: staticmethod(function)})()
+    scheduler.add_plugin(plugin, name=name)
+
+
 async def until(condition: Callable[[], Any], timeout: float = PATIENCE) -> None:
     """Wait until something holds, looking often."""
     await utils_test.async_poll_for(condition, timeout, period=0.005)
@@ -249,6 +273,11 @@ def compute_seconds(scheduler: Scheduler) -> float:
     return sum(prefix.all_durations["compute"] for prefix in scheduler.task_prefixes.values())
 
 
+def another_client(scheduler: Scheduler) -> Client:
+    """A further client, which is nobody's default."""
+    return Client(scheduler.address, asynchronous=True, set_as_default=False)
+
+
 async def report_epochs(plugin: slaq.SlaqPlugin, job: Any, losses: Iterable[float]) -> None:
     """Report losses, and let an epoch pass after each."""
     for loss in losses:
@@ -256,6 +285,14 @@ async def report_epochs(plugin: slaq.SlaqPlugin, job: Any, losses: Iterable[floa
         job.report(loss)
         await until(lambda before=before: plugin.jobs.reports[job.name] > before)
         plugin.run_once()
+
+
+async def used_in(plugin: slaq.SlaqPlugin, seconds: float) -> dict[str, float]:
+    """Return the core-seconds that each owner uses in so many seconds from now on."""
+    before = {owner: usage.core_seconds for owner, usage in plugin.jobs.usage.items()}
+    await asyncio.sleep(seconds)
+    usage = plugin.jobs.usage
+    return {o: usage.of(o).core_seconds - before.get(o, 0.0) for o, _ in usage.items()}
 
 
 async def page_of(scheduler: Scheduler, path: str) -> str:

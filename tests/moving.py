@@ -1,12 +1,25 @@
-"""A search whose models have states, for tests of what happens to them."""
+"""Models of searches, with and without states, for tests of what happens to them."""
 
+import threading
 import time
+from collections.abc import Callable
+from typing import ClassVar
 
 from driving import until
 
 import dask_slaq as slaq
 
 STEPS = 24
+#: Offset of a model and its step, for each that `train` made, in their order.
+RUN: list[tuple[float, int]] = []
+
+
+def descend(offset: float, steps: int = 30, seconds: float = 0.005) -> float:
+    """A model without a state."""
+    for k in range(steps):
+        time.sleep(seconds)
+        slaq.report(offset + 1 / (k + 1))
+    return offset
 
 
 def train(offset: float, steps: int = STEPS, seconds: float = 0.01) -> list[int]:
@@ -16,8 +29,50 @@ def train(offset: float, steps: int = STEPS, seconds: float = 0.01) -> list[int]
         time.sleep(seconds)
         step += 1
         made = [*made, step]
+        RUN.append((offset, step))
         slaq.report(offset + 1 / step, state=(step, made))
     return made
+
+
+def killing(killer: int, at: int, states: bool = False) -> Callable[[int], int]:
+    """A model to train, which ends its worker in its step `at` if it is the `killer`."""
+
+    def train(number: int) -> int:
+        import os
+        import time
+
+        import dask_slaq as slaq
+
+        for k in range(slaq.resume() or 0 if states else 0, 20):
+            time.sleep(0.02)
+            if number == killer and k == at:
+                os._exit(1)
+            slaq.report(number + 1 / (k + 1), **({"state": k + 1} if states else {}))
+        return number
+
+    return train
+
+
+class AtOnce:
+    """Counts how many steps are made at once, in this process."""
+
+    lock = threading.Lock()
+    begun: ClassVar[list[int]] = []  # how many there were, at the begin of each
+    now = 0
+
+    @classmethod
+    def make(cls, seconds: float) -> None:
+        with cls.lock:
+            cls.now += 1
+            cls.begun.append(cls.now)
+        time.sleep(seconds)
+        with cls.lock:
+            cls.now -= 1
+
+    @classmethod
+    def forget(cls) -> None:
+        cls.now = 0
+        cls.begun.clear()
 
 
 def check(plugin, results) -> None:

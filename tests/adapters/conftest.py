@@ -93,3 +93,13 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 4))
     return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
+
+
+@pytest.fixture
+def optuna() -> Iterator[Any]:
+    """The library, without its log."""
+    optuna = pytest.importorskip("optuna")
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield optuna
+    optuna.logging.set_verbosity(before)

@@ -125,6 +125,19 @@ class Catboost(Library):
         return model.tree_count_
 
 
+def objective(trial: Any, steps: int = ROUNDS) -> float:
+    """Of an Optuna study: its trials fall towards their only parameter."""
+    import optuna
+
+    x = trial.suggest_float("x", 0, 1)
+    for step in range(steps):
+        value = x + 1 / (step + 1)
+        trial.report(value, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return value
+
+
 def fit_lightning(data: Any, folder: Any, *callbacks: Any, rate: float = 0.1) -> Any:
     """Train for three epochs of four batches; the module has `seen` the loss of each batch."""
     torch = pytest.importorskip("torch")

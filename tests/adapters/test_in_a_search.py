@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adapters.libraries import ROUNDS
+from adapters.libraries import ROUNDS, objective
 from distributed import Event
 from driving import PATIENCE
 
@@ -20,33 +20,10 @@ def plugin(client):
     client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
 
 
-@pytest.fixture
-def optuna():
-    optuna = pytest.importorskip("optuna")
-    pytest.importorskip("optuna_integration")
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield optuna
-    optuna.logging.set_verbosity(before)
-
-
-def objective(trial: Any) -> float:
-    import optuna
-
-    x = trial.suggest_float("x", 0, 1)
-    for step in range(ROUNDS):
-        value = x + 1 / (step + 1)
-        trial.report(value, step)
-        if trial.should_prune():
-            raise optuna.TrialPruned
-    return value
-
-
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize("per_task", [1, 2])
 def test_a_study(client, optuna, monkeypatch, per_task):
-    from optuna_integration import DaskStorage
-
+    DaskStorage = pytest.importorskip("optuna_integration").DaskStorage
     fetched = []
     monkeypatch.setattr(DaskStorage, "get_all_trials", lambda *_, **__: fetched.append(1) or [])
     study = optuna.create_study(
@@ -84,8 +61,7 @@ def endless(trial: Any, end: float = 0.0, begun: str | None = None) -> float:
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_a_stopped_study_ends(client, optuna):
-    from optuna_integration import DaskStorage
-
+    DaskStorage = pytest.importorskip("optuna_integration").DaskStorage
     study = optuna.create_study(storage=DaskStorage(client=client), pruner=slaq.optuna.Pruner())
     aim = functools.partial(endless, begun="study-begun")
     with slaq.search("study") as search:
@@ -99,8 +75,7 @@ def test_a_stopped_study_ends(client, optuna):
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_a_hopeless_trial_is_pruned(client, optuna):
-    from optuna_integration import DaskStorage
-
+    DaskStorage = pytest.importorskip("optuna_integration").DaskStorage
     study = optuna.create_study(storage=DaskStorage(client=client), pruner=slaq.optuna.Pruner())
     with slaq.search("study", prune=True) as search:
         client.submit(study.optimize, objective, n_trials=1, pure=False).result()

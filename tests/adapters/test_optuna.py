@@ -1,28 +1,12 @@
 """Optuna's trials report to their search where they ask whether they should be pruned."""
 
 import pytest
+from adapters.libraries import objective
 
 import dask_slaq as slaq
 
 optuna = pytest.importorskip("optuna")
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(before)
-
-
-def objective(trial):
-    x = trial.suggest_float("x", 0, 1)
-    for step in range(5):
-        value = x + 1 / (step + 1)
-        trial.report(value, step)
-        if trial.should_prune():
-            raise optuna.TrialPruned
-    return value
+pytestmark = pytest.mark.usefixtures("optuna")
 
 
 def study_of(*, wrapped=None, **settings):

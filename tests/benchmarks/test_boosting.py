@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from benchmarks import boosting
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("library, way", [("xgboost", "plugin"), ("lightgbm", "plain")])
 def test_a_run_of_each_library(library, way):
     pytest.importorskip(library)

@@ -1,6 +1,5 @@
 """Rounds of the chaos benchmark leave nothing behind, are reproducible, and detect breakage."""
 
-import pytest
 from commands import as_json
 
 from benchmarks.chaos import __main__ as chaos
@@ -16,7 +15,6 @@ def test_every_kind_of_fault_can_happen():
     assert make_round(3) == make_round(3) != make_round(4)
 
 
-@pytest.mark.slow
 def test_rounds_leave_nothing_behind_and_count_their_faults():
     found = as_json(chaos.main, "--faults", "40", "--processes", "2")
     assert sum(found["faults"].values()) >= 40
@@ -36,7 +34,6 @@ def test_a_broken_pool_and_what_it_leaves_over_are_seen(monkeypatch):
     assert any("a task" in each for each in found.left_over)
 
 
-@pytest.mark.slow
 def test_a_round_ends_alike_again():
     first, again = run(make_round(10)), run(make_round(10))
     assert (first.results, first.faults) == (again.results, again.faults)

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from benchmarks import distributed_suite
@@ -37,7 +36,6 @@ def test_in_processes(loop):
 """
 
 
-@pytest.mark.slow
 def test_tests_that_look_at_what_dask_queues_differ_where_tasks_are_held(tmp_path):
     (tmp_path / "test_tasks.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text("from distributed.utils_test import *\n")

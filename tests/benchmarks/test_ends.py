@@ -1,7 +1,5 @@
 """Benchmark of expected ends: what it counts."""
 
-import pytest
-
 from benchmarks.ends import figures
 from benchmarks.live_jobs.owned import Watched, make_owned_jobs, run_owned
 
@@ -19,7 +17,6 @@ def test_ends_within_the_band_and_far_from_it_are_counted():
     assert found["first_report_worst"] == 2.0
 
 
-@pytest.mark.slow
 def test_jobs_of_owners_are_looked_at_and_end():
     jobs = make_owned_jobs(0, 3)
     run = run_owned(jobs, "first-to-target", 0)

@@ -15,7 +15,6 @@ FITS = {
 }
 
 
-@pytest.mark.slow
 def test_policies_run_the_same_fits_with_and_without_latency(tmp_path):
     recorded = tmp_path / "fits.json"
     recorded.write_text(json.dumps(FITS))

@@ -32,7 +32,6 @@ def check_live(figures, policies, n_jobs):
         assert 0 < row["utilization"] <= 1
 
 
-@pytest.mark.slow
 def test_every_policy_runs_the_same_jobs_and_gives_the_same_digits_again():
     arguments = ("--policies", "none,max-total", *TINY, "--json", "-", "--workloads", "burst")
     found = json.loads(printed(live.main, *arguments))["burst"]
@@ -44,7 +43,6 @@ def test_every_policy_runs_the_same_jobs_and_gives_the_same_digits_again():
         assert row == found["policies"][policy]
 
 
-@pytest.mark.slow
 def test_curves_of_a_file_in_real_time_as_a_table_and_a_file(tmp_path):
     lines = [
         json.dumps({"id": f"c{i}", "loss": np.geomspace(10, 1 + i, 40).tolist()}) for i in range(3)
@@ -74,7 +72,6 @@ def test_live_says_what_is_wrong_with_its_arguments(arguments, says):
     assert result.exit_code != 0 and says in result.output
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["none", "fair"])
 def test_both_clocks_drive_the_same_jobs(policy):
     """All compute of a job is done on both clocks, in as many iterations."""

@@ -1,6 +1,5 @@
 """Work of all kinds on one cluster: nobody loses much against plain Dask."""
 
-import pytest
 from commands import as_json
 
 from benchmarks import virtual
@@ -9,7 +8,6 @@ from benchmarks.mixtures.figures import compare, measure
 from benchmarks.mixtures.lists import LISTS
 
 
-@pytest.mark.slow
 def test_nested_tasks_of_a_plain_client_do_not_wait_for_trainings():
     with virtual.pool(1) as pool:
         plain, ours = pool.map(measure, ["nested"] * 2, ["none", "first-to-target"], [0] * 2)
@@ -24,7 +22,6 @@ def test_a_list_is_a_function_of_its_seed():
         assert make(3).describe() == make(3).describe()
 
 
-@pytest.mark.slow
 def test_the_command_prints_every_figure():
     options = ["--lists", "notebook", "--policies", "fair", "--processes", "1"]
     row = as_json(main, *options)["notebook"]["fair"]

@@ -18,7 +18,6 @@ def pool():
         yield executor
 
 
-@pytest.mark.slow
 def test_no_result_is_lost_and_no_law_is_broken_on_average(pool):
     numbers = range(10)
     policies = [("fair",) if number % 2 else ("max-total",) for number in numbers]
@@ -45,7 +44,6 @@ def bounded(situation: Situation) -> list[str]:
 BOUNDED = {name: found for name in SITUATIONS if (found := bounded(SITUATIONS[name]))}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDED)
 def test_a_situation_keeps_its_bounds(name, pool):
     for row in measure([name], BOUNDED[name], pool, half=name not in FULL):
@@ -68,7 +66,6 @@ def test_a_law_is_summed_up_by_the_mean_and_the_tail_of_its_excess():
     assert law["mean_excess"] == pytest.approx(sum(e / 100 - 0.9 for e in range(100)) / 100)
 
 
-@pytest.mark.slow
 def test_the_report_has_the_keys_that_others_read(tmp_path):
     output = tmp_path / "found.json"
     arguments = ["--scenarios", "2", "--processes", "1", "--json", str(output)]
@@ -82,7 +79,6 @@ def test_the_report_has_the_keys_that_others_read(tmp_path):
     assert isinstance(found["broken"], list)
 
 
-@pytest.mark.slow
 def test_situations_print_a_row_per_figure_and_policy(tmp_path):
     output = tmp_path / "found.json"
     arguments = ["--quick", "--only", "waiters,shared", "--policies", "fair", "--processes", "1"]

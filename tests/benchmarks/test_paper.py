@@ -16,8 +16,6 @@ from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import Scale, Study
 from dask_slaq.simulation.workload.curves import Curve
 
-pytestmark = pytest.mark.slow
-
 TINY = Scale(
     origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 2.0),
     pauses=(0.0, 2.0), decision_jobs=(12, 20), decision_cores=(64,), fits=3,

@@ -1,11 +1,8 @@
 """The scale benchmark measures both sides on a real scheduler, and gives the expected keys."""
 
-import pytest
-
 from benchmarks import scale
 
 
-@pytest.mark.slow
 def test_both_sides_are_measured_at_every_occasion(monkeypatch):
     monkeypatch.setattr(scale, "CROWDS", {0: 40, 2: 40})
     monkeypatch.setattr(scale, "SHAPES", {name: scale.SHAPES[name] for name in ("map", "chains")})
@@ -20,7 +17,6 @@ def test_both_sides_are_measured_at_every_occasion(monkeypatch):
         assert min(cost["ours_us"], cost["plain_us"]) > 0
 
 
-@pytest.mark.slow
 def test_calls_per_task_are_few():
     """What a task costs in calls of ours, on any machine; these bounds are today's figures."""
     found = scale.calls("max-total", 0)["calls"]

@@ -61,7 +61,6 @@ def test_grids_are_read_from_a_folder(tmp_path):
         read_grids(tmp_path)
 
 
-@pytest.mark.slow
 def test_the_command_prints_figures_by_grid_and_policy():
     result = as_json(main, "--quick")
     assert result

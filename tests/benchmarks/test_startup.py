@@ -6,14 +6,12 @@ from commands import as_json
 from benchmarks import epoch, startup
 
 
-@pytest.mark.slow
 def test_each_step_of_the_start_is_measured():
     rows = as_json(startup.main, "--repetitions", "1")
     assert [row["step"] for row in rows] == ["import distributed", "start the scheduler"]
     assert rows[1]["plugin_mb"] > rows[0]["plugin_mb"] > 0
 
 
-@pytest.mark.slow
 def test_epochs_are_measured():
     (row,) = as_json(epoch.main, "--jobs", "8", "--epochs", "1")
     assert row["jobs"] == 8

@@ -13,7 +13,6 @@ def run(*arguments):
     return as_json(main, *SMALL, *arguments)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["synthetic-4x1", "curves-2x2"])
 def test_models_are_the_same_alone_and_in_a_search(case):
     found = run("--cases", case, "--ways", "plain,search")[case]
@@ -26,7 +25,6 @@ def test_models_are_the_same_alone_and_in_a_search(case):
     assert found["plain"]["over_plain"]["all_s"] == 1
 
 
-@pytest.mark.slow
 def test_studies_train_the_models_that_they_are_given():
     pytest.importorskip("optuna_integration")
     arguments = ("--cases", "synthetic-4x1", "--sampler", "same")

@@ -1,7 +1,5 @@
 """A scheduler in another process with two jobs, and the commands that look at and steer it."""
 
-from __future__ import annotations
-
 import time
 
 import dask

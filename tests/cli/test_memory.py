@@ -1,12 +1,13 @@
 """``dask slaq memory``: what a store holds, and its pruning."""
 
+import functools
 import json
 import time
 
 import dask
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import printed
 
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.memory import Kind, PastRun
@@ -16,14 +17,7 @@ DAY = 86_400.0
 HOSTILE = "red \x1b[31m"  # kinds are users' text
 
 
-@pytest.fixture
-def run():
-    def run(*arguments, code=0):
-        result = CliRunner().invoke(slaq, list(map(str, arguments)))
-        assert result.exit_code == code, result.output
-        return result.output
-
-    return run
+run = functools.partial(printed, slaq)
 
 
 @pytest.fixture
@@ -45,7 +39,7 @@ def file(tmp_path):
     return str(tmp_path / "runs.db")
 
 
-def test_it_lists_kinds(run, file, monkeypatch):
+def test_it_lists_kinds(file, monkeypatch):
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now)  # else a second may pass
     lines = run("memory", file).splitlines()
@@ -58,13 +52,13 @@ def test_it_lists_kinds(run, file, monkeypatch):
         assert run("memory").splitlines() == lines
 
 
-def test_it_lists_kinds_as_json(run, file):
+def test_it_lists_kinds_as_json(file):
     found = json.loads(run("memory", file, "--json"))
     assert (found["file"], found["runs"], len(found["kinds"])) == (file, 16, 2)
     assert {"kind", "runs", "done", "least", "mean", "most", "last"} == {*found["kinds"][0]}
 
 
-def test_it_prunes(run, file):
+def test_it_prunes(file):
     assert run("memory", file, "--prune", "--older-than", "3.5d", "--kind", "svm") == (
         "4 runs deleted\n"
     )
@@ -90,7 +84,7 @@ def test_it_prunes(run, file):
     ],
     ids=str,
 )
-def test_it_says_what_is_wrong(run, file, tmp_path, arguments, code, words):
+def test_it_says_what_is_wrong(file, tmp_path, arguments, code, words):
     text = tmp_path / "text"
     text.write_text("notes " * 1000)
     names = {"FILE": file, "TEXT": text}

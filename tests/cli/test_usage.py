@@ -1,11 +1,12 @@
 """``dask slaq usage``: from the file of a memory, and from a scheduler without one."""
 
+import functools
 import json
 import time
 
 import dask
 import pytest
-from click.testing import CliRunner
+from commands import printed
 
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
@@ -13,6 +14,7 @@ from dask_slaq.memory import RunStore
 
 TODAY = int(time.time() // DAY)
 HOSTILE = "red \x1b[31m"  # owners are users' text
+run = functools.partial(printed, slaq, "usage")
 
 
 @pytest.fixture
@@ -32,12 +34,6 @@ def kept(tmp_path):
     assert store.flush()
     store.close()
     return str(tmp_path / "runs.db")
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(slaq, ["usage", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def test_a_file_is_read(kept):

@@ -7,9 +7,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from distributed import Client
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, tasks_of, until, with_plugin
+from driving import ONE, another_client, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import (
@@ -106,7 +105,7 @@ async def test_a_report_outside_a_job_is_refused(c, s, plugin, a):
 
 @with_plugin(ONE)
 async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, plugin, a):
-    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+    async with another_client(s) as other:
         async with slaq.job("a", client=c, weight=2.0) as job:
             job.report(1.0)
             with captured_logger("distributed", propagate=False):

@@ -5,9 +5,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from distributed import Client
 from distributed.utils_test import captured_logger, inc
-from driving import assert_nothing_left, gen_cluster, jobs, tasks_of, until, where, with_plugin
+from driving import (
+    another_client,
+    assert_nothing_left,
+    gen_cluster,
+    jobs,
+    tasks_of,
+    until,
+    where,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 from dask_slaq.client import bindings
@@ -118,7 +126,7 @@ async def test_bindings_tell_what_went_where_and_why(c, s, plugin, a, b):
 
 @with_plugin(TWO)
 async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, plugin, a, b):
-    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    other = await another_client(s)
     with captured_logger("dask_slaq", propagate=False) as log:
         async with slaq.job("a", client=other):
             await other.close()

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training import train
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import (
@@ -33,11 +34,8 @@ def trained(policy="max-total", *, scale=1.0, shift=0.0, **settings) -> Engine:
     for name in CURVES:
         engine.add_job(name, 0.0)
     for name in CURVES:
-        for k in range(AGES[name]):
-            for _ in range(8):
-                engine.observe_task(name, 0.125, 8)
-            engine.report(name, scale * CURVES[name](k) + shift, float(k))
-        engine.observe_demand(name, 8)
+        losses = [scale * CURVES[name](k) + shift for k in range(AGES[name])]
+        train(engine, name, losses, seconds=0.125, tasks=8)
     return engine
 
 
@@ -84,8 +82,7 @@ def test_threads_go_to_the_job_whose_loss_falls_most():
 def test_a_job_of_actors_is_not_said_to_have_too_few_reports():
     engine = Engine()
     engine.add_job("actors", 0.0)
-    for k in range(15):
-        engine.report("actors", 0.9**k, float(k))
+    train(engine, "actors", [0.9**k for k in range(15)], tasks=0)
     why = engine.reallocate(WORKERS, 15.0)["actors"].why
     assert why.startswith("no task of it has ended between its reports")
 
@@ -148,10 +145,7 @@ def test_what_never_reports_gets_a_fair_share_until_its_tasks_tell(policy):
 def test_whole_waves_do_not_go_below_a_floor(width, floor):
     engine = Engine("max-total")
     engine.add_job("a", 0.0, min_share=floor, max_share=floor)
-    for k in range(6):
-        for _ in range(width):
-            engine.observe_task("a", 0.1, width)
-        engine.report("a", 0.8**k, float(k))
+    train(engine, "a", [0.8**k for k in range(6)], seconds=0.1, at_once=width, tasks=width)
     engine.reallocate(WORKERS, 1.0)
     assert engine.grants["a"].share >= min(floor, width) - 1e-9
 
@@ -159,22 +153,16 @@ def test_whole_waves_do_not_go_below_a_floor(width, floor):
 def test_threads_between_two_wave_counts_are_left_to_others():
     engine = Engine("max-total")
     engine.add_job("a", 0.0, max_share=7)
-    for k in range(6):
-        for _ in range(8):
-            engine.observe_task("a", 0.1, 8)
-        engine.report("a", 0.8**k, float(k))
+    train(engine, "a", [0.8**k for k in range(6)], seconds=0.1, tasks=8)
     engine.reallocate(WORKERS, 1.0)
     assert engine.grants["a"].share == 4  # 8 tasks on 7 threads take two waves, as on 4
 
 
 def test_a_job_gets_no_more_threads_than_its_tasks_can_use():
     engine = Engine("fair")
-    engine.add_job("narrow", 0.0)
-    engine.add_job("wide", 0.0)
     for name, width in (("narrow", 1), ("wide", 7)):
-        for k in range(3):
-            engine.observe_task(name, 1.0, width)
-            engine.report(name, 1.0 / (k + 1), float(k))
+        engine.add_job(name, 0.0)
+        train(engine, name, [1.0, 1 / 2, 1 / 3], at_once=width)
     engine.reallocate(WORKERS, 1.0)
     assert shares(engine) == pytest.approx({"narrow": 1.0, "wide": 7.0})
 
@@ -457,9 +445,7 @@ def test_grants_are_finite_whatever_is_reported(policy, normalizer):
     engine = trained(policy, normalizer=normalizer)
     for name, losses in ODD_LOSSES.items():
         engine.add_job(name, 0.0)
-        for k, loss in enumerate(losses):
-            engine.observe_task(name, 0.5, 4)
-            engine.report(name, loss, float(k))
+        train(engine, name, losses, seconds=0.5, at_once=4)
     engine.reallocate(WORKERS, 1.0)
     for grant in engine.grants.values():
         assert math.isfinite(grant.share)
@@ -534,10 +520,7 @@ def test_a_pause_keeps_threads_where_they_are_unless_others_value_them_clearly_m
         engine.reallocate(WORKERS, 1.0)
         assert engine.grants["young"].share == 8
         engine.add_job("new", 1.0)
-        for k in range(AGES["young"]):
-            for _ in range(8):
-                engine.observe_task("new", 0.125, 8)
-            engine.report("new", CURVES["young"](k), 1.0)
+        train(engine, "new", map(CURVES["young"], range(AGES["young"])), seconds=0.125, tasks=8)
         engine.reallocate(WORKERS, 2.0)
         kept[pause] = engine.grants["young"].share
     assert kept[2.0] > kept[0.0]
@@ -546,8 +529,6 @@ def test_a_pause_keeps_threads_where_they_are_unless_others_value_them_clearly_m
 def test_a_pause_as_long_as_the_epoch_still_lets_a_new_job_start():
     engine = Engine("max-total", epoch=1.0, move_pause=5.0)
     engine.add_job("a", 0.0)
-    for k in range(6):
-        engine.observe_task("a", 1.0, 8)
-        engine.report("a", 0.8**k, float(k))
+    train(engine, "a", [0.8**k for k in range(6)])
     engine.reallocate(WORKERS, 1.0)
     assert engine.grants["a"].share == pytest.approx(8)

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training import train
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.gains import SILENT
@@ -19,10 +20,7 @@ def index_of(policy, used, left, *, now=4.0, more=False, reports=True, weight=1.
     engine = Engine(policy)
     engine.add_job("training", 0.0, max_iter=30)
     engine.add_job("work", 0.0, reports=reports, weight=weight)
-    for k in range(6):
-        engine.observe_task("training", 1.0, 8)
-        engine.report("training", 0.8**k, 0.5 * k)
-    engine.observe_demand("training", 8)
+    train(engine, "training", [0.8**k for k in range(6)])
     engine.observe_demand("work", 8)
     engine.reallocate(WORKERS, 3.0)
     engine.observe_task("work", used, 8)
@@ -71,10 +69,7 @@ def test_a_training_at_its_target_goes_on_to_its_end():
     engine = Engine("first-to-target")
     for name in ("training", "later"):
         engine.add_job(name, 0.0, max_iter=100)
-        for k in range(60 if name == "training" else 10):
-            engine.observe_task(name, 1.0, 8)
-            engine.report(name, 0.8**k, float(k))
-        engine.observe_demand(name, 8)
+        train(engine, name, [0.8**k for k in range(60 if name == "training" else 10)])
     engine.add_job("batch", 0.0, reports=False)
     engine.observe_task("batch", 100.0, 8)
     engine.observe_left("batch", 10.0)
@@ -103,13 +98,10 @@ def test_trainings_before_their_first_report_are_not_other_work():
     for announced in (20, None):
         engine = Engine("first-to-target")
         engine.add_job("trained", 0.0, max_iter=100)
-        for k in range(60):
-            engine.observe_task("trained", 1.0, 8)
-            engine.report("trained", 0.8**k, float(k))
+        train(engine, "trained", [0.8**k for k in range(60)])
         engine.add_job("new", 0.0, max_iter=announced)
         engine.observe_task("new", 100.0, 8)
-        for name in ("trained", "new"):
-            engine.observe_demand(name, 8)
+        engine.observe_demand("new", 8)
         engine.reallocate(WORKERS, 60.0)
         found.append(engine.grants["trained"].index)
     assert found[0] < found[1] == pytest.approx(1 / 40.0, rel=0.05)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training import train
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import Forecast, Status
@@ -88,10 +89,7 @@ def test_the_order_is_by_reports_then_by_the_predicted_final_loss():
 def test_a_model_whose_losses_are_all_lost_comes_last():
     engine = engine_of("grid")
     engine.add_job("lost", now=0.0, search="grid")
-    for step in range(9):
-        engine.observe_demand("lost", 8)
-        engine.observe_task("lost", seconds=1.0, at_once=8)
-        engine.report("lost", float("nan"), now=float(step))
+    train(engine, "lost", [float("nan")] * 9)
     found = engine.reallocate({"tcp://a": 4, "tcp://b": 4}, now=9.0)
     assert found["lost"].share == 0
     assert found["lost"].index == min(found[name].index for name in engine.jobs)
@@ -102,21 +100,14 @@ def engine_of(search: str) -> Engine:
     engine = Engine("first-to-target")
     for k in range(4):
         engine.add_job(f"m{k}", now=0.0, max_iter=40, search=search)
-    for step in range(8):
-        for k in range(4):
-            engine.observe_demand(f"m{k}", 8)
-            engine.observe_task(f"m{k}", seconds=1.0, at_once=8)
-            engine.report(f"m{k}", 3 - k + (0.6 + 0.1 * k) ** step, now=float(step))
+        train(engine, f"m{k}", [3 - k + (0.6 + 0.1 * k) ** step for step in range(8)])
     return engine
 
 
 def test_jobs_go_on_before_tasks_of_their_search_begin_more():
     engine = engine_of("grid")
     engine.add_job("grid", now=0.0, search="grid")
-    for step in range(9):
-        engine.observe_demand("grid", 8)
-        engine.observe_task("grid", seconds=1.0, at_once=8)
-        engine.report("grid", -9 - step, now=float(step))
+    train(engine, "grid", [-9 - step for step in range(9)])
     found = engine.reallocate({"tcp://a": 4, "tcp://b": 4}, now=9.0)
     assert found["grid"].index == min(found[name].index for name in engine.jobs)
     assert found["m3"].share == 8

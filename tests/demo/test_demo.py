@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driving import PATIENCE
@@ -12,40 +13,38 @@ from driving import PATIENCE
 from dask_slaq.demo import fits, local, search
 
 
-def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the demo as a program of its own, as people do."""
-    return subprocess.run(
-        [sys.executable, "-m", "dask_slaq", "demo", "--json=-", "--seconds=1", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+def demo(html: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """Run the demo as a program of its own, as people do; its figures, and what it says."""
+    command = [sys.executable, "-m", "dask_slaq", "demo", "--json=-", "--seconds=1", "--seed=5"]
+    result = subprocess.run(
+        [*command, f"--html={html}", *arguments], capture_output=True, text=True, timeout=PATIENCE
     )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout), result.stderr
 
 
 @pytest.mark.slow
 def test_models_train_both_ways(tmp_path):
     html = tmp_path / "report.html"
-    result = demo("--count=6", "--steps=5", f"--html={html}", "--seed=5")
-    assert result.returncode == 0, result.stderr
-    ways = json.loads(result.stdout)["ways"]
+    found, said = demo(html, "--count=6", "--steps=5")
+    ways = found["ways"]
     assert list(ways) == ["plain", "search"]
     for figures in ways.values():
         assert 0 < figures["best_s"] <= figures["top5_s"] <= figures["all_s"]
         assert len(figures["models"]) == 6
     assert ways["plain"]["models"] == ways["search"]["models"]
-    assert "Every model ended with the same loss both ways" in result.stderr
-    assert "6 done" in result.stderr
-    assert str(html) in result.stderr
-    assert "Warning" not in result.stderr
+    assert "Every model ended with the same loss both ways" in said
+    assert "6 done" in said
+    assert str(html) in said
+    assert "Warning" not in said
     draws(html, charts=5, lines=2 + 2 * 6)
 
 
 @pytest.mark.slow
 def test_jobs_train_under_every_policy(tmp_path):
     html = tmp_path / "report.html"
-    result = demo("--jobs", "--count=2", "--steps=6", f"--html={html}", "--seed=5")
-    assert result.returncode == 0, result.stderr
-    policies = json.loads(result.stdout)["policies"]
+    found, said = demo(html, "--jobs", "--count=2", "--steps=6")
+    policies = found["policies"]
     assert list(policies) == ["fair", "max-total"]
     for figures in policies.values():
         assert figures["makespan_s"] > 0
@@ -54,22 +53,21 @@ def test_jobs_train_under_every_policy(tmp_path):
         for job in figures["jobs"]:
             assert job["seed"] == 5
             assert 0 <= job["t90_s"] <= job["t95_s"] <= job["completion_s"]
-    assert "mean time to 90 % loss reduction" in result.stderr
-    assert "2 done" in result.stderr
+    assert "mean time to 90 % loss reduction" in said
+    assert "2 done" in said
     draws(html, charts=4, lines=2 * 2)
 
 
 @pytest.mark.slow
 def test_fits_of_dask_ml_run_on_plain_dask_and_as_jobs(tmp_path):
     html = tmp_path / "report.html"
-    result = demo("--fits", "--count=3", "--steps=6", f"--html={html}", "--seed=5")
-    assert result.returncode == 0, result.stderr
-    policies = json.loads(result.stdout)["policies"]
+    found, said = demo(html, "--fits", "--count=3", "--steps=6")
+    policies = found["policies"]
     assert list(policies) == ["none", "first-to-target"]
     for figures in policies.values():
         assert 0 < figures["t90_mean_s"] <= figures["makespan_s"]
         assert len(figures["jobs"]) == 3
-    assert "plain Dask" in result.stderr and "3 done" in result.stderr
+    assert "plain Dask" in said and "3 done" in said
     draws(html, charts=4, lines=2 * 3)
 
 

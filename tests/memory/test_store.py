@@ -31,6 +31,15 @@ def same(one, other):
     return plain(one) == plain(other)
 
 
+def filled(path, runs, limits=None, **about):
+    """A store that has so many runs, which end one after the other."""
+    store = RunStore(path, **limits or {})
+    for number in range(runs):
+        store.add(str(number), a_run(str(number), ended=float(number), **about))
+    assert store.flush(60)
+    return store
+
+
 @pytest.fixture
 def store(tmp_path):
     made = RunStore(tmp_path / "runs.db")
@@ -69,22 +78,14 @@ def test_what_is_acknowledged_is_on_disk(tmp_path):
 
 
 def test_the_oldest_runs_are_pruned(tmp_path):
-    store = RunStore(tmp_path / "runs.db", most_runs=1000)
-    for number in range(2600):
-        store.add(str(number), a_run(str(number), ended=float(number)))
-    assert store.flush()
-    store.close()
+    filled(tmp_path / "runs.db", 2600, {"most_runs": 1000}).close()
     left = [int(run.job) for run in read_runs(tmp_path / "runs.db")]
     assert 900 <= len(left) <= 1600 and left == list(range(2599, 2599 - len(left), -1))
 
 
 def test_the_file_is_bounded_in_bytes(tmp_path):
     path = tmp_path / "runs.db"
-    store = RunStore(path, most_bytes=1_500_000)
-    for number in range(5000):
-        store.add(str(number), a_run(n=64, ended=float(number)))
-    assert store.flush(60)
-    store.close()
+    filled(path, 5000, {"most_bytes": 1_500_000}, n=64).close()
     again = RunStore(path, most_bytes=1_500_000)
     again.close()
     assert 500_000 < path.stat().st_size <= 1_500_000
@@ -106,11 +107,7 @@ def write_later_version(path):
 
 
 def write_damaged(path):
-    store = RunStore(path)
-    for number in range(300):
-        store.add(str(number), a_run())
-    store.flush()
-    store.close()
+    filled(path, 300).close()
     data = bytearray(path.read_bytes())
     data[4096 : len(data)] = os.urandom(len(data) - 4096)
     path.write_bytes(data)
@@ -145,11 +142,7 @@ def test_a_file_that_cannot_be_used_is_set_aside(tmp_path, caplog, write):
 def test_damage_that_shows_later_is_set_aside_too(tmp_path, caplog):
     """The header and the index are sound, and some rows are not."""
     path = tmp_path / "runs.db"
-    store = RunStore(path)
-    for number in range(2000):
-        store.add(str(number), a_run(n=64))
-    store.flush()
-    store.close()
+    filled(path, 2000, n=64).close()
     data = bytearray(path.read_bytes())
     middle = len(data) // 2 // 4096 * 4096
     data[middle : middle + 40960] = bytes(40960)

@@ -9,22 +9,15 @@ import threading
 from time import time
 
 import pytest
-from distributed import Client, Event, Worker, get_worker, secede, worker_client
+from distributed import Event, Worker, get_worker, secede, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, TWO, gen_cluster, state_of, until, wait_for
+from driving import ONE, TWO, another_client, gen_cluster, hook, state_of, until, wait_for
 
 from dask_slaq.scheduler.dask_hooks import received_at
 from dask_slaq.scheduler.owners.identity import sender_of_message
-
-
-def hook(scheduler, name, function):
-    """Have a function called by one hook of a plugin."""
-    scheduler.add_plugin(
-        type(name, (SchedulerPlugin,), {name: staticmethod(function)})(), name=name
-    )
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -235,7 +228,7 @@ async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a,
     told = []
 
     hook(s, "remove_client", lambda scheduler, client: told.append((client, "held" in s.tasks)))
-    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    other = await another_client(s)
     future = other.submit(wait_for, "go", key="held")
     await state_of(s, future, "processing")
     await other.close()
@@ -490,7 +483,7 @@ async def test_the_scheduler_says_under_all_which_worker_or_client_leaves(c, s, 
     hook(s, "log_event", hear)
     await c.retire_workers([b.address])
     await a.close()
-    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+    async with another_client(s) as other:
         pass
     await until(lambda: (other.id, None) in heard)
     assert heard[:2] == [(b.address, True), (a.address, False)]

@@ -20,7 +20,9 @@ from driving import (
     Recorder,
     assert_nothing_left,
     gen_cluster,
+    held_tasks,
     jobs,
+    map_in_each,
     start_plugin,
     state_of,
     tasks_of,
@@ -47,9 +49,7 @@ class Counter:
 @with_plugin(TWO, ahead=0)
 async def test_actors_are_not_held(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        with tasks_of("b"):
-            busy = c.map(wait_for, ["go"] * 4, pure=False)
-            await until(lambda: len(plugin.pools.pools["b"].running) == 2)
+        busy = await held_tasks(c, plugin, "b", 4, run=2)
         with tasks_of("a"):
             counters = c.map(lambda _: Counter(), range(2), actor=True, pure=False)
             await until(lambda: all(ts.state not in HELD for ts in s.tasks.values() if ts.actor))
@@ -78,11 +78,7 @@ def seceding(n: int) -> int:
 @with_plugin(ONE, ahead=0)
 async def test_tasks_that_submit_tasks_give_up_their_slot(c, s, plugin, a, task):
     async with jobs(c, "a", "b"):
-        outs = {}
-        for name in "ab":
-            with tasks_of(name):
-                outs[name] = c.map(task, [3, 4], pure=False)
-        assert await c.gather(outs) == {"a": [6, 10], "b": [6, 10]}
+        assert await c.gather(map_in_each(c, "ab", task, [3, 4])) == [6, 10] * 2
         assert plugin.pools.tick(1.0) == 0
     assert plugin.failed is None
 
@@ -262,9 +258,7 @@ async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s,
     recorder = Recorder(s, plugin)
     async with jobs(c, "b"):
         async with jobs(c, "a"):
-            with tasks_of("b"):
-                busy = c.map(wait_for, ["go"] * 2, pure=False)
-                await until(lambda: len(plugin.pools.pools["b"].running) == 2)
+            busy = await held_tasks(c, plugin, "b", 2, run=2)
             with tasks_of("a"):
                 first = c.submit(inc, 1, key="same")
                 await state_of(s, first, *HELD)
@@ -283,9 +277,7 @@ async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
     s.no_workers_timeout = 0.4
     plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 3, range(3), pure=False)
-            await until(lambda: len(plugin.pools.pools["a"].ready) == 2)
+        futures = await held_tasks(c, plugin, "a", 3, run=1)
         since = monotonic()
         await until(lambda: monotonic() > since + 0.5)
         time.sleep(0.5)  # the event loop is busy for longer than the timeout
@@ -318,8 +310,11 @@ async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
         assert not plugin.pools.pools["a"].tasks
 
 
-@with_plugin(TWO, ahead=0)
-async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, plugin, a, b):
+@pytest.mark.parametrize("reserve", [0.0, 0.75])
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
+async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
+    """A fair one, or as many of the threads as are reserved for them."""
+    plugin = await start_plugin(c, s, reserve=reserve, ahead=0)
     other = f"other:{c.id}"
     async with jobs(c, "a"):
         with tasks_of("a"):
@@ -328,28 +323,15 @@ async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, plugin, a, 
             plain = c.map(wait_for, ["go"] * 8, pure=False)
         await until(lambda: other in plugin.pools.pools and len(s.tasks) == 16)
         plugin.run_once()
-        assert plugin.engine.grants[other].share == plugin.engine.grants["a"].share == 1
+        shares = [plugin.engine.grants[name].share for name in (other, "a")]
+        assert shares == pytest.approx([3, 1] if reserve else [2, 2])
         assert plugin.pools.holds_or_releases
         assert other in (await slaq.status(c))["jobs"]
         assert not (await slaq.status(c))["jobs"][other]["reports"]
         await Event("go").set()
         await c.gather(busy + plain)
         await until(lambda: plugin.run_once() or set(plugin.pools.pools) == {"a"})
-
-
-@with_plugin([("127.0.0.1", 2)] * 2, reserve=0.75, ahead=0)
-async def test_threads_can_be_reserved_for_tasks_of_no_job(c, s, plugin, a, b):
-    async with jobs(c, "a"):
-        with tasks_of("a"):
-            busy = c.map(wait_for, ["go"] * 8, pure=False)
-        with dask.annotate(slaq_job=None):
-            plain = c.map(wait_for, ["go"] * 8, pure=False)
-        await until(lambda: len(plugin.pools.pools) == 2 and len(s.tasks) == 16)
-        plugin.run_once()
-        assert plugin.engine.grants[f"other:{c.id}"].share == pytest.approx(3)
-        assert plugin.engine.grants["a"].share == pytest.approx(1)
-        await Event("go").set()
-        await c.gather(busy + plain)
+    assert_nothing_left(s, plugin)
 
 
 @pytest.mark.parametrize("other", ["ann", "bob"])
@@ -359,9 +341,8 @@ async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, a, oth
     plugin = await start_plugin(c, s, policy=policy, ahead=0)
     async with slaq.job("a", client=c, owner="ann"), slaq.job("b", client=c, owner=other):
         plugin.run_once()
+        busy = await held_tasks(c, plugin, "a", 1, run=1)
         with tasks_of("a"):
-            busy = c.map(wait_for, ["go"], pure=False)
-            await until(lambda: len(plugin.pools.pools["a"].running) == 1)
             low = c.map(where, range(2), priority=-100, key="low", pure=False)
         with tasks_of("b"):
             high = c.map(where, range(2), priority=100, key="high", pure=False)

@@ -3,8 +3,6 @@
 import json
 import logging
 import os
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,42 +114,41 @@ async def test_a_log_that_cannot_be_written_is_told_at_registration(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 3)
-async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *workers):
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "slaq.jsonl"
-        plugin = await start_plugin(c, s, policy="max-total", log=str(path), reserve=0.2)
-        async with jobs(c, "a", "b", weight=2.0, max_iter=12) as (one, two):
-            for k in range(8):
-                await iterate(c, s, plugin, f"hold-{k}")
-                one.report(1.0 / (k + 1))
-                two.report(100.0 * 0.5**k)
-                await until(lambda k=k: plugin.jobs.reports == {"a": k + 1, "b": k + 1})
-                if k % 3 == 0:
-                    plugin.messages.status()
-                plugin.run_once()
-                if k == 6:
-                    await one.pause()
-                    await one.resume()
-                    await two.set(weight=3.0)
-                    await slaq.set_policy("max-total", client=c)
-                if k == 7:
-                    await slaq.set_owner("nobody", weight=2, client=c)
-                if k == 4:
-                    await workers[2].close()
-            plugin.run_once()  # which ends the pool of unowned tasks
-            with tasks_of("of no job"):
-                held = c.submit(wait_for, "held", pure=False)
-                done = c.submit(pow, 2, 3, pure=False)
-            await done
-            plugin.run_once()  # one unowned task has ended, and another has not
-            await Event("held", client=c).set()
-            await held
-            one.report(0.01)
-        async with slaq.job("a", client=c) as again:
-            again._describe({"name": "net", "lr": 0.1})
-            again.report(1.0)
-        plugin.stop()
-        events = read(path)
+async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *workers, tmp_path):
+    path = tmp_path / "slaq.jsonl"
+    plugin = await start_plugin(c, s, policy="max-total", log=str(path), reserve=0.2)
+    async with jobs(c, "a", "b", weight=2.0, max_iter=12) as (one, two):
+        for k in range(8):
+            await iterate(c, s, plugin, f"hold-{k}")
+            one.report(1.0 / (k + 1))
+            two.report(100.0 * 0.5**k)
+            await until(lambda k=k: plugin.jobs.reports == {"a": k + 1, "b": k + 1})
+            if k % 3 == 0:
+                plugin.messages.status()
+            plugin.run_once()
+            if k == 6:
+                await one.pause()
+                await one.resume()
+                await two.set(weight=3.0)
+                await slaq.set_policy("max-total", client=c)
+            if k == 7:
+                await slaq.set_owner("nobody", weight=2, client=c)
+            if k == 4:
+                await workers[2].close()
+        plugin.run_once()  # which ends the pool of unowned tasks
+        with tasks_of("of no job"):
+            held = c.submit(wait_for, "held", pure=False)
+            done = c.submit(pow, 2, 3, pure=False)
+        await done
+        plugin.run_once()  # one unowned task has ended, and another has not
+        await Event("held", client=c).set()
+        await held
+        one.report(0.01)
+    async with slaq.job("a", client=c) as again:
+        again._describe({"name": "net", "lr": 0.1})
+        again.report(1.0)
+    plugin.stop()
+    events = read(path)
     found = replay(events)
     assert found.difference is None
     assert found.reproduced == found.decisions >= 20
@@ -177,15 +174,14 @@ async def iterate(client, scheduler, plugin, event):
 
 
 @gen_cluster(client=True)
-async def test_another_plugin_goes_on_in_the_same_file(c, s, a, b):
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "slaq.jsonl"
-        for name in ("a", "b"):
-            await start_plugin(c, s, log=str(path))
-            async with slaq.job(name, client=c) as job:
-                job.report(1.0)
-        await s.close()
-        events = read(path)
+async def test_another_plugin_goes_on_in_the_same_file(c, s, a, b, tmp_path):
+    path = tmp_path / "slaq.jsonl"
+    for name in ("a", "b"):
+        await start_plugin(c, s, log=str(path))
+        async with slaq.job(name, client=c) as job:
+            job.report(1.0)
+    await s.close()
+    events = read(path)
     kinds = [event["event"] for event in events]
     assert kinds.count("start") == 2 and kinds[-1] in ("leave", "decide")
     assert [event["job"] for event in events if event["event"] == "leave"] == ["a", "b"]
@@ -193,26 +189,25 @@ async def test_another_plugin_goes_on_in_the_same_file(c, s, a, b):
 
 
 @gen_cluster(client=True)
-async def test_a_job_that_begins_anew_is_replayed(c, s, a, b):
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "slaq.jsonl"
-        plugin = await start_plugin(c, s, log=str(path))
-        async with slaq.job("net", client=c) as job:
-            [job.report(1 / (k + 1)) for k in range(40)]
-            job.report(1.0, step=0)
-            await until(lambda: plugin.jobs.reports == {"net": 41})
-            plugin.run_once()
-        plugin.stop()
-        events = read(path)
+async def test_a_job_that_begins_anew_is_replayed(c, s, a, b, tmp_path):
+    path = tmp_path / "slaq.jsonl"
+    plugin = await start_plugin(c, s, log=str(path))
+    async with slaq.job("net", client=c) as job:
+        [job.report(1 / (k + 1)) for k in range(40)]
+        job.report(1.0, step=0)
+        await until(lambda: plugin.jobs.reports == {"net": 41})
+        plugin.run_once()
+    plugin.stop()
+    events = read(path)
     assert [event["event"] for event in events].count("arrive") == 2
     found = replay(events)
     assert found.difference is None and found.reproduced == found.decisions
 
 
 @gen_cluster(client=True)
-async def test_a_recording_that_fails_is_said_once_and_does_not_disturb_the_jobs(c, s, a, b):
-    with tempfile.TemporaryDirectory() as place, captured_logger("dask_slaq") as log:
-        plugin = await start_plugin(c, s, log=f"{place}/slaq.jsonl")
+async def test_a_recording_that_fails_is_said_once_and_disturbs_no_job(c, s, a, b, tmp_path):
+    with captured_logger("dask_slaq") as log:
+        plugin = await start_plugin(c, s, log=f"{tmp_path}/slaq.jsonl")
         async with slaq.job("a", client=c) as job:
             plugin.journal._lines.stream.close()  # no space is left on the device
             job.report(1.0)

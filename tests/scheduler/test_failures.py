@@ -5,12 +5,14 @@ import inspect
 
 import dask
 import pytest
-from distributed import Client, Event, Variable, Worker, secede
+from distributed import Event, Variable, Worker, secede
 from distributed.utils_test import captured_logger, inc
 from driving import (
     HELD,
     ONE,
     TWO,
+    another_client,
+    held_tasks,
     jobs,
     start_plugin,
     state_of,
@@ -32,8 +34,7 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
             x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
             await x
             home = next(iter(s.tasks["x"].who_has)).address
-            busy = c.map(wait_for, ["go"] * 2, pure=False)
-            await until(lambda: len(plugin.pools.pools["a"].running) == 2)
+            busy = await held_tasks(c, plugin, "a", 2, run=2)
             later = c.submit(inc, x, key="later")
             await state_of(s, later, *HELD)
         await s.remove_worker(home, stimulus_id="test")
@@ -130,7 +131,7 @@ async def test_a_task_released_and_submitted_again_at_once_runs(c, s, plugin, a)
 
 @with_plugin(TWO)
 async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, plugin, a, b):
-    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+    async with another_client(s) as other:
         mine = slaq.job("a", client=other)
         await mine.__aenter__()
         mine.report(1.0)
@@ -155,7 +156,7 @@ async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, 
 
 @with_plugin(TWO)
 async def test_a_job_waits_for_its_client_to_connect_again(c, s, plugin, a, b):
-    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+    async with another_client(s) as other:
         connect, may_connect = other._ensure_connected, asyncio.Event()
 
         async def connect_later(timeout=None):
@@ -178,7 +179,7 @@ async def test_a_job_waits_for_its_client_to_connect_again(c, s, plugin, a, b):
 @with_plugin(TWO)
 async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s, plugin, a, b):
     with dask.config.set({"slaq.owner": "ann", "distributed.client.preload": ["dask_slaq"]}):
-        other = await Client(s.address, asynchronous=True, set_as_default=False)
+        other = await another_client(s)
     async with other:
         assert plugin.jobs.owners.of(other.id) == "ann"
         await c.unregister_scheduler_plugin("slaq")
@@ -190,7 +191,7 @@ async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s,
 
 @with_plugin(TWO, ahead=0)
 async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a, b):
-    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    other = await another_client(s)
     async with slaq.job("mine", client=c):
         with tasks_of("mine"):
             mine = c.map(wait_for, ["go"] * 4, range(4), pure=False)

@@ -12,9 +12,9 @@ from unittest import mock
 
 import dask
 import numpy as np
-from distributed import Client, Worker
+from distributed import Worker
 from distributed.utils_test import inc
-from driving import gen_cluster, start_plugin, until
+from driving import another_client, gen_cluster, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.core.forecast import hypotheses
@@ -32,7 +32,6 @@ BOUNDS = [
     (job_history, "MOST_ENDED", 4),
     (runs, "MOST_KINDS", 4),
     (runs, "MOST_PER_KIND", 4),
-    (runs, "MOST_KINDS", 4),
     (runs, "MOST_STAGED", 4),
     (accounts, "MOST_OWNERS", 4),
     (accounts, "MOST_TASKS", 4),
@@ -87,10 +86,7 @@ def named(name, k):
 
 async def come_and_go(s, k):
     """A worker, a client and its jobs come, work under names of their own, and go."""
-    async with (
-        Worker(s.address, nthreads=1),
-        Client(s.address, asynchronous=True, set_as_default=False) as c,
-    ):
+    async with Worker(s.address, nthreads=1), another_client(s) as c:
         with dask.config.set({"slaq.owner": f"owner-{k}"}):
             first = slaq.job(f"first-{k}", client=c, spare=True)
             second = slaq.job(f"second-{k}", client=c, kind=f"kind-{k}")

@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, Worker, worker_client
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
-from driving import PATIENCE, gen_cluster, start_plugin, tasks_of, until
+from driving import PATIENCE, another_client, gen_cluster, start_plugin, tasks_of, until
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
@@ -310,7 +310,7 @@ async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, a, op):
     deep = []
     for _ in range(30):
         deep = [deep]
-    async with Client(s.address, asynchronous=True, set_as_default=False) as eve:
+    async with another_client(s) as eve:
         with captured_logger("dask_slaq", propagate=False) as log:
             async with slaq.job("a", client=c):
                 for message in [*HOSTILE, {"key": deep, "job": deep, "run": deep}]:

@@ -1,12 +1,11 @@
 """Tasks that tasks submit belong to their job or search, and are within the limits of its owner."""
 
 import asyncio
-import threading
-import time
 
 import pytest
 from distributed import Nanny, get_client, rejoin, secede, worker_client
 from driving import Client, tasks_of, until, with_plugin
+from moving import AtOnce
 
 import dask_slaq as slaq
 
@@ -14,29 +13,13 @@ FOUR = [("127.0.0.1", 4)] * 2
 TWO_THREADS = {"ann": {"max-threads": 2}, "default": {}}
 
 
-class AtOnce:
-    """Counts how many calls run at once, in this process."""
-
-    lock = threading.Lock()
-    now = most = 0
-
-    @classmethod
-    def run(cls, seconds):
-        with cls.lock:
-            cls.now += 1
-            cls.most = max(cls.most, cls.now)
-        time.sleep(seconds)
-        with cls.lock:
-            cls.now -= 1
-
-
 @pytest.fixture(autouse=True)
 def nothing_ran():
-    AtOnce.now = AtOnce.most = 0
+    AtOnce.forget()
 
 
 def leaf(k):
-    AtOnce.run(0.05)
+    AtOnce.make(0.05)
     return k
 
 
@@ -82,7 +65,7 @@ async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree
         with tasks_of("of ann"):
             futures = c.map(tree, [8, 8], pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [28, 28]
-        assert AtOnce.most == 2
+        assert max(AtOnce.begun) == 2
         assert not plugin.pools.tracker._inner and not plugin.pools.tracker._submitter
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 
@@ -90,7 +73,7 @@ async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree
 def and_goes_on(n):
     client = get_client()
     found = sum(client.gather(client.map(leaf, range(n), pure=False)))
-    AtOnce.run(0.2)
+    AtOnce.make(0.2)
     return found
 
 
@@ -102,7 +85,7 @@ async def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_t
     async with slaq.job("of ann", owner="ann", client=c):
         futures = c.map(function, [n] * 3, pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [sum(range(n))] * 3
-        assert AtOnce.most == 1
+        assert max(AtOnce.begun) == 1
 
 
 def on_gpus(n):
@@ -121,14 +104,14 @@ async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plu
 
     def hold(k):
         secede()
-        AtOnce.run(0.1)
+        AtOnce.make(0.1)
 
     async with slaq.job("of ann", owner="ann", client=c):
         await c.gather(c.map(hold, range(6), pure=False, resources={"GPU": 1}))
-        assert AtOnce.most == 2
+        assert max(AtOnce.begun) == 2
         futures = c.map(on_gpus, [4, 4], pure=False, resources={"GPU": 1})
         assert await asyncio.wait_for(c.gather(futures), 60) == [6, 6]
-        assert AtOnce.most == 2
+        assert max(AtOnce.begun) == 2
         assert not any(pool.holds for pool in plugin.pools.pools.values())
 
 
@@ -147,7 +130,7 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
         trials = await search.trials()
         assert [trial["state"] for trial in trials] == ["done"] * 3
         assert plugin.searches.running["grid"].bound == 9
-        assert AtOnce.most == 2
+        assert max(AtOnce.begun) == 2
     await until(lambda: not plugin.jobs.reports)
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 

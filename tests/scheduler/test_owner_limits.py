@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import random
-import tempfile
 
 import dask
 import pytest
@@ -267,43 +266,41 @@ async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin,
 
 
 @gen_cluster(client=True, nthreads=FOUR)
-async def test_operators_change_owners_while_jobs_run(c, s, a, b):
-    with tempfile.TemporaryDirectory() as folder:
-        log = f"{folder}/log.jsonl"
-        plugin = await start_plugin(c, s, operators=["root"], log=log)
-        with dask.config.set({"slaq.owner": "root"}):
-            async with jobs(c, "a", owner="ann@desk"), jobs(c, "b", owner="bob"):
-                await slaq.set_owner("ann", max_threads=1, weight=2, client=c)
-                plugin.run_once()
-                with tasks_of("a"):
-                    futures = c.map(wait_for, ["go"] * 3, pure=False)
-                await state_of(s, futures[0], "processing")
-                await until(lambda: ready(plugin, "a") == 2)
-                plugin.run_once()
-                assert ready(plugin, "a") == 2
-                standing = (await slaq.status(c))["owners"]["ann@desk"]
-                assert (standing["weight"], standing["max_threads"]) == (2, 1)
-                await slaq.set_owner("ann", max_threads=float("inf"), latest=3, client=c)
-                await until(lambda: not ready(plugin, "a"))
-                assert plugin.engine.owners.of("ann@desk").weight == 2
-                with pytest.raises(InvalidSetting, match="'speed' is not a setting of an owner"):
-                    await c.scheduler.slaq_owner(owner="ann", by="root", speed=1)
-                with pytest.raises(InvalidSetting, match="--memory-limit"):
-                    await c.scheduler.slaq_owner(owner="ann", by="root", max_memory=1e9)
-                with pytest.raises(InvalidSetting, match="max-jobs of owner 'ann' must be a whole"):
-                    await slaq.set_owner("ann", max_jobs=1.5, client=c)
-                with pytest.raises(InvalidSetting, match="no setting of ann is given"):
-                    await slaq.set_owner("ann", client=c)
-                await Event("go").set()
-                await c.gather(futures)
-        with dask.config.set({"slaq.owner": "eve"}):
-            with pytest.raises(NotAllowed):
-                await slaq.set_owner("eve", weight=100, client=c)
-            with pytest.raises(NotAllowed):
-                await slaq.set_limit("database", 100, client=c)
-        await plugin.close()
-        with open(log) as file:
-            found = replay(map(json.loads, file))
+async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
+    log = tmp_path / "log.jsonl"
+    plugin = await start_plugin(c, s, operators=["root"], log=str(log))
+    with dask.config.set({"slaq.owner": "root"}):
+        async with jobs(c, "a", owner="ann@desk"), jobs(c, "b", owner="bob"):
+            await slaq.set_owner("ann", max_threads=1, weight=2, client=c)
+            plugin.run_once()
+            with tasks_of("a"):
+                futures = c.map(wait_for, ["go"] * 3, pure=False)
+            await state_of(s, futures[0], "processing")
+            await until(lambda: ready(plugin, "a") == 2)
+            plugin.run_once()
+            assert ready(plugin, "a") == 2
+            standing = (await slaq.status(c))["owners"]["ann@desk"]
+            assert (standing["weight"], standing["max_threads"]) == (2, 1)
+            await slaq.set_owner("ann", max_threads=float("inf"), latest=3, client=c)
+            await until(lambda: not ready(plugin, "a"))
+            assert plugin.engine.owners.of("ann@desk").weight == 2
+            with pytest.raises(InvalidSetting, match="'speed' is not a setting of an owner"):
+                await c.scheduler.slaq_owner(owner="ann", by="root", speed=1)
+            with pytest.raises(InvalidSetting, match="--memory-limit"):
+                await c.scheduler.slaq_owner(owner="ann", by="root", max_memory=1e9)
+            with pytest.raises(InvalidSetting, match="max-jobs of owner 'ann' must be a whole"):
+                await slaq.set_owner("ann", max_jobs=1.5, client=c)
+            with pytest.raises(InvalidSetting, match="no setting of ann is given"):
+                await slaq.set_owner("ann", client=c)
+            await Event("go").set()
+            await c.gather(futures)
+    with dask.config.set({"slaq.owner": "eve"}):
+        with pytest.raises(NotAllowed):
+            await slaq.set_owner("eve", weight=100, client=c)
+        with pytest.raises(NotAllowed):
+            await slaq.set_limit("database", 100, client=c)
+    await plugin.close()
+    found = replay(map(json.loads, log.read_text().splitlines()))
     assert found.decisions and found.reproduced == found.decisions
 
 
@@ -323,6 +320,11 @@ async def test_jobs_that_tasks_open_are_within_the_job_of_these(c, s, plugin, a,
 
 @with_plugin(FOUR, owners={"ann": {"max-threads": 2}, "default": {"weight": 1}}, epoch="20ms")
 async def test_a_gang_above_its_owners_limit_is_told_at_once_and_stop_ends_it(c, s, plugin, a, b):
+    def begin(**gang):
+        with dask.annotate(slaq_job="xgb", **gang):
+            at = [a.address, a.address, b.address, b.address]
+            return [c.submit(inc, k, workers=[w], pure=False) for k, w in enumerate(at)]
+
     alerts = []
     slaq.alerts(alerts.append, client=c)
     with captured_logger("dask_slaq") as log:
@@ -330,11 +332,7 @@ async def test_a_gang_above_its_owners_limit_is_told_at_once_and_stop_ends_it(c,
             with pytest.raises(CancelledError):
                 async with slaq.job("xgb", client=c, owner="ann") as job:
                     gang = {"slaq_gang": "g", "slaq_gang_size": 4, "slaq_threads": 1}
-                    workers = [a.address, a.address, b.address, b.address]
-                    with dask.annotate(slaq_job="xgb", **gang):
-                        members = [
-                            c.submit(inc, k, workers=[w], pure=False) for k, w in enumerate(workers)
-                        ]
+                    members = begin(**gang)
                     await until(lambda: any(alert["event"] == "blocked" for alert in alerts), 5)
                     # A higher limit lets them start, and a lower one keeps the next from it.
                     why = "it needs 4 threads at once, above its owner's limit of 2"
@@ -343,11 +341,7 @@ async def test_a_gang_above_its_owners_limit_is_told_at_once_and_stop_ends_it(c,
                     await slaq.set_owner("ann", max_threads=4, client=c)
                     assert await c.gather(members) == [1, 2, 3, 4]
                     await slaq.set_owner("ann", max_threads=2, client=c)
-                    gang["slaq_gang"] = "h"
-                    with dask.annotate(slaq_job="xgb", **gang):
-                        members = [
-                            c.submit(inc, k, workers=[w], pure=False) for k, w in enumerate(workers)
-                        ]
+                    members = begin(**{**gang, "slaq_gang": "h"})
                     await job.stop()
                     await asyncio.wait_for(c.gather(members), 5)
             await until(lambda: alerts[-1]["event"] == "stopped", 5)

@@ -5,9 +5,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import click
 import dask
@@ -57,15 +55,14 @@ async def test_the_log_says_what_an_operator_has_set(tmp_path) -> None:
 
 
 @gen_test()
-async def test_a_preloaded_plugin_starts_once() -> None:
+async def test_a_preloaded_plugin_starts_once(tmp_path) -> None:
     """The scheduler starts every plugin that its preloads registered, after them."""
-    with tempfile.TemporaryDirectory() as place:
-        argv = ["--log", f"{place}/slaq.jsonl", "--policy", "fair"]
-        async with Scheduler(
-            dashboard_address=":0", port=0, preload=["dask_slaq"], preload_argv=[argv]
-        ) as scheduler:
-            assert scheduler.plugins["slaq"].settings.policy == "fair"
-        (event,) = map(json.loads, Path(place, "slaq.jsonl").read_text().splitlines())
+    argv = ["--log", f"{tmp_path}/slaq.jsonl", "--policy", "fair"]
+    async with Scheduler(
+        dashboard_address=":0", port=0, preload=["dask_slaq"], preload_argv=[argv]
+    ) as scheduler:
+        assert scheduler.plugins["slaq"].settings.policy == "fair"
+    (event,) = map(json.loads, (tmp_path / "slaq.jsonl").read_text().splitlines())
     assert event["event"] == "start"
 
 
@@ -126,15 +123,8 @@ def test_a_misspelt_setting_is_one_line_and_commands_repeat_it(options, environm
         while "dask_slaq did not start" not in log.read_text():
             assert process.poll() is None
             time.sleep(0.05)
-        for words in (
-            ["jobs"],
-            ["owners"],
-            ["policy"],
-            ["audit"],
-            ["pause", "a"],
-            ["explain", "a"],
-        ):
-            told = CliRunner().invoke(command, [*words, "--scheduler-file", str(place)])
+        for words in ("jobs", "owners", "policy", "audit", "pause a", "explain a"):
+            told = CliRunner().invoke(command, [*words.split(), "--scheduler-file", str(place)])
             assert told.exit_code == 1
             (line,) = told.stderr.splitlines()
             assert "did not start" in line and NEAR in line

@@ -1,12 +1,11 @@
 """Reservations on a scheduler: what owners get meanwhile, over restarts, and by whom."""
 
-import asyncio
 import time
 from datetime import datetime
 
 import dask
 import pytest
-from driving import TWO, gen_cluster, jobs, on_virtual_clock, start_plugin, tasks_of, work
+from driving import TWO, gen_cluster, jobs, on_virtual_clock, start_plugin, tasks_of, used_in, work
 
 import dask_slaq as slaq
 from dask_slaq.client.queries import span_of
@@ -28,13 +27,8 @@ def test_an_owner_gets_what_is_reserved_in_that_time_and_lends_what_it_does_not_
             for phase, seconds in (("before", 12), ("begin", 3), ("reserved", 15), ("lent", 8)):
                 if phase == "lent":
                     await client.cancel(futures.pop("of ann"))
-                before = {o: plugin.jobs.usage.of(o).core_seconds for o in ("ann@desk", "bob")}
-                at = time.time()
-                await asyncio.sleep(seconds)
-                used = plugin.jobs.usage
-                got[phase] = {
-                    o: (used.of(o).core_seconds - before[o]) / (time.time() - at) for o in before
-                }
+                used = await used_in(plugin, seconds)
+                got[phase] = {owner: used[owner] / seconds for owner in ("ann@desk", "bob")}
             await client.cancel(futures["of bob"])
 
     on_virtual_clock(scenario, [2] * 4)

@@ -1,19 +1,19 @@
 """Never worse than plain Dask: no effect without jobs, and any error gives all tasks back."""
 
-import dask
 import pytest
-from distributed import Client, Event
-from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed import Event
 from distributed.utils_test import captured_logger, inc
 from driving import (
     TWO,
+    another_client,
     assert_nothing_left,
+    held_tasks,
+    hook,
     jobs,
     restricted_by_us,
     start_plugin,
     tasks_of,
     until,
-    wait_for,
     with_plugin,
 )
 
@@ -25,23 +25,10 @@ def broken(*args, **kwargs):
     raise ZeroDivisionError("on purpose")
 
 
-async def held_tasks(c, plugin, n=8):
-    """Tasks of job "a": two run, the others wait in its pool."""
-    with tasks_of("a"):
-        futures = c.map(wait_for, ["go"] * n, range(n), pure=False)
-    await until(lambda: len(plugin.pools.pools["a"].ready) == n - 2)
-    return futures
-
-
 @with_plugin(TWO, epoch="1ms")
 async def test_without_jobs_there_is_no_effect(c, s, plugin, a, b):
     seen = []
-
-    class Watch(SchedulerPlugin):
-        def transition(self, key, start, finish, *args, **kwargs):
-            seen.append(s.tasks[key].worker_restrictions)
-
-    s.add_plugin(Watch(), name="watch")
+    hook(s, "transition", lambda key, *_, **__: seen.append(s.tasks[key].worker_restrictions))
     assert await c.gather(c.map(inc, range(30))) == list(range(1, 31))
     assert seen and set(seen) == {None}
     assert not plugin.timer.is_running()
@@ -52,7 +39,7 @@ async def test_without_jobs_there_is_no_effect(c, s, plugin, a, b):
 async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
-            futures = await held_tasks(c, plugin)
+            futures = await held_tasks(c, plugin, "a", 8, run=2)
             plugin.engine.reallocate = broken
             plugin.run_once()
             assert plugin.failed == "ZeroDivisionError: on purpose"
@@ -106,7 +93,7 @@ async def test_jobs_that_start_after_a_failure_are_told(c, s, plugin, a, b):
 
 @with_plugin(TWO)
 async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, plugin, a, b):
-    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    other = await another_client(s)
     with captured_logger("dask_slaq", propagate=False):
         async with slaq.job("a", client=other):
             plugin.fall_back(ZeroDivisionError("on purpose"))
@@ -120,7 +107,7 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, plugi
 async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "b", "a"):  # "a" ends first
-            futures = await held_tasks(c, plugin)
+            futures = await held_tasks(c, plugin, "a", 8, run=2)
             plugin.fall_back(ZeroDivisionError("on purpose"))
             await Event("go").set()
             assert await c.gather(futures) == [*range(8)]
@@ -131,7 +118,7 @@ async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin
     """What was told of in the same turn of the event loop, before all tasks are given back."""
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
-            futures = await held_tasks(c, plugin)
+            futures = await held_tasks(c, plugin, "a", 8, run=2)
             ended = next(ts for ts in s.tasks.values() if ts.processing_on)
             plugin.fall_back(ZeroDivisionError("on purpose"))
             s.transitions({ended.key: "released"}, stimulus_id="test")  # nobody follows it
@@ -147,7 +134,7 @@ async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin
 async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b") as (job, _):
-            futures = await held_tasks(c, plugin)
+            futures = await held_tasks(c, plugin, "a", 8, run=2)
             await c.unregister_scheduler_plugin("slaq")
             await until(lambda: not plugin.pools.pools)
             assert_nothing_left(s, plugin)
@@ -159,23 +146,10 @@ async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
     assert log.getvalue().count("was unregistered") == 1
 
 
-@with_plugin(TWO)
-async def test_a_job_after_unregistering_is_told_that_there_is_no_plugin(c, s, plugin, a, b):
-    await c.unregister_scheduler_plugin("slaq")
-    for _ in range(2):
-        required = dask.config.set({"slaq.require-plugin": True})
-        with required, pytest.raises(NoPlugin, match="register"):
-            async with slaq.job("a", client=c):
-                pass
-    await start_plugin(c, s)
-    async with slaq.job("a", client=c):
-        pass
-
-
 @with_plugin(TWO, ahead=0)
 async def test_registering_again_while_jobs_run_is_refused(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        futures = await held_tasks(c, plugin)
+        futures = await held_tasks(c, plugin, "a", 8, run=2)
         with (
             captured_logger("distributed", propagate=False),
             pytest.raises(InvalidSetting, match="must end before another one is registered: a, b"),

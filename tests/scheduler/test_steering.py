@@ -11,11 +11,13 @@ from driving import (
     HELD,
     ONE,
     TWO,
+    another_client,
     jobs,
     on_virtual_clock,
     state_of,
     tasks_of,
     until,
+    used_in,
     wait_for,
     with_plugin,
 )
@@ -24,10 +26,6 @@ import dask_slaq as slaq
 from dask_slaq.client import introduce
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
 from dask_slaq.scheduler.views import in_words
-
-
-def used(plugin):
-    return {owner: usage.core_seconds for owner, usage in plugin.jobs.usage.items()}
 
 
 @pytest.mark.parametrize(
@@ -56,11 +54,9 @@ def test_owners_get_what_they_deserve(policy, min_share):
                 a1.report(0.5**i)
                 b1.report(1.0 - 0.001 * i)
             await asyncio.sleep(2)
-            before = used(plugin)
-            await asyncio.sleep(20)
-            after = used(plugin)
+            found = await used_in(plugin, 20)
             del futures
-            return {owner: after[owner] - before.get(owner, 0.0) for owner in after}
+            return found
 
     got = on_virtual_clock(scenario, [2, 2], policy=policy, owners=owners)
     assert sum(got.values()) == pytest.approx(80, rel=0.03)
@@ -101,12 +97,10 @@ def test_gangs_and_unowned_tasks_share_by_the_weights_of_their_owners(gangs):
             work = [boosting(one, workers, gangs, 1.0, stop), always_busy(two, 0.1, stop)]
             work = [asyncio.create_task(each) for each in work]
             await asyncio.sleep(4)
-            before = used(plugin)
-            await asyncio.sleep(16)
-            after = used(plugin)
+            found = await used_in(plugin, 16)
             stop.set()
             await asyncio.gather(*work)
-            return {owner: after[owner] - before.get(owner, 0.0) for owner in after}
+            return found
 
     owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
     got = on_virtual_clock(scenario, [1] * 4, policy="first-to-target", owners=owners)
@@ -134,14 +128,12 @@ def test_an_owner_stays_within_its_limit_and_takes_what_others_leave():
             slaq.job("a", owner="ann", client=one),
         ):
             alone = many_tasks(one, "a", 0.1, 150)
-            await asyncio.sleep(3)
-            seen.append(used(plugin)["ann"])
+            seen.append((await used_in(plugin, 3))["ann"])
             reason = (await slaq.status(one))["jobs"]["a"]["reason"]
             assert reason.endswith(": its owner is at its limit of max-threads (1)")
             async with slaq.job("b", owner="bob", client=two):
                 more = many_tasks(two, "b", 0.1, 270)
-                await asyncio.sleep(8)
-                seen.append(used(plugin)["bob"])
+                seen.append((await used_in(plugin, 8))["bob"])
                 standing = (await slaq.status(one))["owners"]
             del alone, more
             return standing
@@ -194,10 +186,7 @@ async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a,
 
 @with_plugin(TWO, operators=["root"])
 async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
-    async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as other,
-        slaq.job("a", client=c, owner="ann@x"),
-    ):
+    async with another_client(s) as other, slaq.job("a", client=c, owner="ann@x"):
         with dask.config.set({"slaq.owner": "eve@x"}):
             for change in (slaq.pause, slaq.stop):
                 with pytest.raises(NotAllowed, match=r"'eve@x' may not .* job 'a' of ann@x"):

@@ -8,13 +8,14 @@ from unittest import mock
 
 import dask
 import pytest
-from distributed import Client, Event, get_client, worker_client
+from distributed import Event, get_client, worker_client
 from distributed.comm import connect
 from distributed.utils_test import captured_logger, inc
 from driving import (
     ONE,
     TWO,
     alerts_of,
+    another_client,
     gen_cluster,
     name_a_task,
     on_virtual_clock,
@@ -104,7 +105,7 @@ def seen_of(plugin):
 async def test_nobody_acts_for_another_whatever_the_message_says(c, s, plugin, a, claim):
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
         async with (
-            Client(s.address, asynchronous=True, set_as_default=False) as eve,
+            another_client(s) as eve,
             slaq.job("a", client=c, owner="ann", max_iter=99) as job,
         ):
             job.report(0.5)
@@ -233,10 +234,7 @@ async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin,
 
 @with_plugin(ONE)
 async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
-    async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as eve,
-        slaq.job("a", client=c),
-    ):
+    async with another_client(s) as eve, slaq.job("a", client=c):
         send = eve._send_to_scheduler
 
         def as_another(message):
@@ -256,7 +254,7 @@ async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
 async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
     """Whatever task it names, unless it is on the machine of that; keys can be read by anybody."""
     async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as eve,
+        another_client(s) as eve,
         slaq.job("a", client=c, owner="ann"),
         slaq.job("other", client=c, owner="ann"),
     ):
@@ -321,10 +319,7 @@ async def test_a_scheduler_of_an_older_release_is_told_to_be_one(c, s, plugin, a
 
 @with_plugin(ONE)
 async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_path):
-    async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as eve,
-        slaq.job("a", client=c),
-    ):
+    async with another_client(s) as eve, slaq.job("a", client=c):
         ((secret, sender),) = plugin.identity._secrets.items()
         assert sender.client == c.id and len(secret) == 32
         with captured_logger("dask_slaq", propagate=False) as log:
@@ -361,7 +356,7 @@ async def test_every_kind_of_client_opens_jobs(c, s, plugin, a):
 
     assert await c.submit(in_task, "a") == 2
     assert await c.submit(by_get_client, "b") == 2
-    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+    async with another_client(s) as other:
         async with slaq.job("c", client=c) as one, slaq.job("d", client=other) as two:
             one.report(1.0), two.report(2.0)
             await slaq.pause("c", client=other)  # without operators everyone may
@@ -395,7 +390,7 @@ async def test_proofs_outlive_the_plugin(c, s, a):
 @with_plugin(ONE, operators=["root"])
 async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
     lines = {"event": "audit", "at": 0.0, "when": "today", "message": "root asked for it"}
-    async with Client(s.address, asynchronous=True, set_as_default=False) as eve:
+    async with another_client(s) as eve:
         async with slaq.job("a", client=c) as job:
             run = plugin.jobs._runs["a"]
             for topic in (AUDIT_TOPIC, ALERT_TOPIC, "slaq-steer"):
@@ -426,10 +421,7 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
         report(0.5)
 
     alerts = await alerts_of(c, s)
-    async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as eve,
-        slaq.job("a", client=c) as job,
-    ):
+    async with another_client(s) as eve, slaq.job("a", client=c) as job:
         await c.submit(train, job.reporter())
         await until(lambda: plugin.jobs.reports == {"a": 1})
         seen = await eve.get_events()
@@ -453,11 +445,7 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
 @with_plugin(TWO, ahead="1h")
 async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, a, b):
     """Dask tells by events of work stealing and of workers that pause: they say where to look."""
-    async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as eve,
-        slaq.job("a", client=c),
-        slaq.job("b", client=c),
-    ):
+    async with another_client(s) as eve, slaq.job("a", client=c), slaq.job("b", client=c):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 6, range(6), pure=False)
             await until(lambda: plugin.pools.pools["a"].running)
@@ -486,7 +474,7 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
     told = [("slaq-astray", astray), ("worker-restart-memory", {"worker": a.address})]
     told += [("all", {"action": "remove-client", "client": c.id}), ("all", dies)]
     async with (
-        Client(s.address, asynchronous=True, set_as_default=False) as eve,
+        another_client(s) as eve,
         slaq.search("grid", client=c, keep="1h"),
         slaq.job("a", client=c),
     ):

@@ -1,7 +1,5 @@
 """Speeds of workers are learned and shown."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

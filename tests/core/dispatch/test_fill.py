@@ -1,7 +1,5 @@
 """Properties of `Filler`, on small random clusters and against a slow, obvious rival."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

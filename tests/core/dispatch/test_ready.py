@@ -1,7 +1,5 @@
 """Ready tasks of one kind, against a plain list of them; and the order of jobs, rule by rule."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

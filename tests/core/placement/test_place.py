@@ -171,6 +171,44 @@ def test_whole_threads_are_not_torn(seed):
         assert whole == int(shares[job] + CLOSE)
 
 
+THREE, TWO = {"w1": 1, "w2": 1, "w3": 1}, {"w1": 1, "w2": 1}
+GPUS = {"gpu1": 1, "gpu2": 1, "w1": 1}
+NARROW = {"a": ["gpu1"], "b": ["gpu2"], "c": ["gpu1", "gpu2"]}
+
+
+@pytest.mark.parametrize(
+    ("shares", "workers", "given", "expected"),
+    [
+        ({"b": 1, "a": 1}, THREE, {}, {"b": {"w2": 1}, "a": {"w1": 1}}),
+        (
+            {"a": 1, "b": 1}, TWO, {"affinity": {"a": {"w2": 1e3}, "b": {"w2": 1e6}}},
+            {"a": {"w1": 1}, "b": {"w2": 1}},
+        ),
+        ({"a": 3}, {"w1": 4, "w2": 4}, {"previous": {"a": {"w2": 1}}}, {"a": {"w2": 3}}),
+        (
+            {"a": 1, "b": 1}, {"gpu": 1, "w1": 1},
+            {"previous": {"a": {"gpu": 1}}, "eligible": {"b": ["gpu"]}},
+            {"a": {"w1": 1}, "b": {"gpu": 1}},
+        ),
+        (
+            {"a": 1, "b": 1, "c": 1}, GPUS, {"eligible": NARROW},
+            {"a": {"gpu1": 0.5}, "b": {"gpu2": 1}, "c": {"gpu1": 0.5}},
+        ),
+        ({"a": 1}, {"w1": 1}, {"eligible": {"a": ["gpu"]}}, {"a": {}}),
+        ({"a": 1, "b": 0}, {}, {"previous": {"a": {"w1": 1}}}, {"a": {}, "b": {}}),
+        ({"a": 1, "b": 0}, {"w1": 0}, {"previous": {"a": {"w1": 1}}}, {"a": {}, "b": {}}),
+    ],
+    ids=[
+        "ties go by address", "the job with more bytes gets the worker",
+        "a job grows where it is before it spreads", "one with fewer workers takes its place",
+        "a job shares the workers that narrower jobs took", "no worker is eligible",
+        "no worker", "no thread",
+    ],
+)  # fmt: skip
+def test_jobs_are_placed(shares, workers, given, expected):
+    assert place(shares, workers, **given) == expected
+
+
 def test_fractions_overlap():
     shares = dict.fromkeys("abcdef", 0.5)
     sets = place(shares, {"w1": 1, "w2": 1, "w3": 1})
@@ -188,28 +226,11 @@ def test_a_fraction_goes_to_the_tightest_room():
     assert sets["a"].keys() == sets["c"].keys()
 
 
-def test_ties_go_by_address():
-    workers = {"w3": 1, "w1": 1, "w2": 1}
-    assert place({"b": 1, "a": 1}, workers) == {"b": {"w2": 1}, "a": {"w1": 1}}
-
-
 def test_grows_towards_its_bytes():
     affinity = {"a": {"w3": 1e6, "w2": 1e3}}
     workers = {"w1": 1, "w2": 1, "w3": 1}
     assert place({"a": 2}, workers, affinity=affinity)["a"].keys() == {"w2", "w3"}
     assert place({"a": 0.5}, workers, affinity=affinity)["a"].keys() == {"w3"}
-
-
-def test_the_job_with_more_bytes_gets_the_worker():
-    affinity = {"a": {"w2": 1e3}, "b": {"w2": 1e6}}
-    sets = place({"a": 1, "b": 1}, {"w1": 1, "w2": 1}, affinity=affinity)
-    assert sets == {"a": {"w1": 1}, "b": {"w2": 1}}
-
-
-def test_grows_where_it_is_before_it_spreads():
-    workers = {"w1": 4, "w2": 4}
-    sets = place({"a": 3}, workers, {"a": {"w2": 1}})
-    assert sets == {"a": {"w2": 3}}
 
 
 def test_shrinks_by_fractions_then_by_fewest_bytes():
@@ -223,12 +244,6 @@ def test_growth_spares_the_fractions_of_others():
     workers = {"w1": 1, "w2": 1, "w3": 1}
     previous = {"a": {"w1": 0.5}}
     assert place({"a": 0.6, "b": 2}, workers, previous)["a"].keys() == {"w1"}
-
-
-def test_a_job_with_fewer_eligible_workers_takes_its_place():
-    workers = {"gpu": 1, "w1": 1}
-    sets = place({"a": 1, "b": 1}, workers, {"a": {"gpu": 1}}, eligible={"b": ["gpu"]})
-    assert sets == {"a": {"w1": 1}, "b": {"gpu": 1}}
 
 
 @given(seed=seeds)
@@ -248,25 +263,9 @@ def test_eligible_workers_that_are_wanted_twice_are_shared():
     assert sets["a"] == sets["b"] == {"gpu": 0.5}
 
 
-def test_a_job_whose_workers_narrower_jobs_took_shares_them():
-    eligible = {"a": ["gpu1"], "b": ["gpu2"], "c": ["gpu1", "gpu2"]}
-    workers = {"gpu1": 1, "gpu2": 1, "w1": 1}
-    sets = place({"a": 1, "b": 1, "c": 1}, workers, eligible=eligible)
-    assert sets == {"a": {"gpu1": 0.5}, "b": {"gpu2": 1}, "c": {"gpu1": 0.5}}
-
-
-def test_a_job_without_any_eligible_worker_gets_none():
-    assert place({"a": 1}, {"w1": 1}, eligible={"a": ["gpu"]}) == {"a": {}}
-
-
 def test_shares_over_the_capacity_are_scaled():
     sets = place({"a": 4, "b": 2}, {"w1": 2, "w2": 1})
     assert {job: sum(held.values()) for job, held in sets.items()} == {"a": 2, "b": 1}
-
-
-@pytest.mark.parametrize("workers", [{}, {"w1": 0}])
-def test_no_threads(workers):
-    assert place({"a": 1, "b": 0}, workers, {"a": {"w1": 1}}) == {"a": {}, "b": {}}
 
 
 def test_the_smallest_share_has_a_worker():

@@ -141,24 +141,24 @@ def test_a_log_is_replayed_without_the_store_that_it_drew_on():
         replay(lacking)
 
 
-@pytest.mark.parametrize("policy", ["none", "fair", "max-total", "first-to-target"])
-def test_every_decision_is_replayed_to_the_last_bit(policy):
-    made = Recording(
-        policy, epoch=2.0, floor=0.3, latest=3.0, strict=policy == "fair", memory=past_runs()
-    )
+OWNERS = {"ann": OwnerTerms(1.0, 3.0), "default": OwnerTerms(2.0)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "more"),
+    [
+        ("none", {}),
+        ("fair", {"strict": True}),
+        ("max-total", {"owners": OWNERS}),
+        ("first-to-target", {}),
+    ],
+)
+def test_every_decision_is_replayed_to_the_last_bit(policy, more):
+    made = Recording(policy, epoch=2.0, floor=0.3, latest=3.0, memory=past_runs(), **more)
     drive(made.engine, switch=True)
     found = replay(made.events)
     assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)
     assert set(made.kinds()) == {*CALLS, "start", "decide", "past_run"}
-
-
-def test_decisions_for_owners_are_replayed_to_the_last_bit():
-    owners = {"ann": OwnerTerms(1.0, 3.0), "default": OwnerTerms(2.0)}
-    made = Recording("max-total", owners=owners)
-    drive(made.engine)
-    found = replay(made.events)
-    assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)
-    assert made.events[-1]["grants"] != events_under("max-total")[-1]["grants"]
 
 
 def test_recording_changes_decisions_by_rounding_alone():

@@ -1,7 +1,5 @@
 """Speeds of workers are found where they differ, and nowhere else."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

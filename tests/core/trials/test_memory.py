@@ -1,5 +1,6 @@
 """Memory of models: how many may begin beside those that wait, without a cluster."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,22 +120,17 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
     raise AssertionError("the search does not end")
 
 
-def test_only_as_many_yield_as_there_is_memory_for():
+@pytest.mark.parametrize(
+    ("models", "what", "by_admitted"),
+    [
+        (4, "width", {0: 4, 1: 3, 2: 2, MANY: 0}),  # as many yield as there is memory for
+        (1, "explored", {0: 0, 1: 0, 8: 0, 9: 1, MANY: 1}),  # they wait where it is ample
+    ],
+)
+def test_turns_go_by_the_models_that_memory_admits(models, what, by_admitted):
     trials = Trials(SearchSettings(steps=40))
-    for number in range(4):
+    for number in range(models):
         trials.report(trials.at(number, "a"), [1.0] * EXPLORE, 0.3)
-    widths = [
-        choose(trials, {"a": Room(4, admits=admits)}, unstarted=9)["a"].width
-        for admits in (0, 1, 2, MANY)
-    ]
-    assert widths == [4, 3, 2, 0]
-
-
-def test_models_wait_by_themselves_only_where_memory_is_ample():
-    trials = Trials(SearchSettings(steps=40))
-    trials.report(trials.at(0, "a"), [1.0] * EXPLORE, 0.3)
-    explored = [
-        choose(trials, {"a": Room(1, admits=admits)}, unstarted=9)["a"].explored
-        for admits in (0, 1, 8, 9, MANY)
-    ]
-    assert explored == [0, 0, 0, 1, 1]
+    for admits, expected in by_admitted.items():
+        turns = choose(trials, {"a": Room(models, admits=admits)}, unstarted=9)["a"]
+        assert getattr(turns, what) == expected

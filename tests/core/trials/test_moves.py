@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.search_settings import EXPLORE
-from dask_slaq.core.trials import Places, Room, SearchSettings, Trials, choose, go_on, moves
+from dask_slaq.core.trials import Places, Room, SearchSettings, Trials, choose, decide
 from dask_slaq.core.trials.trials import TURN
 
 
@@ -23,27 +23,22 @@ def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:
     return trials
 
 
-def nowhere(key) -> tuple:
-    return ()
-
-
-def decide(trials, rooms, at=nowhere, unstarted=0, **given):
-    turns = choose(trials, rooms, unstarted)
-    return turns, moves(trials, rooms, turns, Places(at, **given))
+def decided(trials, rooms, at=lambda key: (), unstarted=0, **given):
+    return decide(trials, rooms, unstarted, Places(at, **given))
 
 
 def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():
     trials = trials_at("a", "a")
     assert trials.leave(1)
     rooms = {"a": Room(1), "b": Room(1), "c": Room(1)}
-    turns, found = decide(trials, rooms, lambda key: {"c"} if key == 1 else ())
+    turns, found = decided(trials, rooms, lambda key: {"c"} if key == 1 else ())
     assert found == [(1, "c")]
     assert (turns["c"].width, turns["a"].width, turns["b"].width) == (0, 1, 1)
 
 
 def test_one_that_waits_beside_better_ones_is_told_to_leave_for_a_free_thread():
     trials = trials_at("a", "a")
-    turns, found = decide(trials, {"a": Room(1), "b": Room(1)})
+    turns, found = decided(trials, {"a": Room(1), "b": Room(1)})
     assert (turns["a"].order[:1], turns["a"].leave, found) == ([0], [1], [])
 
 
@@ -54,11 +49,10 @@ def test_a_better_one_takes_the_thread_of_a_worse_one_once_its_turn_is_over():
     trials.begin_turn(worse)
     rooms = {"b": Room(1)}
     for _ in range(TURN):
-        turns, found = decide(trials, rooms)
+        _, found = decided(trials, rooms)
         assert not found
-        go_on(trials, turns)
         trials.report(worse, [1.2], 0.1)
-    turns, found = decide(trials, rooms)
+    turns, found = decided(trials, rooms)
     assert found == [(0, "b")]
     assert (turns["b"].width, turns["b"].over) == (0, [])
 
@@ -68,7 +62,7 @@ def test_what_is_dear_to_move_goes_where_its_state_is_or_stays():
     for trial in trials.alive.values():
         trials.can_move(trial, 10**9, 1e6)
         assert trial.turn.span > TURN
-    turns, found = decide(trials, {"a": Room(1), "b": Room(1)}, bandwidth=1e6)
+    turns, found = decided(trials, {"a": Room(1), "b": Room(1)}, bandwidth=1e6)
     assert (turns["a"].leave, found) == ([], [])
 
 
@@ -77,7 +71,7 @@ def test_all_leave_a_worker_that_closes_and_none_comes():
     trials.leave(2)
     trials.begin_turn(trials.alive[0])
     closing = Room(1, leaves=True, closing=True)
-    turns, found = decide(trials, {"a": closing})
+    turns, found = decided(trials, {"a": closing})
     assert (sorted(turns["a"].leave), found) == ([0, 1], [])
 
 
@@ -125,7 +119,7 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
             used[worker] += 1
     rooms = {w: Room(n, guests=min(g, n)) for w, n, g in zip(WORKERS, threads, guests, strict=True)}
     before = copy.deepcopy({w: t.width for w, t in choose(trials, rooms, unstarted).items()})
-    turns, found = decide(trials, rooms, unstarted=unstarted)
+    turns, found = decided(trials, rooms, unstarted=unstarted)
     assert len({move.key for move in found}) == len(found)
     for worker, turn in turns.items():
         coming = sum(move.worker == worker for move in found)
@@ -141,7 +135,7 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
 def test_one_without_a_copy_of_its_state_leaves_as_well():
     trials = trials_at("a", "a")
     trials.alive[1].checkpoint.reports = 0
-    turns, _ = decide(trials, {"a": Room(1), "b": Room(1)})
+    turns, _ = decided(trials, {"a": Room(1), "b": Room(1)})
     assert turns["a"].leave == [1]
 
 
@@ -155,5 +149,5 @@ def test_a_model_that_loads_data_for_long_is_dear_to_move(setup, moves_away):
         trials.can_move(trial, 0, 1.0)
         trial.waits, trial.checkpoint.reports = True, EXPLORE
         assert trial.setup == pytest.approx(setup)
-    turns, _ = decide(trials, {"a": Room(1), "b": Room(1)})
+    turns, _ = decided(trials, {"a": Room(1), "b": Room(1)})
     assert bool(turns["a"].leave) is moves_away

@@ -240,22 +240,25 @@ def test_scores_are_turned_round():
         assert trial["loss"] == trial["key"] - 1 / 8
 
 
-def test_all_as_a_goal_ranks_by_the_fall_to_come():
+@pytest.mark.parametrize(
+    ("models", "order"),
+    [
+        ({"flat": (0.1, 1.0, 6, 0.1), "fast": (5, 0.7, 6, 0.1)}, ["fast", "flat"]),
+        ({"slow": (5, 0.98, 6, 0.1), "fast": (1e-4, 0.7, 6, 0.1)}, ["fast", "slow"]),
+        (
+            {"slow": (5, 0.95, 12, 0.4), "fast": (5, 0.95, 12, 0.1), "short": (5, 0.95, 6, 0.2)},
+            ["fast", "short", "slow"],
+        ),
+    ],
+    ids=["to come", "of small losses as of large ones", "per second"],
+)
+def test_all_as_a_goal_ranks_by_the_fall(models, order):
     trials = Trials(SearchSettings(steps=40, goal="all"))
-    for key, rate in (("slow", 0.98), ("fast", 0.7)):
-        trials.report(trials.at(key, "a"), [5 * rate**k for k in range(3)], 0.3)
-        trials.report(trials.at(key, "a"), [5 * rate**k for k in range(3, 6)], 0.3)
-    trials.report(trials.at("flat", "a"), [0.1] * 6, 0.6)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order[-1] == "flat"
-
-
-def test_all_as_a_goal_ranks_by_the_fall_per_second():
-    trials = Trials(SearchSettings(steps=40, goal="all"))
-    for key, each, reports in (("slow", 0.4, 12), ("fast", 0.1, 12), ("short", 0.2, 6)):
-        losses = [5 * 0.95**k for k in range(reports)]
+    for key, (first, rate, reports, each) in models.items():
+        losses = [first * rate**k for k in range(reports)]
         for part in (losses[: reports // 2], losses[reports // 2 :]):
             trials.report(trials.at(key, "a"), part, each * len(part))
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order == ["fast", "short", "slow"]
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order == order
 
 
 def test_a_model_began_before_it_computed_its_first_report():
@@ -303,12 +306,14 @@ def test_a_model_whose_result_was_lost_is_ranked_by_its_known_loss():
 
 def test_a_model_whose_result_was_lost_keeps_what_it_reported_before_its_state():
     trials = trials_at("a", reports=0)
-    trials.report(trials.alive[0], [4.0, 3.0, 2.0, 1.0], 0.1, others=[{"auc": 0.5}] * 4)
+    others = [{"auc": 0.5}, {"auc": 0.5}, {"auc": 0.5, "late": 1.0}, {"auc": 0.5, "late": 2.0}]
+    trials.report(trials.alive[0], [4.0, 3.0, 2.0, 1.0], 0.1, others=others)
     trials.end(0, "done")
     trials.again(0)
     trials.arrive(trials.at(0, "b"), 1)
     again = trials.at(0, "a")  # lost once more
     trials.arrive(again, 2)
+    assert [*again.losses.curve.steps] == [1, 2] and again.others.keys() == {"auc"}
     trials.report(again, [2.0, 1.0], 0.1, others=[{"auc": 0.5}] * 2)
     assert [*again.losses.curve.steps] == [*again.others["auc"].steps] == [1, 2, 3, 4]
     assert [*again.losses.curve.losses] == [4.0, 3.0, 2.0, 1.0]
@@ -388,25 +393,6 @@ def test_only_those_with_states_are_told_to_leave():
     assert choose(trials, {"a": Room(1, leaves=True)}, 0)["a"].leave == [2]
     train(trials, 0, 1, 2)
     assert choose(trials, {"a": Room(3, leaves=True)}, 0)["a"].leave == []
-
-
-def test_all_as_a_goal_ranks_small_losses_as_large_ones():
-    trials = Trials(SearchSettings(steps=40, goal="all"))
-    for key, rate, scale in (("slow", 0.98, 5.0), ("fast", 0.7, 1e-4)):
-        for part in (range(3), range(3, 6)):
-            trials.report(trials.at(key, "a"), [scale * rate**k for k in part], 0.3)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order == ["fast", "slow"]
-
-
-def test_a_model_whose_result_was_lost_has_no_curve_of_what_came_after_its_state():
-    trials = trials_at("a", reports=0)
-    late = [{}, {}, {"auc": 0.5}, {"auc": 0.6}]
-    trials.report(trials.alive[0], [4.0, 3.0, 2.0, 1.0], 0.1, others=late)
-    trials.end(0, "done")
-    trials.again(0)
-    again = trials.at(0, "b")
-    trials.arrive(again, 2)
-    assert [*again.losses.curve.steps] == [1, 2] and again.others == {}
 
 
 def test_nothing_is_known_any_more_of_a_task_that_was_dropped():

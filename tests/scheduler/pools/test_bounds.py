@@ -1,14 +1,12 @@
 """Records of tasks are bounded by the tasks that are there, not by those that were."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from driving import jobs, on_virtual_clock, tasks_of, work
+from driving import jobs, map_in_each, on_virtual_clock, work
 
 from dask_slaq.core.dispatch import ANY, FEW, Entry, Ready, Sent
 from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
@@ -22,11 +20,7 @@ def test_epochs_beside_long_tasks_leave_one_timer_per_worker():
     async def scenario(client, cluster, plugin):
         async with jobs(client, "a", "b"):
             for seconds in (100.0, 3600.0):
-                futures = []
-                for name in "ab":
-                    with tasks_of(name):
-                        some = [client.submit(work, seconds, pure=False) for _ in range(12)]
-                        futures += some
+                futures = map_in_each(client, "ab", work, [seconds] * 12)
                 if seconds == 100.0:
                     await client.gather(futures)  # now it is known how long they take
             await asyncio.sleep(200)  # epochs

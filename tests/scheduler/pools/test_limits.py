@@ -1,7 +1,5 @@
 """Tasks with a label that has a limit: never more at once, in jobs and outside, and no stall."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from time import monotonic
@@ -16,6 +14,7 @@ from driving import (
     LATE,
     gen_cluster,
     jobs,
+    map_in_each,
     on_virtual_clock,
     ready,
     start_plugin,
@@ -90,16 +89,12 @@ async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, plug
 async def test_jobs_and_other_tasks_share_the_limit(c, s, plugin, a, b, names):
     peak = Peak(s)
     async with jobs(c, *names):
-        futures = []
-        for name in names:
-            with tasks_of(name), labelled():
-                futures += c.map(wait_for, ["go"] * 6, range(6), pure=False)
         with labelled():
+            futures = map_in_each(c, names, wait_for, ["go"] * 6, range(6))
             outside = c.map(wait_for, ["go"] * 6, range(6), pure=False)
         await until(lambda: len(held(s)) == len(futures) + 4)
-        for name in names:  # what has no label goes past
-            with tasks_of(name):
-                assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
+        past = map_in_each(c, names, inc, range(8))  # what has no label goes past
+        assert await c.gather(past) == [*range(1, 9)] * len(names)
         assert plugin.pools.tick(1.0) == 0  # none of them is lost
         found = await slaq.explain(names[-1], client=c)
         assert "2 of 2 tasks labelled database run" in found["reason"]

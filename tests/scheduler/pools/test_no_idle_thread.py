@@ -1,7 +1,5 @@
 """Whatever happens, no thread stays free that a fill of all workers would take."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -1,7 +1,5 @@
 """Pools hold the right tasks, and send them in the right order; bindings say why."""
 
-from __future__ import annotations
-
 import asyncio
 from time import monotonic
 
@@ -9,7 +7,6 @@ import dask
 import distributed
 import pytest
 from distributed import Event, Worker
-from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import inc, slowinc
 from driving import (
     HELD,
@@ -19,7 +16,10 @@ from driving import (
     Fixed,
     assert_nothing_left,
     gen_cluster,
+    held_tasks,
+    hook,
     jobs,
+    map_in_each,
     on_virtual_clock,
     ready,
     reasons,
@@ -121,10 +121,7 @@ async def served_after(c, s, plugin, first, n=3):
     with tasks_of(first):
         busy = c.submit(wait_for, "go", key="first")
         await state_of(s, busy, "processing")
-    futures = []
-    for name in "ab":
-        with tasks_of(name):
-            futures += c.map(where, range(n), key=name, pure=False)
+    futures = map_in_each(c, "ab", where, range(n))
     await until(lambda: ready(plugin, "a") == ready(plugin, "b") == n)
     plugin.run_once()
     await Event("go").set()
@@ -146,10 +143,7 @@ async def test_the_job_with_the_higher_index_is_served_first(c, s, a, higher):
 def test_jobs_of_equal_index_are_served_by_weight():
     async def scenario(client, cluster, plugin):
         async with slaq.job("a", client=client, weight=3), slaq.job("b", client=client):
-            futures = []
-            for name in "ab":
-                with tasks_of(name):
-                    futures += client.map(work, [0.2] * 200, pure=False)
+            futures = map_in_each(client, "ab", work, [0.2] * 200)
             await asyncio.sleep(10)
             attained = {name: job.attained for name, job in plugin.engine.jobs.items()}
             await client.cancel(futures)
@@ -163,14 +157,11 @@ def test_a_job_keeps_its_floor_whatever_its_index(least):
     """Half of its fair share of two of the four threads, or a minimum of one thread."""
 
     async def scenario(client, cluster, plugin):
-        futures = []
         job = slaq.job("b", client=client, min_share=least)
         async with slaq.job("a", client=client) as other, job:
             other.report(1.0)  # a job that never reports has its share for a floor
             job.report(1.0)
-            for name in "ab":
-                with tasks_of(name):
-                    futures += client.map(work, [0.4] * 220, key=name, pure=False)
+            futures = map_in_each(client, "ab", work, [0.4] * 220)
             await asyncio.sleep(20)
             used = plugin.engine.jobs["b"].attained
             await client.cancel(futures)
@@ -243,12 +234,8 @@ def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(satu
     async def run(c, s, a):
         plugin = await start_plugin(c, s, ahead=60)
         seen = []
-
-        class Watch(SchedulerPlugin):
-            def transition(self, *args, **kwargs):
-                seen.append(len(s.workers[a.address].processing))
-
-        s.add_plugin(Watch(), name="watch")
+        sent = s.workers[a.address].processing
+        hook(s, "transition", lambda *args, **kwargs: seen.append(len(sent)))
         async with jobs(c, "a", "b"):
             with tasks_of("a"):
                 for _ in range(2):  # the second time it is known how long they take
@@ -266,9 +253,7 @@ def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(satu
 @with_plugin(ONE, **LATE)
 async def test_a_worker_that_joins_gets_no_more_tasks_than_it_has_threads(c, s, plugin, a):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 8, range(8), pure=False)
-        await until(lambda: ready(plugin, "a") == 7)
+        futures = await held_tasks(c, plugin, "a", 8, run=1)
         async with Worker(s.address, nthreads=2):
             await until(lambda: running(plugin, "a") == 3)
             assert sorted(len(ws.processing) for ws in s.workers.values()) == [1, 2]
@@ -424,9 +409,6 @@ async def test_tasks_that_dask_refuses_are_chosen_again(c, s, plugin, a, b):
 
     plugin.pools.control.send = refuses
     async with jobs(c, "a", "b"):
-        futures = []
-        for name in ("a", "b"):
-            with tasks_of(name):
-                futures += c.map(inc, range(10), pure=False)
+        futures = map_in_each(c, "ab", inc, range(10))
         assert await c.gather(futures) == [*range(1, 11)] * 2
     assert left < 0 and plugin.failed is None

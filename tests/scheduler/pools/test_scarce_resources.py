@@ -2,11 +2,13 @@
 
 import asyncio
 
-import dask
 import pytest
+from driving import jobs, on_virtual_clock, tasks_of
 
 import dask_slaq as slaq
 from benchmarks import virtual
+
+GPUS = [{"GPU": 1}] * 2
 
 
 async def process(n):
@@ -22,7 +24,7 @@ async def load(n):
 async def of_job(client, name, function, n, **resources):
     async with slaq.job(name, client=client):
         begin = virtual.now()
-        with dask.annotate(slaq_job=name):
+        with tasks_of(name):
             futures = client.map(function, range(n), pure=False, resources=resources or None)
         assert await client.gather(futures) == list(range(n))
         return virtual.now() - begin
@@ -31,16 +33,13 @@ async def of_job(client, name, function, n, **resources):
 def test_workers_with_a_resource_serve_those_who_need_it_first():
     # Without a preference each job would get half of the single thread beside the second GPU, and
     # without late binding the worker with more threads would be sent most of the tasks.
-    async def run():
-        gpu = {"GPU": 1}
-        cluster = virtual.Cluster([8, 1], resources=[gpu, gpu])
-        async with cluster, cluster.client() as one, cluster.client() as two:
-            await one.register_plugin(slaq.SlaqPlugin())
+    async def scenario(one, cluster, plugin):
+        async with cluster.client() as two:
             return await asyncio.gather(
                 of_job(one, "gpu", process, 8, GPU=1), of_job(two, "any", load, 400)
             )
 
-    gpu, other = virtual.run(run)
+    gpu, other = on_virtual_clock(scenario, [8, 1], resources=GPUS)
     assert 2.0 <= gpu < 2.2  # four tasks of half a second on each of the two
     assert other < 400 * 0.05 / 7 + 0.2  # seven threads at least
 
@@ -54,22 +53,19 @@ async def used(made):
 
 
 def test_inputs_move_to_a_free_resource_although_their_worker_has_a_free_thread():
-    async def run():
-        gpu = {"GPU": 1}
-        cluster = virtual.Cluster([8, 1], resources=[gpu, gpu])
-        async with cluster, cluster.client() as one, cluster.client() as two:
-            await one.register_plugin(slaq.SlaqPlugin(policy="fair"))
-            async with slaq.job("other", client=two), slaq.job("gpu", client=one):
-                with dask.annotate(slaq_job="gpu"):
-                    home = [cluster.workers[0].address]
-                    inputs = one.map(made, range(2), pure=False, workers=home)
-                    await one.gather(inputs)
-                    begin = virtual.now()
-                    futures = one.map(used, inputs, pure=False, resources={"GPU": 1})
-                    assert await one.gather(futures) == [0, 1]
-                return virtual.now() - begin
+    async def scenario(client, cluster, plugin):
+        async with jobs(client, "other", "gpu"):
+            with tasks_of("gpu"):
+                home = [cluster.workers[0].address]
+                inputs = client.map(made, range(2), pure=False, workers=home)
+                await client.gather(inputs)
+                begin = virtual.now()
+                futures = client.map(used, inputs, pure=False, resources={"GPU": 1})
+                assert await client.gather(futures) == [0, 1]
+            return virtual.now() - begin
 
-    assert 0.5 <= virtual.run(run) < 0.6  # one task of half a second on each of the two
+    # One task of half a second on each of the two.
+    assert 0.5 <= on_virtual_clock(scenario, [8, 1], resources=GPUS) < 0.6
 
 
 @pytest.mark.parametrize(
@@ -107,10 +103,8 @@ def test_loads_go_on_while_tasks_wait_for_a_resource_as_under_plain_dask(
 @pytest.mark.parametrize("need", ["resource", "workers"])
 def test_a_job_gets_its_share_beside_one_whose_tasks_all_need_something(need):
     # The other job's tasks came first without end, and it waited until the last of them.
-    async def run():
-        cluster = virtual.Cluster([2, 2], resources=[{"GPU": 8}] * 2)
-        async with cluster, cluster.client() as one, cluster.client() as two:
-            await one.register_plugin(slaq.SlaqPlugin(policy="fair"))
+    async def scenario(one, cluster, plugin):
+        async with cluster.client() as two:
             every = {"workers": [worker.address for worker in cluster.workers]}
             needs = {"resources": {"GPU": 1}} if need == "resource" else every
             any_ = asyncio.ensure_future(ended(two, "any", 100))
@@ -129,5 +123,5 @@ def test_a_job_gets_its_share_beside_one_whose_tasks_all_need_something(need):
         await future
         return virtual.now() - 1000
 
-    first, second = virtual.run(run)
+    first, second = on_virtual_clock(scenario, [2, 2], resources=[{"GPU": 8}] * 2)
     assert first >= 40 and second >= 40  # of 116 or so that end within 1.5 s

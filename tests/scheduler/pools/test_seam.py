@@ -1,7 +1,5 @@
 """Dask's own decisions: what is held has no restriction of ours, and nothing of ours stays."""
 
-from __future__ import annotations
-
 import functools
 import math
 import random
@@ -9,7 +7,6 @@ import time
 
 import pytest
 from distributed import Event, Worker
-from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
     HELD,
@@ -18,6 +15,8 @@ from driving import (
     Fixed,
     assert_nothing_left,
     gen_cluster,
+    held_tasks,
+    hook,
     jobs,
     ready,
     running,
@@ -47,21 +46,13 @@ def overrides(scheduler):
     return OVERRIDDEN & vars(scheduler).keys()
 
 
-async def held_tasks(c, plugin, n=8):
-    """Tasks of job "a": two run, the others are held."""
-    with tasks_of("a"):
-        futures = c.map(wait_for, ["go"] * n, range(n), pure=False)
-    await until(lambda: running(plugin, "a") == 2 and ready(plugin, "a") == n - 2)
-    return futures
-
-
 @pytest.mark.parametrize("taken", [OVERRIDDEN, {"is_rootish"}])
 @with_plugin(TWO, **LATE)
 async def test_overrides_that_somebody_takes_away_are_back_within_an_epoch(
     c, s, plugin, a, b, taken
 ):
     async with jobs(c, "a", "b"):
-        futures = await held_tasks(c, plugin)
+        futures = await held_tasks(c, plugin, "a", 8, run=2)
         for name in taken:
             delattr(s, name)
         s.stimulus_queue_slots_maybe_opened(stimulus_id="test")  # which others may call
@@ -75,7 +66,7 @@ async def test_overrides_that_somebody_takes_away_are_back_within_an_epoch(
 async def test_the_queue_is_what_others_expect(c, s, plugin, a, b):
     saturation = s.WORKER_SATURATION
     async with jobs(c, "a", "b"):
-        futures = await held_tasks(c, plugin)
+        futures = await held_tasks(c, plugin, "a", 8, run=2)
         queue = s.queued
         assert queue and len(queue) == 6 and queue.peek() in queue
         assert [ts.key for ts in queue.sorted()] == [f.key for f in futures[2:]]
@@ -115,7 +106,7 @@ async def test_queued_tasks_whose_workers_leave_fail_as_under_dask(c, s, plugin,
 async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plugin, a, b):
     both = {a.address, b.address}
     async with jobs(c, "a", "b"):
-        busy = await held_tasks(c, plugin, 2)
+        busy = await held_tasks(c, plugin, "a", 2, run=2)
         with tasks_of("a"):
             plain = c.submit(where, key="plain")
             chosen = c.submit(where, key="chosen", workers=sorted(both))
@@ -137,7 +128,7 @@ async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plug
 async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a, b, end):
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "a", "b"):
-            futures = await held_tasks(c, plugin)
+            futures = await held_tasks(c, plugin, "a", 8, run=2)
             assert overrides(s) == OVERRIDDEN
             if end == "stop":
                 plugin.stop()
@@ -175,7 +166,7 @@ class Other:
 async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, name, wraps):
     """While tasks are held, when they no longer are, when they are again, and once it is gone."""
     async with jobs(c, "a", "b"):
-        futures = await held_tasks(c, plugin)
+        futures = await held_tasks(c, plugin, "a", 8, run=2)
         other = Other(s, name, wraps)
         assert all(plugin.pools.tracker.is_held(ts) for ts in s.unrunnable)
     for _ in range(2):  # with the other one there, and after it is gone
@@ -186,7 +177,7 @@ async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, n
         assert await c.submit(len, "ab", pure=False) == 2  # one alone is no root task
         await Event("go").clear()
         async with jobs(c, "a", "b"):
-            futures = await held_tasks(c, plugin)
+            futures = await held_tasks(c, plugin, "a", 8, run=2)
             async with Worker(s.address, nthreads=1):
                 await until(lambda: running(plugin, "a") == 3)
                 await Event("go").set()
@@ -293,24 +284,19 @@ async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers,
 @with_plugin(TWO, **LATE)
 async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, plugin, a, b):
     moved = []
-
-    class Watch(SchedulerPlugin):
-        def transition(self, key, start, finish, *args, **kwargs):
-            moved.append(key)
-
     async with jobs(c, "a"):
         first = c.map(wait_for, ["go"] * 12, range(12), pure=False)
         then = c.map(inc, first, pure=False)
         await until(lambda: len(s.queued) == 8 and len(s.tasks) == 24)
         states = {key: ts.state for key, ts in s.tasks.items()}
-        s.add_plugin(Watch(), name="watch")
+        hook(s, "transition", lambda key, *args, **kwargs: moved.append(key))
         async with jobs(c, "b"):
             await until(lambda: ready(plugin, "a") == 8)
             assert set(moved) <= {key for key, state in states.items() if state == "queued"}
             for future in then:
                 ts = s.tasks[future.key]
                 assert ts.state == "waiting" and ts.worker_restrictions is None
-            s.remove_plugin("watch")
+            s.remove_plugin("transition")
             await Event("go").set()
             assert await c.gather(then) == list(range(1, 13))
 
@@ -320,10 +306,9 @@ async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a
     """It was sent to be first on its worker, before all that Dask has sent; so it is elsewhere."""
     ended = []
 
-    class Watch(SchedulerPlugin):
-        def transition(self, key, start, finish, *args, **kwargs):
-            if finish == "memory":
-                ended.append(key)
+    def watch(key, start, finish, *args, **kwargs):
+        if finish == "memory":
+            ended.append(key)
 
     async with jobs(c, "a", "b"):
         plugin.run_once()
@@ -354,10 +339,10 @@ async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a
         await until(lambda: "moved" in thief.state.tasks)
         assert thief.state.tasks["moved"].priority[:-1] == sent
         assert ts.priority == given  # the user's own, for what Dask derives from it
-        s.add_plugin(Watch(), name="watch")
+        hook(s, "transition", watch)
         await Event("go").set()
         await c.gather([*busy, *there, moved])
-        s.remove_plugin("watch")
+        s.remove_plugin("transition")
         assert ended.index("moved") < min(
             ended.index(f"waits-{thief.address}-{i}") for i in range(4)
         )

@@ -1,7 +1,5 @@
 """Short tasks with inputs are not held: they go to workers at once, in their job's turn."""
 
-from __future__ import annotations
-
 import asyncio
 from time import monotonic
 

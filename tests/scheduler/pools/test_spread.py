@@ -33,25 +33,23 @@ def test_tasks_that_can_only_run_on_one_worker_keep_it(policy):
     assert took < 20 * 0.05 + 2 * 0.08 + 0.05
 
 
-async def chain_beside_others():
+async def chain_beside_others(one, cluster, plugin):
     """Return the core-seconds lost while a chain, which is behind, runs beside many tasks."""
-    cluster = virtual.Cluster([2, 2])
-    async with cluster, cluster.client() as one, cluster.client() as two:
-        await one.register_plugin(slaq.SlaqPlugin(policy=POLICY))
-        async with slaq.job("chain", client=one), slaq.job("many", client=two):
-            begin = virtual.now()
-            many = two.map(work, [0.044] * 240, pure=False)
-            link = None
-            for _ in range(40):
-                link = one.submit(work, 0.018, link, pure=False)
-                await link
-            await two.gather(many)
-            took = virtual.now() - begin
-            return 4 * took - 240 * 0.044 - 40 * 0.018
+    chain = slaq.job("chain", client=one)
+    async with cluster.client() as two, chain, slaq.job("many", client=two):
+        begin = virtual.now()
+        many = two.map(work, [0.044] * 240, pure=False)
+        link = None
+        for _ in range(40):
+            link = one.submit(work, 0.018, link, pure=False)
+            await link
+        await two.gather(many)
+        took = virtual.now() - begin
+        return 4 * took - 240 * 0.044 - 40 * 0.018
 
 
 def test_no_more_threads_are_kept_for_a_job_than_it_can_use():
-    assert virtual.run(chain_beside_others) < 40 * 0.02 + 0.4
+    assert on_virtual_clock(chain_beside_others, [2, 2], policy=POLICY) < 40 * 0.02 + 0.4
 
 
 async def both_need(policy, threads, resources, needs, others):
@@ -87,23 +85,22 @@ def test_jobs_that_need_the_same_resource_take_turns():
     assert abs(one - two) <= 0.3, (one, two)
 
 
-async def pinned_input():
+async def pinned_input(one, cluster, plugin):
     """Return the seconds of 40 tasks of 0.1 s whose input was loaded on one of four workers."""
-    cluster = virtual.Cluster([1] * 4)
-    async with cluster, cluster.client() as one, cluster.client() as two:
-        await one.register_plugin(slaq.SlaqPlugin(policy=POLICY))
-        async with slaq.job("other", client=one), slaq.job("using", client=two):
-            other = one.map(work, [0.05] * 20, pure=False)
-            first = cluster.workers[0].address
-            loaded = two.submit(virtual.work, nbytes=10**6, key="loaded", workers=first)
-            begin = virtual.now()
-            await two.gather([two.submit(work, 0.1, loaded, pure=False) for _ in range(40)])
-            await one.gather(other)
-            return virtual.now() - begin
+    other_job = slaq.job("other", client=one)
+    async with cluster.client() as two, other_job, slaq.job("using", client=two):
+        other = one.map(work, [0.05] * 20, pure=False)
+        first = cluster.workers[0].address
+        loaded = two.submit(virtual.work, nbytes=10**6, key="loaded", workers=first)
+        begin = virtual.now()
+        await two.gather([two.submit(work, 0.1, loaded, pure=False) for _ in range(40)])
+        await one.gather(other)
+        return virtual.now() - begin
 
 
 def test_data_loaded_on_one_worker_may_be_used_on_others():
-    assert virtual.run(pinned_input) < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
+    seconds = on_virtual_clock(pinned_input, [1] * 4, policy=POLICY)
+    assert seconds < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
 
 
 async def use(*_):

@@ -1,7 +1,5 @@
 """Dispatches wake only for what can be served, and what grows with jobs and tasks does not."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """No task waits forever while a thread that it may use is free, even if a dispatch is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -1,7 +1,5 @@
 """Where the tasks of jobs run: on the worker set of their job, on lent slots, near their inputs."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -8,40 +8,15 @@ import pytest
 from distributed import Event, Nanny, Status, Worker, as_completed, get_worker
 from distributed.scheduler import KilledWorker
 from driving import HELD, ONE, TWO, jobs, tasks_of, until, wait_for, with_plugin
+from moving import descend, killing
 
 import dask_slaq as slaq
 
 STEPS = 30
 
 
-def train(offset: float, steps: int = STEPS, seconds: float = 0.005) -> float:
-    for k in range(steps):
-        time.sleep(seconds)
-        slaq.report(offset + 1 / (k + 1))
-    return offset
-
-
 def no_failures(allowed: int = 0) -> dict[str, int]:
     return {"distributed.scheduler.allowed-failures": allowed}
-
-
-def killing(killer: int):
-    """A model to train, which ends its worker in its first step if it is the `killer`."""
-
-    def train(number: int) -> int:
-        import os
-        import time
-
-        import dask_slaq as slaq
-
-        for k in range(20):
-            time.sleep(0.02)
-            if number == killer:
-                os._exit(1)
-            slaq.report(number + 1 / (k + 1))
-        return number
-
-    return train
 
 
 async def results(futures) -> list[object]:
@@ -54,7 +29,7 @@ async def results(futures) -> list[object]:
 @with_plugin(ONE, Worker=Nanny, config=no_failures())
 async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
     async with slaq.search("grid", client=c):
-        futures = c.map(killing(5), range(6), pure=False)
+        futures = c.map(killing(5, at=0), range(6), pure=False)
         assert await results(futures) == [0, 1, 2, 3, 4, KilledWorker]
     assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
 
@@ -62,7 +37,7 @@ async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
 @with_plugin(TWO, config=no_failures())
 async def test_a_model_is_suspicious_only_while_it_trains(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
-        futures = c.map(train, range(8), pure=False)
+        futures = c.map(descend, range(8), pure=False)
         search = plugin.searches.running["grid"]
         await until(lambda: search.trials.waiting >= 4)
         alive = search.trials.alive.items()  # Dask tells a moment before the model why it left
@@ -74,13 +49,13 @@ async def test_a_model_is_suspicious_only_while_it_trains(c, s, plugin, a, b):
     blamed = {key for key, result in found.items() if result is KilledWorker}
     assert blamed and blamed <= lost - waits
     assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
-    assert s.task_prefixes["train"].suspicious == len(blamed)
+    assert s.task_prefixes["descend"].suspicious == len(blamed)
 
 
 @with_plugin(ONE)
 async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS):
-        futures = c.map(train, range(5), pure=False)
+        futures = c.map(descend, range(5), pure=False)
         trials = plugin.searches.running["grid"].trials
         await until(lambda: trials.waiting >= 2)
         plugin.pools.hold(True)
@@ -96,7 +71,7 @@ async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a
 async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plugin, a, how):
     search = slaq.search("grid", client=c, steps=STEPS)
     await search.__aenter__()
-    futures = c.map(train, range(5), pure=False)
+    futures = c.map(descend, range(5), pure=False)
     trials = plugin.searches.running["grid"].trials
     await until(lambda: trials.waiting >= 2)
     if how == "pause":
@@ -121,7 +96,7 @@ async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plu
         from distributed import secede
 
         secede()
-        return train(offset)
+        return descend(offset)
 
     async with slaq.search("grid", client=c) as search:
         futures = c.map(seceded, range(3), pure=False)
@@ -153,7 +128,7 @@ async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
 @with_plugin(TWO)
 async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
-        futures = c.map(train, range(16), pure=False)
+        futures = c.map(descend, range(16), pure=False)
         trials = plugin.searches.running["grid"].trials
         await until(lambda: len(s.workers[a.address].has_what) >= 3 and trials.alive)
         lost = {ts.key for ts in s.workers[a.address].has_what}

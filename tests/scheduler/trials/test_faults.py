@@ -1,30 +1,22 @@
 """Whatever fails while trials wait in their report, they go on, and all results arrive."""
 
-import time
-
 import pytest
-from distributed import Client, Status
+from distributed import Status
 from distributed.utils_test import captured_logger
-from driving import TWO, assert_nothing_left, start_plugin, until, with_plugin
+from driving import TWO, another_client, assert_nothing_left, start_plugin, until, with_plugin
+from moving import descend
 
 import dask_slaq as slaq
 from dask_slaq.core.jobs.reports import MOST_LOSSES
 from dask_slaq.worker.desk import desk_of
 
-STEPS = 40
-
-
-def train(offset: float, steps: int = STEPS) -> float:
-    for k in range(steps):
-        time.sleep(0.005)
-        slaq.report(offset + 1 / (k + 1))
-    return offset
+STEPS = 30
 
 
 async def begin(client, scheduler, plugin, models=8, **settings):
     """A search of which some trials wait: the plugin's record of it, and its futures."""
     async with slaq.search("grid", client=client, steps=STEPS, **settings):
-        futures = client.map(train, range(models), pure=False)
+        futures = client.map(descend, range(models), pure=False)
     await until(lambda: plugin.searches.running["grid"].trials.waiting >= 3)
     return plugin.searches.running["grid"], futures
 
@@ -88,7 +80,7 @@ async def test_a_worker_leaves(c, s, plugin, a, b, how):
 
 @with_plugin(TWO)
 async def test_the_client_leaves(c, s, plugin, a, b):
-    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    other = await another_client(s)
     await begin(other, s, plugin)
     await other.close()
     await until(lambda: not plugin.searches.running and not s.tasks)

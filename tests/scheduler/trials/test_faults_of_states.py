@@ -9,7 +9,7 @@ from distributed.scheduler import KilledWorker
 from distributed.utils import sync
 from distributed.utils_test import captured_logger
 from driving import TWO, until, with_plugin
-from moving import STEPS, begin, check, let_some_leave
+from moving import STEPS, begin, check, killing, let_some_leave
 
 import dask_slaq as slaq
 from dask_slaq.scheduler.trials.states import release
@@ -67,30 +67,11 @@ async def test_a_model_that_begins_on_a_worker_that_closes_does_so_without_a_tra
     assert "Traceback" not in log.getvalue()
 
 
-def killing(killer: int):
-    """A model with a state, which ends its worker in its fifth step if it is the `killer`."""
-
-    def train(number: int) -> int:
-        import os
-        import time
-
-        import dask_slaq as slaq
-
-        for k in range(slaq.resume() or 0, 12):
-            time.sleep(0.02)
-            if number == killer and k == 4:
-                os._exit(1)
-            slaq.report(number + 1 / (k + 1), state=k + 1)
-        return number
-
-    return train
-
-
 @pytest.mark.slow
 @with_plugin(TWO, Worker=Nanny, config={"distributed.scheduler.allowed-failures": 1})
 async def test_a_model_with_a_state_that_kills_its_workers_is_lost_alone(c, s, plugin, a, b):
-    async with slaq.search("grid", client=c, steps=12):
-        futures = c.map(killing(5), range(6), pure=False)
+    async with slaq.search("grid", client=c, steps=20):
+        futures = c.map(killing(5, at=4, states=True), range(6), pure=False)
         found = await asyncio.gather(*(f._result() for f in futures), return_exceptions=True)
     assert found[:5] == list(range(5)) and isinstance(found[5], KilledWorker)
 

@@ -1,53 +1,33 @@
 """Limits of an owner hold for the models of its searches: those that train, and what they hold."""
 
 import asyncio
-import threading
-import time
-from typing import ClassVar
 
 import pytest
 from distributed import worker_client
 from driving import with_plugin
+from moving import AtOnce
 
 import dask_slaq as slaq
 
 GPUS = [("127.0.0.1", 4, {"resources": {"GPU": 4}})] * 2
 
 
-class Steps:
-    """Counts the models that make a step at once, and the tasks on workers that need a GPU."""
-
-    lock = threading.Lock()
-    begun: ClassVar[list[int]] = []  # how many made one, at the begin of each
-    now = 0
-
-    @classmethod
-    def make(cls, seconds):
-        with cls.lock:
-            cls.now += 1
-            cls.begun.append(cls.now)
-        time.sleep(seconds)
-        with cls.lock:
-            cls.now -= 1
-
-    @classmethod
-    def check(cls, limit):
-        """Check that a limit held, and was reached. Late messages may let two more make a step."""
-        above = sum(now > limit for now in cls.begun)
-        assert limit <= max(cls.begun) <= limit + 2
-        assert above <= 0.1 * len(cls.begun), (above, len(cls.begun))
+def check(limit):
+    """Check that a limit held, and was reached. Late messages may let two more make a step."""
+    above = sum(now > limit for now in AtOnce.begun)
+    assert limit <= max(AtOnce.begun) <= limit + 2
+    assert above <= 0.1 * len(AtOnce.begun), (above, len(AtOnce.begun))
 
 
 @pytest.fixture(autouse=True)
 def nothing_trains():
-    Steps.now = 0
-    Steps.begun.clear()
+    AtOnce.forget()
 
 
 def train(p, steps=10, seconds=0.05, moves=False):
     begin = slaq.resume() or 0 if moves else 0
     for k in range(begin, steps):
-        Steps.make(seconds)
+        AtOnce.make(seconds)
         slaq.report(p % 5 + 1 / (k + 1), **({"state": k + 1} if moves else {}))
     return p
 
@@ -62,7 +42,7 @@ async def test_no_more_models_train_than_the_owner_may_use_threads(
         futures = search.map(train, range(8), moves=moves, pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == list(range(8))
         assert [row["state"] for row in await search.trials()] == ["done"] * 8
-    Steps.check(2)
+    check(2)
 
 
 @with_plugin(GPUS, owners={"ann": {"max-threads": 3}})
@@ -73,10 +53,10 @@ async def test_searches_and_jobs_of_an_owner_are_within_its_limit_together(c, s,
 
     async def job():
         async with slaq.job("job", owner="ann", client=c):
-            await c.gather(c.map(Steps.make, [0.1] * 10, pure=False))
+            await c.gather(c.map(AtOnce.make, [0.1] * 10, pure=False))
 
     await asyncio.wait_for(asyncio.gather(search("one"), search("two"), job()), 60)
-    Steps.check(3)
+    check(3)
 
 
 @with_plugin(GPUS, owners={"ann": {"max-resources": {"GPU": 2}}, "bob": {}})
@@ -97,7 +77,7 @@ async def test_models_hold_no_more_of_a_resource_than_the_limit_while_they_wait_
         assert await asyncio.wait_for(c.gather(futures), 60) == list(range(8))
     watching.cancel()
     assert max(held) == 2
-    Steps.check(2)
+    check(2)
 
 
 @with_plugin(GPUS, owners={"ann": {"max-threads": 1}})
@@ -108,10 +88,10 @@ async def test_tasks_of_models_that_report_without_a_thread_are_not_kept_from_th
         for k in range(3):
             with worker_client() as client:
                 slaq.report(p + 1 / (k + 1))  # it has left its thread, and takes no turn
-                client.gather(client.map(Steps.make, [0.02] * 3, pure=False))
+                client.gather(client.map(AtOnce.make, [0.02] * 3, pure=False))
         return p
 
     async with slaq.search("grid", owner="ann", steps=3, client=c) as search:
         futures = search.map(train, range(4), pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == list(range(4))
-    Steps.check(1)
+    check(1)

@@ -19,19 +19,13 @@ from driving import (
     wait_for,
     with_plugin,
 )
+from moving import descend
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, SlaqError
 from dask_slaq.worker import reports
 
 STEPS = 30
-
-
-def train(offset: float, steps: int = STEPS, sign: float = 1.0, seconds: float = 0.005) -> float:
-    for k in range(steps):
-        time.sleep(seconds)
-        slaq.report(sign * (offset + 1 / (k + 1)))
-    return offset
 
 
 def train_until_stopped(offset: float) -> tuple[str, int]:
@@ -58,7 +52,7 @@ async def order_of(futures) -> list[float]:
 @with_plugin(TWO)
 async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
-        futures = [c.submit(train, k, key=f"rate={k}") for k in range(12)]
+        futures = [c.submit(descend, k, key=f"rate={k}") for k in range(12)]
         trials = plugin.searches.running["grid"].trials
         await until(lambda: len(trials.alive) >= 2)
         # Dask alone would send all of them at once.
@@ -70,7 +64,7 @@ async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plu
 async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s, plugin, a, b):
     offsets = [8, 3, 9, 5, 0, 7, 2, 6, 1, 4]
     async with slaq.search("grid", client=c, steps=STEPS) as search:
-        futures = c.map(train, offsets, pure=False)
+        futures = c.map(descend, offsets, pure=False)
     order = await order_of(futures)
     assert sorted(order) == sorted(offsets)
     assert 0 in order[:3] and sum(order[:4]) < sum(order[-4:])
@@ -88,7 +82,7 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
 @with_plugin(TWO)
 async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
-        futures = c.map(train, range(12), pure=False)
+        futures = c.map(descend, range(12), pure=False)
         seen = set()
         while not all(future.done() for future in futures):
             for ws in s.workers.values():
@@ -126,7 +120,7 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
 @with_plugin(TWO, lend=False)
 async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, max_share=1):
-        futures = c.map(train, range(4), pure=False)
+        futures = c.map(descend, range(4), pure=False)
     await until(lambda: len(plugin.searches.running["grid"].trials) > 1)
     assert await c.gather(futures) == list(range(4))
 
@@ -176,7 +170,7 @@ async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_on
 @with_plugin(ONE)
 async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
     async with slaq.search("grid", client=c, weight=2, owner="ann", steps=STEPS):
-        futures = c.map(train, [1, 0, 2], pure=False)
+        futures = c.map(descend, [1, 0, 2], pure=False)
         await until(lambda: plugin.searches.running["grid"].trials.waiting)
         status = (await slaq.status(c))["jobs"]["grid"]
         assert (status["weight"], status["owner"], status["max_iter"]) == (2, "ann", 3 * STEPS)
@@ -224,7 +218,7 @@ async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, plugin,
         from distributed import secede
 
         secede()
-        return train(offset, 12)
+        return descend(offset, 12)
 
     async with slaq.search("grid", client=c) as search:
         futures = [c.submit(f, i, pure=False) for f in (coroutine, seceded) for i in range(3)]
@@ -235,7 +229,7 @@ async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, plugin,
 @with_plugin([])
 async def test_trials_of_a_search_whose_workers_come_later(c, s, plugin):
     async with slaq.search("grid", client=c) as search:
-        futures = c.map(train, [1, 0], pure=False)
+        futures = c.map(descend, [1, 0], pure=False)
         assert {t["state"] for t in await search.trials()} <= {"ready"}
         async with Worker(s.address, nthreads=1):
             assert await c.gather(futures) == [1, 0]
@@ -251,7 +245,7 @@ def test_blocks_of_one_name_follow_each_other(local_client):
 @with_plugin(ONE, policy="none")
 async def test_nothing_waits_under_the_policy_none(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
-        futures = c.map(train, [2, 1, 0], pure=False)
+        futures = c.map(descend, [2, 1, 0], pure=False)
         assert await c.gather(futures) == [2, 1, 0]
     assert [t["waited"] for t in await search.trials()] == [0, 0, 0]
 

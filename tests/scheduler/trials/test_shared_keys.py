@@ -5,12 +5,12 @@ A search gives up no model that others want, and knows nothing of models that ot
 
 import logging
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from contextvars import copy_context
 
 import pytest
-from distributed import Client, Event, wait
-from driving import ONE, TWO, until, with_plugin
+from distributed import Event, wait
+from driving import ONE, TWO, another_client, until, with_plugin
 
 import dask_slaq as slaq
 
@@ -31,12 +31,6 @@ def train_later(params, event="go"):
 
 
 RESULTS = [params["offset"] for params in GRID]
-
-
-@asynccontextmanager
-async def another_client(s):
-    async with Client(s.address, asynchronous=True, set_as_default=False) as client:
-        yield client
 
 
 @pytest.mark.parametrize(

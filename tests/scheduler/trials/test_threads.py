@@ -23,6 +23,7 @@ from driving import (
     wait_for,
     with_plugin,
 )
+from moving import descend
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
@@ -30,13 +31,6 @@ from dask_slaq.worker.desk import desk_of
 GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
 #: Seconds after which a search counts as stuck. Each of these takes one or two.
 STUCK = 15
-
-
-def train(offset: float, data: object = None, steps: int = 20) -> float:
-    for k in range(steps):
-        time.sleep(0.005)
-        slaq.report(offset + 1 / (k + 1))
-    return offset
 
 
 def train_with_tasks(offset: float, steps: int = 20) -> float:
@@ -53,12 +47,12 @@ def train_with_tasks(offset: float, steps: int = 20) -> float:
 @with_plugin(GPU)
 async def test_trials_that_hold_a_resource_do_not_wait_for_tasks_that_need_it(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, resources={"GPU": 1}):
-        futures = c.map(train, range(6), pure=False)
+        futures = c.map(descend, range(6), pure=False)
     assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
     async with slaq.job("other", client=c), slaq.search("grid", client=c):  # tasks are held
         with tasks_of("other"):
             others = c.map(slowinc, range(40), delay=0.01, pure=False)
-        futures = c.map(train, range(6), pure=False, resources={"GPU": 1})
+        futures = c.map(descend, range(6), pure=False, resources={"GPU": 1})
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
         await c.gather(others)
 
@@ -67,9 +61,9 @@ async def test_trials_that_hold_a_resource_do_not_wait_for_tasks_that_need_it(c,
 async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, plugin, a, b):
     async with slaq.job("other", client=c), slaq.search("grid", client=c):  # tasks are held
         busy = c.submit(wait_for, "go", workers=[a.address])
-        mine = c.map(train, range(3), pure=False, workers=[b.address])
+        mine = c.map(descend, range(3), pure=False, workers=[b.address])
         # Such as a host's, of which one worker is left.
-        restricted = c.map(train, range(4), pure=False, workers=[a.address, "tcp://127.0.0.1:1"])
+        restricted = c.map(descend, range(4), pure=False, workers=[a.address, "tcp://127.0.0.1:1"])
         await asyncio.wait_for(c.gather(mine), STUCK)
         await Event("go").set()
         await c.gather([busy, *restricted])
@@ -78,7 +72,7 @@ async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, plugin, a, b
 @with_plugin(TWO)
 async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, plugin, a, b):
     async with slaq.search("grid", client=c):
-        first = c.submit(train, 0, steps=2000, workers=[a.address], key="first")
+        first = c.submit(descend, 0, steps=2000, workers=[a.address], key="first")
         running = plugin.searches.running["grid"]
         await until(lambda: "first" in running.trials.alive)
         moved = c.submit(wait_for, "go", workers=[a.address], key="moved", allow_other_workers=True)
@@ -140,7 +134,7 @@ async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, plugin, a)
     s.stream_handlers["slaq-trial"] = lambda **message: (seen.append(message), follow(**message))
     async with slaq.search("grid", client=c):
         for _ in range(2):
-            future = c.submit(train, 0, steps=10, key="a")
+            future = c.submit(descend, 0, steps=10, key="a")
             await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
             old = list(seen)
             await future.cancel()
@@ -174,9 +168,9 @@ def test_a_desk_does_not_keep_its_worker():
 @with_plugin(ONE, policy=Fixed(one=(0.0, 0.0), two=(0.0, 0.0)), epoch="50ms")
 async def test_a_thread_that_no_search_is_due_is_lent(c, s, plugin, a):
     async with slaq.search("one", client=c), slaq.search("two", client=c):
-        futures = c.map(train, range(3), pure=False)
+        futures = c.map(descend, range(3), pure=False)
         with tasks_of("one"):
-            futures += c.map(train, range(3), pure=False)
+            futures += c.map(descend, range(3), pure=False)
         expected = [*range(3), *range(3)]
         assert await asyncio.wait_for(c.gather(futures), STUCK) == expected
 

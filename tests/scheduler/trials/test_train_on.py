@@ -1,17 +1,16 @@
 """Models that have ended train on from their last state, also if their results were lost."""
 
 import asyncio
-import time
 
 import pytest
 from driving import ONE, TWO, until, with_plugin
+from moving import RUN, STEPS, train
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.worker import desk as desks
 
-STEPS, MORE = 24, 40
-RUN: list[tuple[float, int]] = []
+MORE = 40
 
 
 @pytest.fixture(autouse=True)
@@ -19,17 +18,6 @@ def _states_are_kept_soon(monkeypatch):
     monkeypatch.setattr(desks, "KEEP", 0.02)
     monkeypatch.setattr("dask_slaq.worker.seat.KEEPING", 1.0)
     RUN.clear()
-
-
-def train(offset: float, steps: int = STEPS) -> list[int]:
-    step, made = slaq.resume() or (0, [])
-    while step < steps:
-        time.sleep(0.01)
-        step += 1
-        made = [*made, step]
-        RUN.append((offset, step))
-        slaq.report(offset + 1 / step, state=(step, made))
-    return made
 
 
 def first_steps() -> dict[float, int]:
