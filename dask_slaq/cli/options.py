@@ -192,6 +192,13 @@ def ask(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
         return asyncio.run(run())
 
 
+def call(where: Where, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Return what the function of a `name` in `dask_slaq.client` does on a scheduler."""
+    from dask_slaq import client as api
+
+    return ask(where, lambda client: getattr(api, name)(*args, client=client, **kwargs))
+
+
 async def connect(address: str, timeout: float) -> Client:
     """Return an asynchronous client, which is nobody's default, within `timeout` seconds."""
     from distributed import Client

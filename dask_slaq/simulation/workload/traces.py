@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.simulation.workload.curves import field, numbers, records
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 if TYPE_CHECKING:
-    from dask_slaq.simulation.study import Settings
-
+    from dask_slaq.simulation.settings import Settings
 
 #: Range of each column of a trace. Arrivals may be Unix times.
 ALLOWED = {"arrivals_s": (-1e10, 1e10), "duration_s": (1e-3, 1e9), "gpus": (1e-3, 1e6)}
 
 
-class TraceError(ValueError):
+class TraceError(SlaqError, ValueError):
     """Error in a trace; the message names the file, the line and the problem."""
 
 
