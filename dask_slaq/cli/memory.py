@@ -44,7 +44,7 @@ def memory(
     from dask_slaq.memory import prune as delete
     from dask_slaq.memory import read_kinds
 
-    path, age = _given_or_configured(file), _seconds("older-than", older_than)
+    path, age = _given_or_configured(file), _seconds("older-than", older_than, "30d or 12h")
     before = None if age is None else time() - age
     if path is None:
         raise click.UsageError("no store given: pass FILE, or set slaq.memory")
@@ -82,12 +82,12 @@ def _given_or_configured(file: str | None) -> str | None:
     return os.path.expanduser(os.fspath(path)) if path else None
 
 
-def _seconds(option: str, given: str | None) -> float | None:
+def _seconds(option: str, given: str | None, example: str) -> float | None:
     """Return the time that an option names in seconds; None without one."""
     from dask_slaq.client import seconds_of
 
     try:
-        return seconds_of(given, f"--{option}")
+        return seconds_of(given, f"--{option}", example)
     except SlaqError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -158,7 +158,7 @@ def _found(file: str | None, since: str | None, by: Sequence[str], where: Where)
     """Return usage as `dask_slaq.usage` does."""
     from dask_slaq.memory import read_usage, usage_as_dicts
 
-    path, seconds = file_to_read(file, where), _seconds("since", since)
+    path, seconds = file_to_read(file, where), _seconds("since", since, "7d or 12h")
     if path is None:
         return call(where, "usage", seconds, by)
     rows = read_usage(path, by, None if seconds is None else int((time() - seconds) // DAY))
