@@ -203,7 +203,7 @@ class Job(Block):
             raise UnknownJob(f"job {self.name!r} is not running: call reporter in its block")
         with self._lock:
             if self._mailbox is None:
-                self._session = ReportSession(self.report, None)
+                self._session = ReportSession(self.report)
                 with client.as_current():
                     self._mailbox = Mailbox(self._session, "its tasks")
             return Reporter(self.name, self._mailbox.route)
@@ -357,9 +357,8 @@ class Job(Block):
         self._fits = self._stages = 0
         self._described = False
         if self._observes and dask.config.get("slaq.instrument", True):
-            self._end_fits(
-                observe_fits(self._report_loss, self._expect, self._describe, self._step)
-            )
+            told = {"expect": self._expect, "describe": self._describe, "stage": self._step}
+            self._end_fits(observe_fits(self._report_loss, **told))
         return self
 
     def _leave(self) -> Client:

@@ -6,6 +6,7 @@ may publish under a topic, so each is signed with a secret that the tasks of the
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import hmac
 import itertools
@@ -200,12 +201,20 @@ class Mailbox:
     """
 
     def __init__(self, block: ReportSession, library: str) -> None:
+        from distributed import default_client
+
         self._block = block
         self._library = library
         self._context = contextvars.copy_context()
-        self._client = _client()
+        self._client: Any = lambda: None  # a weak reference
         self._stopped = False
-        topic = _subscribe(self._client and self._client())
+        topic = None
+        with contextlib.suppress(ValueError):  # there is no client
+            client = default_client()
+            self._client = ref(client)
+            # Not the client's own topic, on which Dask logs an event after the client has gone.
+            topic = f"{LOSS_TOPIC}-{client.id}"
+            client.subscribe_topic(topic, _hear)
         self.route = Address(uuid.uuid4().hex, topic, secrets.token_bytes(16))
         self._latest: dict[str, int] = {}  # number of the last message, by thread
         _inboxes[self.route.inbox] = self
@@ -232,31 +241,11 @@ class Mailbox:
             return
         self._stopped = True
         log_stop(self._block, self._library)
-        inbox, client = self.route.inbox, self._client and self._client()
+        inbox, client = self.route.inbox, self._client()
         if client is None:  # a local scheduler runs tasks in threads of this process
             end(inbox, hold(inbox) + 1)
         else:
             client.loop.add_callback(end_on_workers, client, inbox)
-
-
-def _client() -> Any:
-    """Return a weak reference to the current client, or None without one."""
-    from distributed import default_client
-
-    try:
-        return ref(default_client())
-    except ValueError:
-        return None
-
-
-def _subscribe(client: Any) -> str | None:
-    """Subscribe a client to a topic of its own, which is returned; None without a client."""
-    if client is None:
-        return None
-    # Not the client's own topic, on which Dask logs an event after the client has gone.
-    topic = f"{LOSS_TOPIC}-{client.id}"
-    client.subscribe_topic(topic, _hear)
-    return topic
 
 
 def _hear(event: tuple[float, Any]) -> None:
