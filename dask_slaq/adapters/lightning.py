@@ -25,8 +25,7 @@ def _base() -> type:
     """Return the ``Callback`` class of the installed one of Lightning's two packages."""
     other = find_spec("lightning") is None and find_spec("pytorch_lightning") is not None
     module = optional("pytorch_lightning" if other else "lightning.pytorch", "torch")
-    base: type = module.Callback
-    return base
+    return module.Callback
 
 
 def checkpoint_of(trainer: Any) -> bytes:

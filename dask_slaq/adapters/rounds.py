@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_slaq.adapters.observing import begin_trial, publish, value_of, warn_of, warn_once
-
-if TYPE_CHECKING:
-    from dask_slaq.worker import Training
 
 #: Latest value and whether higher is better, by metric, by evaluation set.
 Scores = Mapping[str, Mapping[str, tuple[float, bool]]]
@@ -53,7 +50,7 @@ class RoundReport:
         self.data = data
         self.maximize = maximize
         self._trial: Hashable = None
-        self._training: Training | None = None  # whose states are kept
+        self._training: Any = None  # whose states are kept
 
     def begin(self, *, keeps: bool = False) -> Any:
         """Begin a trial: a model is trained from the start, or goes on if it `keeps` states.

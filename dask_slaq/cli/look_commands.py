@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from dask_slaq.cli.main import LazyGroup
 from dask_slaq.cli.memory import file_to_read
 from dask_slaq.cli.options import Where, ask, call, json_flag, json_option, scheduler_options
 from dask_slaq.cli.text import printable, tell, to_json
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @click.command()
@@ -152,7 +149,7 @@ def audit(file: str | None, where: Where, as_json: bool) -> None:
     click.echo(to_json(found) if as_json else "\n".join(lines) or "nothing was changed")
 
 
-async def _audit(client: Client) -> list[dict[str, Any]]:
+async def _audit(client: Any) -> list[dict[str, Any]]:
     """Return the audit of a scheduler, also of one from which the plugin was unregistered."""
     from dask_slaq.client import check_started, request
     from dask_slaq.core.errors import NoPlugin
@@ -168,7 +165,7 @@ async def _audit(client: Client) -> list[dict[str, Any]]:
     return found
 
 
-async def _ended(client: Client) -> tuple[list[dict[str, Any]], float]:
+async def _ended(client: Any) -> tuple[list[dict[str, Any]], float]:
     """Return the jobs that ended, and the Unix time at which the scheduler started."""
     from dask_slaq.client import ended
 

@@ -39,8 +39,7 @@ class LazyGroup(click.Group):
         if name not in self._members:
             return None
         module, _, attribute = self._members[name].partition(":")
-        found: click.Command = getattr(import_module(f"dask_slaq.cli.{module}"), attribute)
-        return found
+        return getattr(import_module(f"dask_slaq.cli.{module}"), attribute)
 
     def invoke(self, context: click.Context) -> Any:
         """Run a command; what is wrong is one line."""

@@ -295,9 +295,9 @@ class Job(Block):
                 self.name,
             )
 
-    def aim_at(self, target: float) -> None:
-        """Set the target that counts where the scheduler does not run the plugin."""
-        self._settings["target"] = target
+    def warn_of_limits(self, why: str) -> None:
+        """Warn that limits never let tasks of the job start."""
+        logger.warning("%r is blocked: %s; stop it, or change that", self.name, why)
 
     def _ends_at(self, loss: float) -> bool:
         """Return whether the job is to stop at a loss: without the plugin, nobody else looks."""

@@ -12,14 +12,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import StopTraining
 from dask_slaq.core.jobs.reports import as_loss
-
-if TYPE_CHECKING:
-    from dask_slaq.worker import Training
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +183,7 @@ def publish(
     return True
 
 
-def begin_trial(kind: str, *, keeps: bool = True) -> tuple[Hashable, Training | None, Any]:
+def begin_trial(kind: str, *, keeps: bool = True) -> tuple[Hashable, Any, Any]:
     """Begin a trial. Returns its name, its training and the last state, which may be large.
 
     The training is None unless it `keeps` states, and the state is None from the start; see

@@ -18,14 +18,11 @@ import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary, ref
 
 from dask_slaq.adapters.observing.session import ReportSession, log_stop, pass_on
 from dask_slaq.core.settings import LOSS_TOPIC
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +93,7 @@ def end(inbox: str, number: float, dask_worker: Any = None) -> None:
         _changed.notify_all()
 
 
-async def end_on_workers(client: Client, inbox: str) -> None:
+async def end_on_workers(client: Any, inbox: str) -> None:
     """End a run on all workers after the same round, in its client's event loop. Never raises."""
     number = math.inf
     try:
