@@ -22,6 +22,10 @@ class Solver(LoopObserver):
 
     choices = ("family", "regularizer")
     numbers = ("lamduh", "rho")
+    beta: Any = None  # of the latest iterate
+
+    def so_far(self) -> Any:
+        return self.beta
 
     def like_loop(self, beta: Any) -> Any:
         """Return NumPy coefficients, (n_features,), as the kind of array that the loop returns."""
@@ -44,15 +48,11 @@ class GradientDescent(Solver):
     stands_in = ("compute", "persist")
 
     started = False
-    beta: Any = None
 
     def persist(self, *args: Any, **kwargs: Any) -> Any:
         out = self.library["persist"](*args, **kwargs)
         self.beta = out[0]
         return out
-
-    def so_far(self) -> Any:
-        return self.beta
 
     def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
         step, before, after, gradient = out
@@ -79,12 +79,8 @@ class ProximalGrad(Solver):
     needs = ("X", "regularizer", "lamduh")
 
     start: Any = None
-    beta: Any = None
+    trying: Any = None
     tried: tuple[Any, Any] | None = None
-    accepted: Any = None
-
-    def so_far(self) -> Any:
-        return self.accepted
 
     def persist(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 3:
@@ -95,24 +91,24 @@ class ProximalGrad(Solver):
 
     def finish(self) -> None:
         if self.tried is not None:
-            loss, self.accepted = self.tried
+            loss, self.beta = self.tried
             self.tried = None
-            self.report(loss + self.penalty(self.accepted))
+            self.report(loss + self.penalty(self.beta))
 
     def _persisted(self, out: tuple[Any, ...]) -> None:
-        if len(out) == 3 and self.beta is None:
+        if len(out) == 3 and self.trying is None:
             self.start = out[1]
         elif len(out) == 2:
-            self.beta = out[1]
+            self.trying = out[1]
 
     def wanted(self) -> tuple[Any, ...]:
-        return (self.beta,) if self.start is None else (self.beta, self.start)
+        return (self.trying,) if self.start is None else (self.trying, self.start)
 
     def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
         if self.start is not None:
             self.start = None
-            self.accepted = np.zeros_like(extra[0])
-            self.report(extra[1] + self.penalty(self.accepted))
+            self.beta = np.zeros_like(extra[0])
+            self.report(extra[1] + self.penalty(self.beta))
         self.tried = out[0], extra[0]
 
 
@@ -125,8 +121,6 @@ class LBFGS(Solver):
 
     stands_in = ("fmin_l_bfgs_b",)
     needs = ("X",)
-
-    beta: Any = None
 
     def so_far(self) -> Any:
         return self.like_loop(self.beta)
@@ -174,16 +168,12 @@ class Newton(Solver):
     needs = ("family",)
 
     at: tuple[Any, Any]
-    beta: Any = None
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
         self.family = self.given["family"]
         self.arguments["family"] = Proxy(self.family, gradient=self.gradient)
         self.da = Proxy(self.library["da"], compute=self.compute)
-
-    def so_far(self) -> Any:
-        return self.beta
 
     def dot(self, X: Any, beta: Any) -> Any:
         self.beta = beta

@@ -210,29 +210,23 @@ def loss_of_block(model: Any, x: Any, y: Any) -> float | None:
     if isinstance(epochs, list) and epochs and isinstance(epochs[-1], dict):
         value = epochs[-1].get("train_loss")
         return float(value) if isinstance(value, Real) else None
-    return _of_sgd(model, x, y) if _is_sgd(model) else None
-
-
-def _is_sgd(model: Any) -> bool:
     from sklearn.linear_model import Perceptron, SGDClassifier, SGDRegressor
 
-    return isinstance(model, SGDClassifier | SGDRegressor | Perceptron)
-
-
-def _of_sgd(model: Any, x: Any, y: Any) -> float | None:
-    loss = LOSSES.get(model.loss)
-    if loss is None:
+    if not isinstance(model, SGDClassifier | SGDRegressor | Perceptron):
         return None
-    y = np.asarray(y).ravel()
-    if not hasattr(model, "classes_"):
-        return _mean(loss, 1 - (y - model.predict(x)), model)
-    values = model.decision_function(x)
-    positive = y == model.classes_[1] if values.ndim == 1 else y[:, None] == model.classes_
-    return _mean(loss, np.where(positive, values, -values), model)
+    loss = LOSSES.get(model.loss)
+    return None if loss is None else _of_sgd(model, x, y, loss)
 
 
-def _mean(loss: Callable[..., Any], margin: Any, model: Any) -> float:
+def _of_sgd(model: Any, x: Any, y: Any, loss: Callable[..., Any]) -> float:
     """Return the objective: mean loss over rows, summed over one-vs-rest classes, plus penalty."""
+    y = np.asarray(y).ravel()
+    if hasattr(model, "classes_"):
+        values = model.decision_function(x)
+        positive = y == model.classes_[1] if values.ndim == 1 else y[:, None] == model.classes_
+        margin = np.where(positive, values, -values)
+    else:
+        margin = 1 - (y - model.predict(x))
     return float(loss(margin, model.epsilon).sum() / len(margin)) + _penalty(model)
 
 

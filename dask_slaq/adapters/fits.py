@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, pipeline, repairs, xgboost
@@ -71,20 +71,15 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def observe_fits(
-    report: Callable[[float], None],
-    expect: Callable[[int], None] | None = None,
-    describe: Callable[[Mapping[str, Any]], None] | None = None,
-    stage: Callable[[str], AbstractContextManager[None]] | None = None,
-) -> Iterator[ReportSession]:
+def observe_fits(report: Callable[[float], None], **more: Any) -> Iterator[ReportSession]:
     """Open a block like `instrument`, and also pass on the length and the kind of each fit.
 
     When a fit begins, it calls ``expect(n)`` with the fit's maximum number of reports, and
-    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads. The steps of a pipeline
-    are fitted in ``stage(name)``.
+    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads, if these are given. The
+    steps of a pipeline are fitted in ``stage(name)``.
     """
     repairs.follow_settings()
-    with _patches, blocks.opened(report, expect, describe, stage) as block:
+    with _patches, blocks.opened(report, **more) as block:
         yield block
 
 

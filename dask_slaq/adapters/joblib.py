@@ -6,31 +6,27 @@ Their tasks are fits that report no loss, so no report can stop them: the call i
 
 from __future__ import annotations
 
-import functools
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from dask_slaq.adapters.observing import Loop, LoopObserver, open_blocks, stopped
+from dask_slaq.adapters.observing import Loop, open_blocks, stopped
 from dask_slaq.core.errors import StopTraining
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
 class Backend(Loop):
     """Coroutine of the backend that prepares the arguments of a task, right before it is sent.
 
     It runs in the client's event loop, in a copy of the context in which joblib was called.
     """
 
-    def observed(self, function: FunctionType) -> Callable[..., Any]:
+    def replacement(self, function: FunctionType) -> Callable[..., Any]:
         """Return a replacement that ends the calls of a stopped block."""
 
-        @functools.wraps(function)
         async def prepare(backend: Any, *args: Any, **kwargs: Any) -> Any:
             if not can_end(backend):
                 return await function(backend, *args, **kwargs)
@@ -42,7 +38,6 @@ class Backend(Loop):
                 raise CancelledError
             return prepared
 
-        prepare.observed = self  # type: ignore[attr-defined]
         return prepare
 
 
@@ -71,4 +66,4 @@ async def end(backend: Any, why: str) -> None:
         logger.warning("a call of joblib cannot be stopped and goes on: %r", error)
 
 
-LOOPS = (Backend("joblib._dask", "DaskDistributedBackend._to_func_args", LoopObserver),)
+LOOPS = (Backend("joblib._dask", "DaskDistributedBackend._to_func_args"),)

@@ -18,7 +18,6 @@ from dask_slaq.adapters.observing import (
     LoopObserver,
     Mailbox,
     Proxy,
-    ReportSession,
     check_not_stopped,
     ends_with,
     kind_of,
@@ -38,12 +37,10 @@ class Training(LoopObserver):
 
     needs = ("client", "kwargs")
 
-    def __init__(
-        self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
-    ) -> None:
-        super().__init__(library, arguments, block)
-        self.inbox = Mailbox(block, "lightgbm.dask")
-        given, route = arguments["kwargs"], self.inbox.route
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.inbox = Mailbox(self._block, "lightgbm.dask")
+        arguments, given, route = self.arguments, self.given["kwargs"], self.inbox.route
         callbacks = [Report(route), *(given.get("callbacks") or ()), Stop(route)]
         arguments["kwargs"] = {**given, "callbacks": callbacks}
         arguments["client"] = Proxy(arguments["client"], submit=self._submit)

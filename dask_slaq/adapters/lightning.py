@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.adapters.observing import (
-    begin_training,
+    begin_trial,
     describe,
     expect,
     kind_of,
@@ -25,8 +25,7 @@ def _base() -> type:
     """Return the ``Callback`` class of the installed one of Lightning's two packages."""
     other = find_spec("lightning") is None and find_spec("pytorch_lightning") is not None
     module = optional("pytorch_lightning" if other else "lightning.pytorch", "torch")
-    base: type = module.Callback
-    return base
+    return module.Callback
 
 
 def checkpoint_of(trainer: Any) -> bytes:
@@ -60,7 +59,7 @@ def _made() -> type:
 
         def __init__(self, monitor: str | None = None) -> None:
             self.monitor = monitor
-            self._trial: str | None = None
+            self._trial: Any = None
             self._training: Any = None  # whose states are kept
             self._file: str | None = None  # from which it goes on
             self._begin()
@@ -71,12 +70,11 @@ def _made() -> type:
             Pass it to ``Trainer.fit`` as ``ckpt_path``, which sets all to it: module, optimizers,
             loops and callbacks. The file is removed once it is read.
             """
-            self._training = begin_training("lightning", uuid.uuid4().hex[:8])
-            if self._training is not None and self._training.state is not None:
+            self._trial, self._training, state = begin_trial("lightning")
+            if state is not None:
                 number, self._file = tempfile.mkstemp(suffix=".ckpt")
                 with os.fdopen(number, "wb") as file:
-                    file.write(self._training.state)
-                self._training = self._training._replace(state=None)  # it may be large
+                    file.write(state)
             return self._file
 
         def _begin(self) -> None:
@@ -87,9 +85,7 @@ def _made() -> type:
             if self._file is not None:
                 Path(self._file).unlink(missing_ok=True)
                 self._file = None
-            if self._training is not None:
-                self._trial = self._training.trial
-            elif trainer.current_epoch == 0:
+            if self._training is None and trainer.current_epoch == 0:
                 self._trial = uuid.uuid4().hex[:8]
             expect(trainer.max_epochs)
             with contextlib.suppress(Exception):  # optimizers of a kind of their own

@@ -6,44 +6,37 @@ pipeline made the message of the step: in every release since 0.21, whether it p
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from dask_slaq.adapters.observing import Loop, LoopObserver, stage
+from dask_slaq.adapters.observing import Loop, stage
 
 #: Name of the step that is about to begin.
 _next: ContextVar[str | None] = ContextVar("slaq_step", default=None)
 
 
-@dataclass(frozen=True)
 class StepName(Loop):
     """Method of a pipeline that makes the message of the step that comes next."""
 
-    def observed(self, function: FunctionType) -> Callable[..., Any]:
+    def replacement(self, function: FunctionType) -> Callable[..., Any]:
         """Return a replacement that keeps the name of the step."""
 
-        @functools.wraps(function)
         def make_message(pipeline: Any, step_idx: int, *args: Any) -> Any:
             _next.set(_name_of(pipeline, step_idx))
             return function(pipeline, step_idx, *args)
 
-        make_message.observed = self  # type: ignore[attr-defined]
         return make_message
 
 
-@dataclass(frozen=True)
 class StepRun(Loop):
     """Context manager in which a step is fitted."""
 
-    def observed(self, function: FunctionType) -> Callable[..., Any]:
+    def replacement(self, function: FunctionType) -> Callable[..., Any]:
         """Return a replacement that is a stage, too, if the name of a step was made for it."""
 
-        @functools.wraps(function)
         def run_step(source: Any, *args: Any, **kwargs: Any) -> AbstractContextManager[None]:
             name = _next.get()
             timer: AbstractContextManager[None] = function(source, *args, **kwargs)
@@ -52,7 +45,6 @@ class StepRun(Loop):
             _next.set(None)
             return _both(name, timer)
 
-        run_step.observed = self  # type: ignore[attr-defined]
         return run_step
 
 
@@ -72,6 +64,6 @@ def _name_of(pipeline: Any, step_idx: int) -> str | None:
 
 
 LOOPS = (
-    StepName("sklearn.pipeline", "Pipeline._log_message", LoopObserver),
-    StepRun("sklearn.pipeline", "_print_elapsed_time", LoopObserver),
+    StepName("sklearn.pipeline", "Pipeline._log_message"),
+    StepRun("sklearn.pipeline", "_print_elapsed_time"),
 )

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
 
-from dask_slaq.adapters.observing import begin_training, publish, value_of, warn_of, warn_once
-
-if TYPE_CHECKING:
-    from dask_slaq.worker import Training
+from dask_slaq.adapters.observing import begin_trial, publish, value_of, warn_of, warn_once
 
 #: Latest value and whether higher is better, by metric, by evaluation set.
 Scores = Mapping[str, Mapping[str, tuple[float, bool]]]
@@ -53,20 +49,15 @@ class RoundReport:
         self.metric = metric
         self.data = data
         self.maximize = maximize
-        self._trial: str | None = None
-        self._training: Training | None = None  # whose states are kept
+        self._trial: Hashable = None
+        self._training: Any = None  # whose states are kept
 
     def begin(self, *, keeps: bool = False) -> Any:
         """Begin a trial: a model is trained from the start, or goes on if it `keeps` states.
 
         Returns the state from which it goes on; None from the start.
         """
-        self._trial = uuid.uuid4().hex[:8]
-        self._training = begin_training(self.library, self._trial) if keeps else None
-        kept = None
-        if self._training is not None:
-            kept, self._trial = self._training.state, self._training.trial
-            self._training = self._training._replace(state=None)  # it may be large
+        self._trial, self._training, kept = begin_trial(self.library, keeps=keeps)
         _here.trial = self._trial
         return kept
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from dask_slaq.adapters.observing import (
-    begin_training,
+    begin_trial,
     check_not_stopped,
     describe_estimator,
     publish,
@@ -43,7 +42,7 @@ def _made() -> type:
         >>> net = NeuralNetClassifier(Module, callbacks=[SlaqReport()])  # doctest: +SKIP
         """
 
-        _trial: str | None = None
+        _trial: Any = None
         _training: Any = None  # whose states are kept
         _epochs: int | None = None  # of the net, while fewer are left
 
@@ -53,14 +52,9 @@ def _made() -> type:
         def on_train_begin(self, net: Any, **kwargs: Any) -> None:
             check_not_stopped()
             if not net.history:
-                self._training = begin_training("skorch", uuid.uuid4().hex[:8])
-                if self._training is None:
-                    self._trial = uuid.uuid4().hex[:8]
-                else:
-                    kept, self._trial = self._training.state, self._training.trial
-                    self._training = self._training._replace(state=None)  # it may be large
-                    if kept is not None:
-                        self._go_on(net, *kept)
+                self._trial, self._training, kept = begin_trial("skorch")
+                if kept is not None:
+                    self._go_on(net, *kept)
             describe_estimator("skorch", net)
 
         def _go_on(self, net: Any, states: dict[str, Any], history: list[Any]) -> None:

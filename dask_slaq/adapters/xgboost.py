@@ -16,7 +16,6 @@ from dask_slaq.adapters.observing import (
     Loop,
     LoopObserver,
     Mailbox,
-    ReportSession,
     check_not_stopped,
     ends_with,
     kind_of,
@@ -52,11 +51,10 @@ class Training(LoopObserver):
 
     needs = ("dtrain", "evals", "callbacks", "custom_metric")
 
-    def __init__(
-        self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
-    ) -> None:
-        super().__init__(library, arguments, block)
-        self.inbox = Mailbox(block, "xgboost.dask")
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.inbox = Mailbox(self._block, "xgboost.dask")
+        arguments = self.arguments
         dtrain, evals = arguments["dtrain"], arguments["evals"]
         names = [name for data, name in evals or () if data is dtrain]
         mine = callback(self.inbox.route, names[0] if names else None)

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from dask_slaq.cli.options import Where, ask, json_flag, scheduler_options
-from dask_slaq.cli.text import aligned, printable
-from dask_slaq.cli.text import as_json as to_json
+from dask_slaq.cli.options import Where, call, json_flag, scheduler_options
+from dask_slaq.cli.text import aligned, printable, to_json
 from dask_slaq.core.jobs.settings import CHANGEABLE, JOB_SETTINGS
 
 _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if there are none."
@@ -46,7 +45,7 @@ def _options_of_jobs(command: Callable[..., Any]) -> Callable[..., Any]:
 def set_job(job: str, where: Where, **settings: float | None) -> None:
     flags = (f"--{name.replace('_', '-')}" for name in CHANGEABLE)
     given = _given(settings, ", ".join(flags))
-    _steer(where, job, "set_job", **given)
+    call(where, "set_job", job, **given)
     values = ", ".join(f"{name} {value:g}" for name, value in given.items())
     _say(f"{job}: {values}")
 
@@ -58,7 +57,7 @@ def _steering(name: str, text: str, told: str) -> click.Command:
     @click.argument("job")
     @scheduler_options
     def steer(job: str, where: Where) -> None:
-        _steer(where, job, name)
+        call(where, name, job)
         _say(f"{job} {told}")
 
     return steer
@@ -89,13 +88,10 @@ def policy(name: str | None, where: Where) -> None:
     A change takes effect at once, and lasts until the next one or the scheduler's end. Only
     operators (slaq.operators) may do it; everyone if there are none.
     """
-    from dask_slaq.client import set_policy, status
-
     if name is None:
-        found: Any = ask(where, lambda client: status(client))  # type: ignore[arg-type]
-        click.echo(found["policy"])
+        click.echo(call(where, "status")["policy"])
         return
-    ask(where, lambda client: set_policy(name, client=client))
+    call(where, "set_policy", name)
     _say(f"the policy is {name}")
 
 
@@ -146,10 +142,8 @@ def set_owner(owner: str, where: Where, **settings: Any) -> None:
     Those that are not given stay. A change takes effect at once, and lasts until the next one or
     the scheduler's end. Only operators (slaq.operators) may do it; everyone if there are none.
     """
-    from dask_slaq import client as api
-
     given = _given(settings, "--weight, --max-threads, --max-jobs, --core-hours")
-    ask(where, lambda client: api.set_owner(owner, client=client, **given))
+    call(where, "set_owner", owner, **given)
     shown = {n.replace("_", "-"): f"{v:g}" if isinstance(v, float) else v for n, v in given.items()}
     if (most := given.get("max_resources")) is not None:
         shown["max-resources"] = ",".join(f"{n}={v:g}" for n, v in most.items()) or "none"
@@ -171,12 +165,10 @@ def set_limit(label: str, most: str, where: Where) -> None:
     A change takes effect at once, and lasts until the next one or the scheduler's end. Only
     operators (slaq.operators) may do it; everyone if there are none.
     """
-    from dask_slaq import client as api
-
     if most != "none" and not most.isdecimal():
         raise click.UsageError(f"MOST must be a number of tasks, or none, not {most!r}")
     count = None if most == "none" else int(most)
-    ask(where, lambda client: api.set_limit(label, count, client=client))
+    call(where, "set_limit", label, count)
     limit = "no limit" if count is None else f"{most} at once"
     _say(f"{label}: {limit}, until the scheduler ends")
 
@@ -186,13 +178,6 @@ def _given(settings: Mapping[str, Any], options: str) -> dict[str, Any]:
     if not given:
         raise click.UsageError(f"nothing to change: give {options}, ...")
     return given
-
-
-def _steer(where: Where, job: str, what: str, **settings: float) -> None:
-    from dask_slaq import client as api
-
-    action: Callable[..., Any] = getattr(api, what)
-    ask(where, lambda client: action(job, client=client, **settings))
 
 
 def _say(text: str) -> None:
@@ -228,20 +213,18 @@ def reserve(
     OWNER deserves at least these threads; what it does not use is lent. Only operators
     (slaq.operators) may change reservations; everyone if there are none.
     """
-    from dask_slaq import client as api
-
     if remove is not None and (owner or begin or end):
         raise click.UsageError("give --remove or an owner, not both")
     if remove is not None:
-        ask(where, lambda client: api.unreserve(remove, client=client))
+        call(where, "unreserve", remove)
         click.echo(f"reservation {remove} is removed")
     elif owner is None:
-        found: Any = ask(where, lambda client: api.reservations(client=client))
+        found = call(where, "reservations")
         click.echo(to_json(found) if as_json else _table(found))
     elif threads is None or end is None:
         raise click.UsageError("give OWNER, THREADS and --to")
     else:
-        made: Any = ask(where, lambda client: api.reserve(owner, threads, begin, end, client))
+        made = call(where, "reserve", owner, threads, begin, end)
         span = f"from {_time(made['begin'])} to {_time(made['end'])}"
         what = "1 thread" if threads == 1 else f"{threads:g} threads"
         click.echo(printable(f"reservation {made['number']}: {owner} {what} {span}"))

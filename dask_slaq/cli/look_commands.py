@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dask_slaq.cli.main import LazyGroup
 from dask_slaq.cli.memory import file_to_read
-from dask_slaq.cli.options import Where, ask, json_flag, json_option, scheduler_options
-from dask_slaq.cli.text import as_json as to_json
-from dask_slaq.cli.text import printable, tell
-
-if TYPE_CHECKING:
-    from distributed import Client
+from dask_slaq.cli.options import Where, ask, call, json_flag, json_option, scheduler_options
+from dask_slaq.cli.text import printable, tell, to_json
 
 
 @click.command()
@@ -42,7 +37,7 @@ def jobs(where: Where, ended: bool, as_json: bool) -> None:
         over, since = ask(where, _ended)
         click.echo(to_json(over) if as_json else ended_table(over, since))
         return
-    found = _status(where)
+    found = call(where, "status")
     click.echo(to_json(found) if as_json else jobs_table(found, width=_width()))
 
 
@@ -67,7 +62,7 @@ def owners(context: click.Context, where: Where, as_json: bool) -> None:
 
     if context.invoked_subcommand is not None:
         return
-    status = _status(where)
+    status = call(where, "status")
     found = {**status.get("owners", {}), **status.get("teams", {})}
     click.echo(to_json(found) if as_json else owners_table(found))
 
@@ -91,7 +86,7 @@ def limits(context: click.Context, where: Where, as_json: bool) -> None:
 
     if context.invoked_subcommand is not None:
         return
-    found = _status(where).get("limits", {})
+    found = call(where, "status").get("limits", {})
     click.echo(to_json(found) if as_json else limits_table(found))
 
 
@@ -109,9 +104,8 @@ def workers(where: Where, as_json: bool) -> None:
     it: 1 unless that is sure. "estimate" is the best guess, with the band that has it in 80 %.
     """
     from dask_slaq.cli.status_tables import workers_table
-    from dask_slaq.client import workers as ask_workers
 
-    found = ask(where, lambda client: ask_workers(client))  # type: ignore[arg-type,return-value]
+    found = call(where, "workers")
     click.echo(to_json(found) if as_json else workers_table(found))
 
 
@@ -126,9 +120,7 @@ def explain(job: str, where: Where, as_json: bool) -> None:
     Example:
         dask slaq explain logreg-C0.1
     """
-    from dask_slaq.client import explain as ask_why
-
-    found = ask(where, lambda client: ask_why(job, client=client))  # type: ignore[arg-type]
+    found = call(where, "explain", job)
     text = "\n".join(printable(line) for line in found["text"].splitlines())
     click.echo(to_json(found) if as_json else text)
 
@@ -149,19 +141,15 @@ def audit(file: str | None, where: Where, as_json: bool) -> None:
     These are the last changes, oldest first; where the scheduler has such a file, also those of
     schedulers before. Each is also a line in the scheduler's log, and an alert.
     """
-    from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import read_audit
 
     path = file_to_read(file, where)
-    try:
-        found = ask(where, _audit) if path is None else read_audit(path)
-    except SlaqError as error:
-        raise click.ClickException(str(error)) from None
+    found = ask(where, _audit) if path is None else read_audit(path)
     lines = (printable(f"{event['when']}  {event['message']}") for event in found)
     click.echo(to_json(found) if as_json else "\n".join(lines) or "nothing was changed")
 
 
-async def _audit(client: Client) -> list[dict[str, Any]]:
+async def _audit(client: Any) -> list[dict[str, Any]]:
     """Return the audit of a scheduler, also of one from which the plugin was unregistered."""
     from dask_slaq.client import check_started, request
     from dask_slaq.core.errors import NoPlugin
@@ -177,18 +165,12 @@ async def _audit(client: Client) -> list[dict[str, Any]]:
     return found
 
 
-async def _ended(client: Client) -> tuple[list[dict[str, Any]], float]:
+async def _ended(client: Any) -> tuple[list[dict[str, Any]], float]:
     """Return the jobs that ended, and the Unix time at which the scheduler started."""
     from dask_slaq.client import ended
 
     over: Any = ended(client)
     return await over, (await client.scheduler.identity())["started"]
-
-
-def _status(where: Where) -> dict[str, Any]:
-    from dask_slaq.client import status
-
-    return ask(where, lambda client: status(client))  # type: ignore[arg-type,return-value]
 
 
 def _width() -> int | None:
@@ -214,11 +196,5 @@ def advise(where: Where, workers: int, json_file: str | None) -> None:
     They pay by the worth of the jobs' time and the price in the setting slaq.scaling, without it in
     worker-hours. What to persist is told by dask_slaq.persisting.
     """
-    found = ask(where, partial(_whatif, workers))
+    found = call(where, "whatif", workers or None)
     tell(found, found["text"], json_file)
-
-
-async def _whatif(workers: int, client: Client) -> dict[str, Any]:
-    from dask_slaq.client import whatif
-
-    return await whatif(workers or None, client=client)  # type: ignore[misc]

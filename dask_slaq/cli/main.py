@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from dask_slaq.core.errors import SlaqError
+
 _MODULES = {
     "change_commands": ("pause", "policy", "reserve", "resume", "stop"),
     "demo": ("demo",),
@@ -37,8 +39,14 @@ class LazyGroup(click.Group):
         if name not in self._members:
             return None
         module, _, attribute = self._members[name].partition(":")
-        found: click.Command = getattr(import_module(f"dask_slaq.cli.{module}"), attribute)
-        return found
+        return getattr(import_module(f"dask_slaq.cli.{module}"), attribute)
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run a command; what is wrong is one line."""
+        try:
+            return super().invoke(context)
+        except SlaqError as error:
+            raise click.ClickException(str(error)) from None
 
 
 @click.group(

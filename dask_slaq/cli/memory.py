@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import dask
-from dask.utils import parse_timedelta
 
-from dask_slaq.cli.options import Where, ask, json_flag, scheduler_options
-from dask_slaq.cli.text import aligned, duration, number, printable
-from dask_slaq.cli.text import as_json as to_json
+from dask_slaq.cli.options import Where, call, json_flag, scheduler_options
+from dask_slaq.cli.text import aligned, duration, number, printable, to_json
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.owners.usage import DAY
 
@@ -47,23 +44,21 @@ def memory(
     from dask_slaq.memory import prune as delete
     from dask_slaq.memory import read_kinds
 
-    path, before = _given_or_configured(file), _before(older_than)
+    path, age = _given_or_configured(file), _seconds("older-than", older_than, "30d or 12h")
+    before = None if age is None else time() - age
     if path is None:
         raise click.UsageError("no store given: pass FILE, or set slaq.memory")
-    try:
-        if prune:
-            if kind is None and before is None:
-                raise click.UsageError("--prune needs --kind or --older-than")
-            deleted = delete(path, before=before, kind=kind)
-            click.echo(to_json({"deleted": deleted}) if as_json else f"{deleted} runs deleted")
-            return
-        kinds = [
-            one
-            for one in read_kinds(path)
-            if kind in (None, one.kind) and (before is None or one.last < before)
-        ]
-    except SlaqError as error:
-        raise click.ClickException(str(error)) from None
+    if prune:
+        if kind is None and before is None:
+            raise click.UsageError("--prune needs --kind or --older-than")
+        deleted = delete(path, before=before, kind=kind)
+        click.echo(to_json({"deleted": deleted}) if as_json else f"{deleted} runs deleted")
+        return
+    kinds = [
+        one
+        for one in read_kinds(path)
+        if kind in (None, one.kind) and (before is None or one.last < before)
+    ]
     click.echo(to_json(_figures(path, kinds)) if as_json else _table(kinds))
 
 
@@ -87,17 +82,14 @@ def _given_or_configured(file: str | None) -> str | None:
     return os.path.expanduser(os.fspath(path)) if path else None
 
 
-def _before(age: str | None) -> float | None:
-    """Return the Unix seconds of so long ago."""
-    if age is None:
-        return None
+def _seconds(option: str, given: str | None, example: str) -> float | None:
+    """Return the time that an option names in seconds; None without one."""
+    from dask_slaq.client import seconds_of
+
     try:
-        seconds = float(parse_timedelta(age))
-    except (KeyError, TypeError, ValueError):
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise click.BadParameter(f"--older-than must be a time such as 30d or 12h, not {age!r}")
-    return time() - seconds
+        return seconds_of(given, f"--{option}", example)
+    except SlaqError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _figures(path: str, kinds: Sequence[KindSummary]) -> dict[str, Any]:
@@ -164,21 +156,12 @@ def usage(
 
 def _found(file: str | None, since: str | None, by: Sequence[str], where: Where) -> dict[str, Any]:
     """Return usage as `dask_slaq.usage` does."""
-    from dask_slaq.client import seconds_of
-    from dask_slaq.client import usage as ask_usage
     from dask_slaq.memory import read_usage, usage_as_dicts
 
-    path = file_to_read(file, where)
-    try:
-        seconds = seconds_of(since)
-    except SlaqError as error:
-        raise click.BadParameter(f"--{error}") from None
+    path, seconds = file_to_read(file, where), _seconds("since", since, "7d or 12h")
     if path is None:
-        return ask(where, lambda client: ask_usage(seconds, by, client))  # type: ignore[arg-type, return-value]
-    try:
-        rows = read_usage(path, by, None if seconds is None else int((time() - seconds) // DAY))
-    except SlaqError as error:
-        raise click.ClickException(str(error)) from None
+        return call(where, "usage", seconds, by)
+    rows = read_usage(path, by, None if seconds is None else int((time() - seconds) // DAY))
     return {"rows": usage_as_dicts(rows, by), "file": path, "since": None, "note": None}
 
 

@@ -13,15 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from dask_slaq.cli.text import printable
 from dask_slaq.core.errors import SlaqError
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
@@ -176,7 +173,7 @@ def _address_in(file: str) -> str:
         ) from None
 
 
-def ask(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
+def ask(where: Where, question: Callable[[Any], Awaitable[T]]) -> T:
     """Return the answer of a scheduler to a `question`, which gets an asynchronous client."""
     address = where.find()
 
@@ -192,7 +189,14 @@ def ask(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
         return asyncio.run(run())
 
 
-async def connect(address: str, timeout: float) -> Client:
+def call(where: Where, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Return what the function of a `name` in `dask_slaq.client` does on a scheduler."""
+    from dask_slaq import client as api
+
+    return ask(where, lambda client: getattr(api, name)(*args, client=client, **kwargs))
+
+
+async def connect(address: str, timeout: float) -> Any:
     """Return an asynchronous client, which is nobody's default, within `timeout` seconds."""
     from distributed import Client
 
@@ -205,7 +209,7 @@ async def connect(address: str, timeout: float) -> Client:
         raise
 
 
-async def close(client: Client) -> None:
+async def close(client: Any) -> None:
     """Close a client, without waiting for long for a scheduler that says nothing."""
     with suppress(asyncio.TimeoutError, OSError, RuntimeError, TypeError, ValueError):
         await client.close(timeout=1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from textwrap import fill
 from typing import Any
 
 import click
 
-from dask_slaq.cli.options import json_option, policies_or_oracles, with_default
+from dask_slaq.cli.options import json_option, policies_or_oracles
 from dask_slaq.cli.text import aligned, tell
+from dask_slaq.simulation import Settings
 
 #: Heading, key and number of decimals of each column.
 COLUMNS = (
@@ -35,10 +37,28 @@ _LEGEND = (
 )
 
 
+def _options_of_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each of the `Settings`."""
+    for row in reversed(fields(Settings)):
+        flag, default, about = row.name.replace("_", "-"), row.default, row.metadata
+        names, shown = f"--{flag}", about["unset"] or default is not None
+        if isinstance(default, bool):
+            names, kind = f"--{flag}/--un{flag}", bool
+        elif isinstance(default, str):
+            kind = click.Choice(about["allowed"])
+        else:
+            number = click.IntRange if isinstance(default, int) else click.FloatRange
+            kind = number(*about["allowed"]) if about["allowed"] else float
+        option = click.option(
+            names, type=kind, default=default, show_default=shown, help=about["about"]
+        )
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.option(
     "--curves",
-    "curves",
     multiple=True,
     metavar="FILE",
     show_default="curves made from the seed",
@@ -53,12 +73,6 @@ _LEGEND = (
 )
 @click.option("--trace", metavar="NAME", help="Which one, if FILE has several.")
 @click.option(
-    "--cores-per-gpu",
-    type=click.FloatRange(0, min_open=True),
-    show_default="no cap",
-    help="Threads that a job of a trace can use at most for each GPU that it had.",
-)
-@click.option(
     "--policies",
     default="fair,max-total,oracle",
     show_default=True,
@@ -66,74 +80,7 @@ _LEGEND = (
     help="Names between commas: policies; oracle or oracle:POLICY, which know true curves and "
     "running times.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(1), default=160, show_default=True, help="Jobs of a list."
-)
-@click.option("--cores", type=click.IntRange(1), default=640, show_default=True)
-@with_default("--interarrival", click.FloatRange(0), 15.0, "Mean seconds between two arrivals.")
-@click.option(
-    "--seeds", type=click.IntRange(1), default=6, show_default=True, help="Lists of jobs."
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first one.")
-@click.option(
-    "--load",
-    type=click.FloatRange(0, min_open=True),
-    show_default="the work of the paper's section 6.2",
-    help="Core-seconds that arrive in a core-second. If left out, jobs are as large at every "
-    "--interarrival.",
-)
-@with_default(
-    "--noise",
-    click.FloatRange(0),
-    0.0,
-    "Standard deviation of the noise on reports, in ranges of the curve.",
-)
-@with_default(
-    "--scaling",
-    click.Choice(["linear", "waves", "sublinear"]),
-    "linear",
-    "True running times of iterations on N threads.",
-)
-@click.option(
-    "--max-cores", type=click.FloatRange(0, min_open=True), help="Threads of any one job at most."
-)
-@with_default(
-    "--move-pause",
-    click.FloatRange(0),
-    0.0,
-    "Seconds in which a job computes nothing on a worker that it gained.",
-)
-@with_default("--epoch", click.FloatRange(0, min_open=True), 3.0, "Seconds between two decisions.")
-@with_default(
-    "--gap",
-    click.FloatRange(0),
-    0.0,
-    "Least seconds between two decisions; 0 to react to arrivals and ends at once.",
-)
-@with_default(
-    "--latest",
-    click.FloatRange(1),
-    2.0,
-    "Factor of its fair time at which a job of known length ends at the latest; inf for none.",
-)
-@with_default(
-    "--floor",
-    click.FloatRange(0, 1),
-    0.75,
-    "Part of its fair share that a job of unknown length keeps over time.",
-)
-@click.option(
-    "--announced/--unannounced",
-    default=True,
-    show_default=True,
-    help="Whether jobs announce their number of iterations, as fits of libraries do.",
-)
-@with_default(
-    "--normalizer",
-    click.Choice(["range", "largest-change"]),
-    "range",
-    "What losses are divided by.",
-)
+@_options_of_settings
 @click.option(
     "--processes",
     type=click.IntRange(1),
@@ -155,19 +102,14 @@ def simulate(
     The scheduling engine is the one of the live plugin; jobs, clock and cores are simulated. The
     defaults reproduce the setting of section 6.2 of the SLAQ paper.
     """
-    from dask_slaq.core.errors import SlaqError
-    from dask_slaq.simulation import CurveError, Settings, TraceError
     from dask_slaq.simulation import simulate as run
 
-    try:
-        chosen = Settings(**settings)  # type: ignore[arg-type]
-        runs = chosen.seeds * len({*policies, "fair"})
-        if processes is None:
-            processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
-        about = {"arrivals": arrivals, "trace": trace, "processes": processes}
-        found = run(policies, curves or None, chosen, **about)  # type: ignore[arg-type]
-    except (SlaqError, CurveError, TraceError) as error:
-        raise click.ClickException(str(error)) from None
+    chosen = Settings(**settings)  # type: ignore[arg-type]
+    runs = chosen.seeds * len({*policies, "fair"})
+    if processes is None:
+        processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
+    about = {"arrivals": arrivals, "trace": trace, "processes": processes}
+    found = run(policies, curves or None, chosen, **about)  # type: ignore[arg-type]
     tell(found, _table(found), json_file)
 
 
@@ -202,11 +144,8 @@ def replay(log: str, json_file: str | None) -> None:
     LOG is the newest file recorded with the setting slaq.log; older files (LOG.1, LOG.2, ...)
     are read first. The exit code is 1 if a recorded decision is not reproduced.
     """
-    from dask_slaq.simulation.replay import LogError, replay_log
+    from dask_slaq.simulation.replay import replay_log
 
-    try:
-        found = replay_log(log)
-    except LogError as error:
-        raise click.ClickException(str(error)) from None
+    found = replay_log(log)
     tell(found, "\n".join([found["said"], *found["notes"]]), json_file)
     raise SystemExit(0 if found["difference"] is None else 1)

@@ -12,7 +12,7 @@ import click
 
 from dask_slaq.core.text import duration, number, printable, without_nan
 
-__all__ = ["aligned", "as_json", "duration", "number", "printable", "tell"]
+__all__ = ["aligned", "duration", "number", "printable", "tell", "to_json"]
 
 
 def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
@@ -36,14 +36,14 @@ def _width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
 
 
-def as_json(found: Any) -> str:
+def to_json(found: Any) -> str:
     """Return JSON text in which numbers that are not finite are null."""
     return json.dumps(without_nan(found), indent=2, allow_nan=False, default=str)
 
 
 def tell(found: Any, text: str, json_file: str | None) -> None:
     """Write figures as JSON to a file, if one is given, and print a text; ``-`` is only figures."""
-    figures = as_json(found) + "\n"
+    figures = to_json(found) + "\n"
     if json_file == "-":
         click.echo(figures, nl=False)
         return

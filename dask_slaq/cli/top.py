@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,6 @@ from dask_slaq.cli.options import Where, ask, close, connect, explained, quiet, 
 from dask_slaq.cli.text import printable
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, rows
 from dask_slaq.core.text import shortened
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 #: Columns of the table, by the name that ``--sort`` takes.
 COLUMNS = {column.name: column for column in JOB_COLUMNS if column.terminal}
@@ -80,7 +77,7 @@ def top(where: Where, interval: float, **shown: Any) -> None:
 
 
 async def screens(
-    where: Where, look: Callable[[Client], Awaitable[Any]], interval: float
+    where: Where, look: Callable[[Any], Awaitable[Any]], interval: float
 ) -> AsyncGenerator[Any, None]:
     """Yield what to show, again and again; what goes wrong is above what was there before."""
     from rich.console import Group

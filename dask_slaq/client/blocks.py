@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from distributed import Client
 from fsspec.registry import known_implementations, registry
 
 from dask_slaq.client.job_block import Job
@@ -19,9 +20,6 @@ from dask_slaq.core.jobs.settings import OF_SEARCH, check_job_settings, given_se
 from dask_slaq.core.search_settings import is_unknown
 from dask_slaq.core.settings import check_name, shown
 from dask_slaq.core.trials import SearchSettings
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 #: What times are like, for who gives another one.
 TIMES = "'10min' or a number of seconds"

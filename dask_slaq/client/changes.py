@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Methods of a job by the messages of the scheduler that they are called for.
+HEARD = {STOP: "ask_to_stop", OUTSIDE: "warn_of_threads", BLOCKED: "warn_of_limits"}
+
 # Jobs in their blocks by run, for each client.
 _running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDictionary()
 
@@ -242,7 +245,7 @@ async def _steer_or_go_without(
         if what == "stop":
             block.ask_to_stop()
         if "target" in settings:
-            block.aim_at(settings["target"])
+            block._settings["target"] = settings["target"]  # nobody else looks at it
 
 
 def listen(client: Client, run: str, job: Job) -> None:
@@ -250,9 +253,8 @@ def listen(client: Client, run: str, job: Job) -> None:
     jobs = _running.get(client)
     if jobs is None:
         jobs = _running[client] = WeakValueDictionary()
-        client._stream_handlers[STOP] = functools.partial(_stop_block, jobs)
-        client._stream_handlers[OUTSIDE] = functools.partial(_warn_block, jobs)
-        client._stream_handlers[BLOCKED] = functools.partial(_warn_blocked, jobs)
+        for message, method in HEARD.items():
+            client._stream_handlers[message] = functools.partial(_tell_block, jobs, method)
         client._stream_handlers[SILENT] = warn_of_silence
     jobs[run] = job
 
@@ -263,19 +265,9 @@ def _find(client: Client, name: str) -> Job | None:
     return next((job for job in jobs if job.name == name and job.is_open), None)
 
 
-def _stop_block(jobs: WeakValueDictionary[str, Job], run: str) -> None:
+def _tell_block(jobs: WeakValueDictionary[str, Job], method: str, run: str, **told: str) -> None:
     if (job := jobs.get(run)) is not None:
-        job.ask_to_stop()
-
-
-def _warn_block(jobs: WeakValueDictionary[str, Job], run: str) -> None:
-    if (job := jobs.get(run)) is not None:
-        job.warn_of_threads()
-
-
-def _warn_blocked(jobs: WeakValueDictionary[str, Job], run: str, why: str) -> None:
-    if (job := jobs.get(run)) is not None:
-        logger.warning("%r is blocked: %s; stop it, or change that", job.name, why)
+        getattr(job, method)(**told)
 
 
 #: What to do about tasks whose name contains a text.

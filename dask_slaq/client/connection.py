@@ -8,17 +8,16 @@ import getpass
 import logging
 import secrets
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import dask
+from distributed import Client, get_client
 
 from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError
 from dask_slaq.core.settings import NOT_STARTED, check_text, shown
 from dask_slaq.core.text import printable
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +38,6 @@ def current_client(client: Client | None = None) -> Client:
 
     Raises InvalidSetting for what is no client, such as the name of a job in its place.
     """
-    from distributed import Client, get_client
-
     if client is not None:
         if not isinstance(client, Client):
             raise InvalidSetting(f"client must be a distributed.Client, not {shown(client)}")
@@ -54,10 +51,20 @@ def current_client(client: Client | None = None) -> Client:
         ) from None
 
 
-def ask(client: Client | None, operation: str, /, **arguments: Any) -> Any:
-    """Send a request from a client, by default the current one; see `request`."""
+def ask(
+    client: Client | None, operation: str, then: Callable[[Any], Any] | None = None, /, **given: Any
+) -> Any:
+    """Send a request from a client, by default the current one, and return what `then` makes of it.
+
+    See `request` for the arguments that are `given`.
+    """
     client = current_client(client)
-    return client.sync(request, client, operation, **arguments)
+
+    async def answer() -> Any:
+        found = await request(client, operation, **given)
+        return found if then is None else then(found)
+
+    return client.sync(answer)
 
 
 async def request(client: Client, operation: str, /, **arguments: Any) -> Any:

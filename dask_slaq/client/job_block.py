@@ -203,7 +203,7 @@ class Job(Block):
             raise UnknownJob(f"job {self.name!r} is not running: call reporter in its block")
         with self._lock:
             if self._mailbox is None:
-                self._session = ReportSession(self.report, None)
+                self._session = ReportSession(self.report)
                 with client.as_current():
                     self._mailbox = Mailbox(self._session, "its tasks")
             return Reporter(self.name, self._mailbox.route)
@@ -295,9 +295,9 @@ class Job(Block):
                 self.name,
             )
 
-    def aim_at(self, target: float) -> None:
-        """Set the target that counts where the scheduler does not run the plugin."""
-        self._settings["target"] = target
+    def warn_of_limits(self, why: str) -> None:
+        """Warn that limits never let tasks of the job start."""
+        logger.warning("%r is blocked: %s; stop it, or change that", self.name, why)
 
     def _ends_at(self, loss: float) -> bool:
         """Return whether the job is to stop at a loss: without the plugin, nobody else looks."""
@@ -357,9 +357,8 @@ class Job(Block):
         self._fits = self._stages = 0
         self._described = False
         if self._observes and dask.config.get("slaq.instrument", True):
-            self._end_fits(
-                observe_fits(self._report_loss, self._expect, self._describe, self._step)
-            )
+            told = {"expect": self._expect, "describe": self._describe, "stage": self._step}
+            self._end_fits(observe_fits(self._report_loss, **told))
         return self
 
     def _leave(self) -> Client:

@@ -9,17 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed import Client
 
 from dask_slaq.client.connection import current_client, go_without, request
-from dask_slaq.client.trials_table import as_cells, as_html, in_words
+from dask_slaq.client.trials_table import as_cells, as_html, html_row, in_words
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, rows
 from dask_slaq.core.settings import ALERT, ENDS, shown
 from dask_slaq.core.text import printable
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 logger = logging.getLogger(__name__)
 
@@ -60,16 +59,12 @@ class Status(dict[str, Any]):
         title = f"policy <b>{escape(str(self.get('policy')))}</b>, {self.get('capacity')} threads"
         if failed := self.get("failed"):
             title += f", <b>plain Dask schedules: {escape(str(failed))}</b>"
-        head = _row("th", HEADINGS)
-        body = "".join(_row("td", cells) for cells in self.table())
+        head = html_row("th", HEADINGS, _LEFT)
+        body = "".join(html_row("td", cells, _LEFT) for cells in self.table())
         body = body or f'<tr><td colspan="{len(COLUMNS)}"{_LEFT}>no job is running</td></tr>'
         table = f"<div>{title}<table><thead>{head}</thead><tbody>{body}</tbody></table></div>"
         searches = self.get("models", {}).items()
         return table + "".join(as_html(n, m["rows"], m["maximize"]) for n, m in searches)
-
-
-def _row(tag: str, cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}{_LEFT}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def progress(
@@ -103,11 +98,14 @@ def progress(
         None in a terminal, and where the scheduler does not run the plugin.
     """
     client = current_client(client)
-    if jobs is not None and not _are_names(jobs):
+    named = [jobs] if isinstance(jobs, str) else jobs
+    if named is not None and not (
+        isinstance(named, Iterable) and all(isinstance(name, str) for name in named)
+    ):
         raise InvalidSetting(
             f"progress() takes names of jobs, not {shown(jobs)}; a client is passed as client="
         )
-    named = [jobs] if isinstance(jobs, str) else None if jobs is None else list(jobs)
+    named = named and list(named)
     try:
         if in_notebook() if notebook is None else notebook:
             return _widget(Followed(client, named), client, interval)
@@ -115,12 +113,6 @@ def progress(
     except NoPlugin as error:
         go_without(client, error)
     return None
-
-
-def _are_names(jobs: object) -> bool:
-    return isinstance(jobs, str) or (
-        isinstance(jobs, Iterable) and all(isinstance(name, str) for name in jobs)
-    )
 
 
 def _blocks_here() -> list[str]:

@@ -14,6 +14,7 @@ from dask.utils import parse_timedelta
 from dask_slaq.client.connection import ask, current_client, owner_of_client, request
 from dask_slaq.client.live import Status
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.jobs.columns import JOB_COLUMNS
 from dask_slaq.core.owners.usage import check_by
 from dask_slaq.core.settings import is_number, shown
 
@@ -45,8 +46,7 @@ def status(client: Client | None = None) -> Status:
     NoPlugin
         There is no client, or its scheduler does not run the plugin.
     """
-    client = current_client(client)
-    return client.sync(_status, client)
+    return ask(client, "slaq_status", Status)
 
 
 def explain(job: str, client: Client | None = None) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
     --------
     >>> print(explain("logreg-C0.1")["text"])  # doctest: +SKIP
     """
-    return ask(client, "slaq_explain", job=job)  # type: ignore[no-any-return]
+    return ask(client, "slaq_explain", job=job)
 
 
 def whatif(workers: int | None = None, client: Client | None = None) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def whatif(workers: int | None = None, client: Client | None = None) -> dict[str
     >>> print(whatif(workers=16)["text"])  # doctest: +SKIP
     16 workers instead of 8: all ends 12 min sooner, for 0.80 more
     """
-    return ask(client, "slaq_whatif", workers=workers)  # type: ignore[no-any-return]
+    return ask(client, "slaq_whatif", workers=workers)
 
 
 def ended(client: Client | None = None) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ def ended(client: Client | None = None) -> list[dict[str, Any]]:
     ------
     NoPlugin
     """
-    return ask(client, "slaq_ended")  # type: ignore[no-any-return]
+    return ask(client, "slaq_ended")
 
 
 def workers(client: Client | None = None) -> dict[str, dict[str, Any]]:
@@ -139,7 +139,7 @@ def workers(client: Client | None = None) -> dict[str, dict[str, Any]]:
 
     It is by address. With an asynchronous client, an awaitable is returned.
     """
-    return ask(client, "slaq_workers")  # type: ignore[no-any-return]
+    return ask(client, "slaq_workers")
 
 
 def history(client: Client | None = None) -> xarray.Dataset:
@@ -174,8 +174,10 @@ def bindings(client: Client | None = None) -> list[dict[str, Any]]:
     floor), ``lent`` (the worker is outside the job's worker set), or ``passed`` (the task was not
     held, as a pinned task, or any task without contention); ``why`` says it in words.
     """
-    client = current_client(client)
-    return client.sync(_bindings, client)
+    names = ("time", "key", "job", "worker", "reason", "why")
+    return ask(
+        client, "slaq_bindings", lambda rows: [dict(zip(names, row, strict=True)) for row in rows]
+    )
 
 
 def usage(
@@ -213,7 +215,7 @@ def usage(
     InvalidSetting
     """
     by, seconds = check_by(by), seconds_of(since)
-    return ask(client, "slaq_usage", by=by, seconds=seconds)  # type: ignore[no-any-return]
+    return ask(client, "slaq_usage", by=by, seconds=seconds)
 
 
 def seconds_of(time: object, name: str = "since", example: str = "7d or 12h") -> float | None:
@@ -231,10 +233,6 @@ def seconds_of(time: object, name: str = "since", example: str = "7d or 12h") ->
     return seconds
 
 
-async def _status(client: Client) -> Status:
-    return Status(await request(client, "slaq_status"))
-
-
 async def history_of(client: Client) -> xarray.Dataset:
     """Return the history of all jobs; see `history`."""
     pieces: list[dict[str, Any]] = []
@@ -247,19 +245,11 @@ async def history_of(client: Client) -> xarray.Dataset:
     return dataset(pieces)
 
 
-async def _bindings(client: Client) -> list[dict[str, Any]]:
-    rows = await request(client, "slaq_bindings")
-    return [
-        dict(zip(("time", "key", "job", "worker", "reason", "why"), r, strict=True)) for r in rows
-    ]
-
-
 def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
     """Combine pieces of epochs into one Dataset; see `dask_slaq.core.jobs.history.Epochs.read`."""
     import numpy as np
     import xarray as xr
 
-    from dask_slaq.core.jobs.columns import JOB_COLUMNS
     from dask_slaq.core.jobs.history import ROW
 
     rows = [np.frombuffer(piece["rows"], ROW) for piece in pieces]

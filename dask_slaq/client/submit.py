@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed import Client
 
 from dask_slaq.client.block import running_job
 from dask_slaq.client.blocks import job
@@ -13,9 +15,6 @@ from dask_slaq.client.connection import current_client
 from dask_slaq.client.job_block import Job
 from dask_slaq.core.errors import StopTraining
 from dask_slaq.core.jobs.settings import JOB_SETTINGS
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 class TrainingFuture(Future[Any]):

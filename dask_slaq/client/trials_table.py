@@ -13,7 +13,7 @@ import dask
 import numpy as np
 from dask.tokenize import tokenize
 from dask.utils import key_split
-from distributed import Future
+from distributed import Client, Future
 from distributed.protocol import pickle
 
 from dask_slaq.core.errors import InvalidSetting
@@ -24,7 +24,6 @@ from dask_slaq.core.trials import STATE_COLORS, as_parameters
 if TYPE_CHECKING:
     import pandas
     import xarray
-    from distributed import Client, Future
 
 #: Maximum number of rows of a table for people, of parameters in it, and of characters of a value.
 MOST_SHOWN, MOST_NAMES, LONGEST = 20, 8, 24
@@ -166,16 +165,17 @@ def as_html(name: str, rows: Sequence[Row], maximize: bool) -> str:
     more = len(rows) - len(body)
     return (
         f"<div>search <b>{escape(name)}</b>: {in_words(rows)}</div><table><thead>"
-        + _html_row("th", head)
+        + html_row("th", head)
         + "</thead><tbody>"
-        + "".join(_html_row("td", cells) for cells in body)
+        + "".join(html_row("td", cells) for cells in body)
         + "</tbody></table>"
         + (f"<div>and {more} more: <code>results()</code> has all</div>" if more > 0 else "")
     )
 
 
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+def html_row(tag: str, cells: Sequence[str], style: str = "") -> str:
+    """Return the row of a table."""
+    return "<tr>" + "".join(f"<{tag}{style}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def in_cell(value: Any) -> str:

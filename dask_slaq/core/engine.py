@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from dask_slaq.core.jobs.settings import (
 )
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners.owners import Owners
+from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import (
     Allocation,
@@ -44,9 +45,6 @@ from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.rivals import in_order, spread, yield_to_first
 from dask_slaq.core.settings import check_engine_settings
-
-if TYPE_CHECKING:
-    from dask_slaq.core.owners.terms import OwnerTerms
 
 #: Settings of running jobs that `Engine.set_job` changes.
 CHANGES = tuple(name for name in CHANGEABLE if name in OF_ENGINE)

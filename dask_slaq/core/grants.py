@@ -6,16 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.jobs.reports import LOST
+from dask_slaq.core.owners.terms import OwnerGrant
 from dask_slaq.core.placement import Placement
-
-if TYPE_CHECKING:
-    from dask_slaq.core.owners.terms import OwnerGrant
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from dask_slaq.core.trials import PastModel, PastSearches
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.memory import ExpectedStages
-    from dask_slaq.core.recording import Recorder
     from dask_slaq.memory.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class Memory:
     def __init__(
         self,
         path: str | None,
-        engine: Callable[[], Engine | Recorder],
+        engine: Callable[[], Engine],
         tell: Callable[[dict[str, str]], object],
     ) -> None:
         self.broken: str | None = None

@@ -9,17 +9,14 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask.utils import format_bytes, parse_bytes
-from distributed import get_client
+from distributed import Client, get_client
 
 from dask_slaq.cli.text import aligned, printable
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.persisting.counting import HANDLER, RepeatedResults
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 #: Part of a worker's memory above which Dask writes results to disk, by default.
 IN_MEMORY = 0.6

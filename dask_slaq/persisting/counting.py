@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-    from distributed.scheduler import TaskState
+from distributed.scheduler import TaskState
 
 #: Maximum number of keys remembered per client. One that ends again later than that counts as new.
 MOST_KEYS = 100_000

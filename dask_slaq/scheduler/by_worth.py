@@ -8,21 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed.core import Status
+from distributed.scheduler import TaskState, WorkerState
 
 from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.scaling import Demand, Scaler, ScalingRule, in_words, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState, WorkerState
-
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.pools import Pool
-    from dask_slaq.scheduler.trials import Searches
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.pools import Pool
+from dask_slaq.scheduler.trials import Searches
 
 #: Seconds that a task of unknown duration is taken to need at least; otherwise it takes as long
 #: again as it has.

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from distributed import Scheduler
+from distributed import Scheduler
 
-    from dask_slaq.config import Settings
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
-    from dask_slaq.core.runtime import WorkerSpeeds
-    from dask_slaq.memory import Memory
-    from dask_slaq.scheduler.by_worth import ByWorth
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.notices import Notices
-    from dask_slaq.scheduler.owners.identity import Identity
-    from dask_slaq.scheduler.pools import Pools, TaskOwners
-    from dask_slaq.scheduler.trials import Searches
+from dask_slaq.config import Settings
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.runtime import WorkerSpeeds
+from dask_slaq.memory import Memory
+from dask_slaq.scheduler.by_worth import ByWorth
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.owners.identity import Identity
+from dask_slaq.scheduler.pools import Pools, TaskOwners
+from dask_slaq.scheduler.trials import Searches
 
 
 class Shown:
@@ -63,7 +60,7 @@ class RunningPlugin(Protocol):
     scheduler: Scheduler
     settings: Settings
     machine: Settings
-    engine: Engine | Recorder
+    engine: Engine
     jobs: ScheduledJobs
     pools: Pools
     searches: Searches
@@ -72,7 +69,7 @@ class RunningPlugin(Protocol):
     identity: Identity
     speeds: WorkerSpeeds
     shown: Shown
-    notices: Notices | None
+    notices: Any
     failed: str | None
     audited: deque[dict[str, Any]]
     followers: set[str]

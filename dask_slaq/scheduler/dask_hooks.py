@@ -8,10 +8,12 @@ import logging
 import math
 from collections.abc import Callable, Collection
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import (
     ASTRAY_TOPIC,
     LIMIT_LABEL,
@@ -21,18 +23,13 @@ from dask_slaq.core.settings import (
     our_topics,
 )
 from dask_slaq.scheduler.hooks import guarded, guarded_as, surround
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.jobs.spares import Spares
 from dask_slaq.scheduler.owners.identity import sender_of_message
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-
-    from dask_slaq.core.runtime import WorkerSpeeds
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.jobs.spares import Spares
-    from dask_slaq.scheduler.pools import Pools, TaskOwners
-    from dask_slaq.scheduler.requests import Messages
-    from dask_slaq.scheduler.scaling import Progress, Scaling
-    from dask_slaq.scheduler.trials import Searches
+from dask_slaq.scheduler.pools import Pools, TaskOwners
+from dask_slaq.scheduler.requests import Messages
+from dask_slaq.scheduler.scaling import Progress, Scaling
+from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
 

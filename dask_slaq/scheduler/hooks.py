@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from distributed import Scheduler
+from distributed import Scheduler
 
 #: All guarded methods, by how Dask or its event loop comes to call them.
 ENTRIES = {

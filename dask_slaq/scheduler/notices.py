@@ -116,8 +116,7 @@ def _sink(name: str, text: str) -> Callable[[dict[str, Any]], object] | None:
     try:
         found = load("sink", text)
         if callable(found):
-            call: Callable[[dict[str, Any]], object] = found
-            return call
+            return found
     except InvalidSetting as error:
         why = type(error.__cause__).__name__
     logger.error("slaq.notify of %s: %s cannot be used: %s; nothing is called", name, where, why)

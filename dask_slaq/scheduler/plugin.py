@@ -13,25 +13,31 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from distributed import Scheduler
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import NoPlugin, NotAllowed
+from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.policies import POLICIES, Policy
 from dask_slaq.core.runtime import WorkerSpeeds
-from dask_slaq.core.settings import (
-    ALERT,
-    ALERT_TOPIC,
-    AUDIT_TOPIC,
-)
+from dask_slaq.core.scaling_terms import IN_HOURS
+from dask_slaq.core.settings import ALERT, ALERT_TOPIC, AUDIT_TOPIC
 from dask_slaq.core.text import printable
 from dask_slaq.memory import MEMORY_TOPIC, Memory
-from dask_slaq.plug_ins import check_policy_name, is_class_path, policy_of, predictor_of
+from dask_slaq.plug_ins import (
+    check_policy_name,
+    is_class_path,
+    policy_of,
+    predictor_of,
+    scaling_rule_of,
+)
 from dask_slaq.scheduler.board import add_pages
+from dask_slaq.scheduler.by_worth import ByWorth
 from dask_slaq.scheduler.current import Shown, current_plugin
 from dask_slaq.scheduler.dask_hooks import AT_FIRST_USE, SURROUNDED, DaskHooks
 from dask_slaq.scheduler.event_loop import Soon
@@ -52,16 +58,6 @@ from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.scaling import Progress, Scaling, add_scaling
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_metrics
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-
-    from dask_slaq.core.forecast import Predictor
-    from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.by_worth import ByWorth
-    from dask_slaq.scheduler.event_log import Journal
-    from dask_slaq.scheduler.notices import Notices
-
 
 logger = logging.getLogger(__name__)
 
@@ -105,14 +101,14 @@ class SlaqPlugin(DaskHooks):
     """
 
     name = "slaq"
-    engine: Engine | Recorder
+    engine: Engine
     identity: Identity
     jobs: ScheduledJobs
     pools: Pools
     messages: Messages
     audited: deque[dict[str, Any]]
     followers: set[str]  # clients that are told all alerts
-    notices: Notices | None
+    notices: Any  # `Notices`, if anybody is told
     _by_worth: ByWorth | None
 
     def __init__(
@@ -129,7 +125,7 @@ class SlaqPlugin(DaskHooks):
         self.from_client = False
         self.predictor: Any = None if path is not None else predictor
         self.failed: str | None = None
-        self.journal: Journal | None = None
+        self.journal: Any = None  # `Journal`, if events are recorded
         self._started_on: Scheduler | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -248,7 +244,7 @@ class SlaqPlugin(DaskHooks):
             except Exception:  # nothing that people look at may touch scheduling
                 logger.exception("a page or metric of dask_slaq could not be added")
 
-    def _make_engine(self) -> Engine | Recorder:
+    def _make_engine(self) -> Engine:
         """Return a new engine, recorded if there is an event log."""
         chosen = self.settings
         predictor = self.predictor
@@ -267,11 +263,12 @@ class SlaqPlugin(DaskHooks):
         )
         if self.journal is None:
             return engine
-        # An event log and workers by worth take megabytes, and most clusters have neither.
+        # Most clusters have no event log.
         from dask_slaq.core.recording import Recorder
 
         about = {"unix": time(), "numpy": np.__version__}
-        return Recorder(engine, self.journal.write, monotonic(), **about)
+        recorder: Any = Recorder(engine, self.journal.write, monotonic(), **about)
+        return recorder  # which stands for the engine
 
     @guarded
     def _limit(self) -> None:
@@ -306,10 +303,6 @@ class SlaqPlugin(DaskHooks):
     def by_worth(self) -> ByWorth:
         """What the number of workers is worth; made when it is first asked for."""
         if self._by_worth is None:
-            from dask_slaq.core.scaling_terms import IN_HOURS
-            from dask_slaq.plug_ins import scaling_rule_of
-            from dask_slaq.scheduler.by_worth import ByWorth
-
             terms = self.settings.scaling or IN_HOURS
             rule = None if terms.rule is None else scaling_rule_of(terms.rule)
             about = self.scaling.usable, self.changed, self.speeds.factor, rule

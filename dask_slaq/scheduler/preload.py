@@ -9,16 +9,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
+from distributed import Client, Scheduler, Worker
 
 from dask_slaq.config import ROWS, Settings, convert, is_strict, meanings, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.text import printable
-
-if TYPE_CHECKING:
-    from distributed import Client, Scheduler, Worker
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Scheduler
+from distributed.comm.core import Comm
 from distributed.core import error_message
 from distributed.diagnostics.plugin import SchedulerPlugin
 
@@ -14,14 +16,8 @@ from dask_slaq.config import ROWS, Settings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.current import RunningPlugin, current_plugin
 from dask_slaq.scheduler.requests import audit
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-    from distributed.comm.core import Comm
-
-    from dask_slaq.scheduler.current import RunningPlugin
 
 logger = logging.getLogger(__name__)
 

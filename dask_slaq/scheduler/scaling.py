@@ -11,18 +11,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Scheduler
+from distributed.scheduler import WorkerState
+
+from dask_slaq.core.dispatch import Group
 from dask_slaq.scheduler.by_worth import ByWorth, group_of
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import guarded_as, replace
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-    from distributed.scheduler import WorkerState
-
-    from dask_slaq.core.dispatch import Group
-    from dask_slaq.scheduler.pools import Pool, Pools
+from dask_slaq.scheduler.pools import Pool, Pools
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING
 from dask_slaq.core.later import later
 
 if TYPE_CHECKING:
-    from dask_slaq.simulation.study import Settings as Settings
+    from dask_slaq.simulation.settings import Settings as Settings
     from dask_slaq.simulation.study import simulate as simulate
     from dask_slaq.simulation.workload import CurveError as CurveError
     from dask_slaq.simulation.workload import TraceError as TraceError
 
 __getattr__ = later(
-    __name__, {"study": ("Settings", "simulate"), "workload": ("CurveError", "TraceError")}
+    __name__,
+    {
+        "settings": ("Settings",),
+        "study": ("simulate",),
+        "workload": ("CurveError", "TraceError"),
+    },
 )

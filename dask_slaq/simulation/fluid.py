@@ -345,5 +345,4 @@ class Iterations:
 
     def through(self, active: IntArray) -> npt.NDArray[np.bool_]:
         """Return a mask (n_active,) of the active jobs that have ended."""
-        through: npt.NDArray[np.bool_] = self.finished[active] == self._count[active]
-        return through
+        return self.finished[active] == self._count[active]

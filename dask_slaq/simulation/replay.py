@@ -12,7 +12,7 @@ from dask_slaq.core.recording import Event, Replay
 from dask_slaq.simulation.workload import decode
 
 
-class LogError(ValueError):
+class LogError(SlaqError, ValueError):
     """Error in a log; the message names the file and the line."""
 
 

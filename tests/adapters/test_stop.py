@@ -165,9 +165,9 @@ def test_user_code_that_stops_is_not_taken_for_the_job(cluster, rows):
 
 
 def test_without_a_model_so_far_the_fit_raises(cluster, rows, monkeypatch):
-    from dask_slaq.adapters.dask_glm import LBFGS
+    from dask_slaq.adapters.dask_glm import LBFGS, LoopObserver
 
-    monkeypatch.delattr(LBFGS, "so_far")
+    monkeypatch.setattr(LBFGS, "so_far", LoopObserver.so_far)
     with stopped_after(cluster), pytest.raises(slaq.StopTraining, match="job 'a' was stopped"):
         LinearRegression(solver="lbfgs").fit(*regressed(rows))
 

@@ -7,7 +7,7 @@ from dask_slaq.adapters.observing.patches import AfterImport as AfterImport
 from dask_slaq.adapters.observing.patches import Patches as Patches
 from dask_slaq.adapters.observing.patches import Replacements as Replacements
 from dask_slaq.adapters.observing.session import ReportSession as ReportSession
-from dask_slaq.adapters.observing.session import begin_training as begin_training
+from dask_slaq.adapters.observing.session import begin_trial as begin_trial
 from dask_slaq.adapters.observing.session import check_not_stopped as check_not_stopped
 from dask_slaq.adapters.observing.session import describe as describe
 from dask_slaq.adapters.observing.session import describe_estimator as describe_estimator

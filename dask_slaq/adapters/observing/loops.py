@@ -146,7 +146,7 @@ class Loop:
     #: Name of the function in the module, or of a method with its class.
     name: str
     #: Class of its observers; one is created per run.
-    watch: type[LoopObserver]
+    watch: type[LoopObserver] = LoopObserver
     #: If the module's function is a decorator's wrapper, the name under which the wrapper's closure
     #: keeps the loop. Replacing it there also reaches callers that imported the wrapper earlier.
     cell: str | None = None
@@ -171,16 +171,20 @@ class Loop:
         return f"does not use {', '.join(lost)}" if lost else None
 
     def observed(self, function: FunctionType) -> Callable[..., Any]:
+        """Return a replacement of `function`, with its name and this loop as an attribute."""
+        replacement = functools.wraps(function)(self.replacement(function))
+        replacement.observed = self  # type: ignore[attr-defined]
+        return replacement
+
+    def replacement(self, function: FunctionType) -> Callable[..., Any]:
         """Return a replacement of `function` that is observed inside a block."""
 
-        @functools.wraps(function)
         def dispatch(*args: Any, **kwargs: Any) -> Any:
             block = current()
             if block is None:
                 return function(*args, **kwargs)
             return self._run(function, block, args, kwargs)
 
-        dispatch.observed = self  # type: ignore[attr-defined]
         return dispatch
 
     def _run(

@@ -5,51 +5,44 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import uuid
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import StopTraining
 from dask_slaq.core.jobs.reports import as_loss
 
-if TYPE_CHECKING:
-    from dask_slaq.worker import Training
-
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class ReportSession:
-    """Open ``instrument`` block: where the losses, lengths and kinds of its fits go.
+    """Open ``instrument`` block: where the losses, lengths, kinds and steps of its fits go.
 
     `open` is False after the block was left; a context copied inside the block may outlive it.
     One that does not hear leaves the losses to the block around it, and only ends calls.
     `why_stopped` is what `StopTraining` says, once a report has raised it or the job was stopped.
     """
 
-    def __init__(
-        self,
-        report: Callable[..., None],
-        outer: ReportSession | None,
-        expect: Callable[[int], None] | None = None,
-        describe: Callable[[Mapping[str, Any]], None] | None = None,
-        stage: Callable[[str], AbstractContextManager[None]] | None = None,
-        *,
-        hears: bool = True,
-    ) -> None:
-        self.report, self.hears = report, hears
-        self.outer = outer
-        self.expect = expect
-        self.describe = describe
-        self.stage = stage
-        self.open = True
-        self.why_stopped: str | None = None
-        self.said: set[str] = set()  # causes that this block has warned about
-        self._ends: WeakKeyDictionary[Any, Callable[[Any, str], None]] = WeakKeyDictionary()
-        self._lock = threading.Lock()
+    report: Callable[..., None]
+    expect: Callable[[int], None] | None = None
+    describe: Callable[[Mapping[str, Any]], None] | None = None
+    stage: Callable[[str], AbstractContextManager[None]] | None = None
+    hears: bool = True
+    outer: ReportSession | None = None
+    open: bool = True
+    why_stopped: str | None = None
+    said: set[str] = field(default_factory=set)  # causes that this block has warned about
+    _ends: WeakKeyDictionary[Any, Callable[[Any, str], None]] = field(
+        default_factory=WeakKeyDictionary
+    )
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def stop(self, why: str) -> None:
         """End the fits in this block: each at its next report, and none begins."""
@@ -88,17 +81,9 @@ def current() -> ReportSession | None:
 
 
 @contextmanager
-def opened(
-    report: Callable[[float], None],
-    expect: Callable[[int], None] | None = None,
-    describe: Callable[[Mapping[str, Any]], None] | None = None,
-    stage: Callable[[str], AbstractContextManager[None]] | None = None,
-    *,
-    hears: bool = True,
-) -> Iterator[ReportSession]:
+def opened(report: Callable[[float], None], **more: Any) -> Iterator[ReportSession]:
     """Open a block in this context. See `dask_slaq.adapters.observe_fits`."""
-    outer = next(open_blocks(), None)
-    block = ReportSession(report, outer, expect, describe, stage, hears=hears)
+    block = ReportSession(report, outer=next(open_blocks(), None), **more)
     token = _innermost.set(block)
     try:
         yield block
@@ -177,23 +162,18 @@ def publish(
     except Exception as error:
         warn_of(error, "a loss was not reported")
         return True
-    block = current()
-    if block is None:
-        more = {} if state is None else {"state": state}
-        return _publish_in_task(loss, trial=trial, step=step, params=params, **more)
-    if pass_on(block, loss):
-        return True
-    log_once(block, "stop", "the job was stopped: its fit ends with the model so far")
-    return False
-
-
-def _publish_in_task(loss: float, **about: Any) -> bool:
+    if (block := current()) is not None:
+        if pass_on(block, loss):
+            return True
+        log_once(block, "stop", "the job was stopped: its fit ends with the model so far")
+        return False
     from distributed import Reschedule
 
     from dask_slaq.worker import report_trial
 
     try:
-        report_trial(loss, **about)
+        more = {} if state is None else {"state": state}
+        report_trial(loss, trial=trial, step=step, params=params, **more)
     except StopTraining:
         return False
     except Reschedule:
@@ -203,11 +183,19 @@ def _publish_in_task(loss: float, **about: Any) -> bool:
     return True
 
 
-def begin_training(kind: str, trial: Hashable = None) -> Training | None:
-    """Begin a training whose states `publish` takes; see `dask_slaq.worker.begin_training`."""
+def begin_trial(kind: str, *, keeps: bool = True) -> tuple[Hashable, Any, Any]:
+    """Begin a trial. Returns its name, its training and the last state, which may be large.
+
+    The training is None unless it `keeps` states, and the state is None from the start; see
+    `dask_slaq.worker.begin_training`.
+    """
     from dask_slaq.worker import begin_training
 
-    return None if current() is not None else begin_training(kind, trial)
+    trial = uuid.uuid4().hex[:8]
+    training = begin_training(kind, trial) if keeps and current() is None else None
+    if training is None:
+        return trial, None, None
+    return training.trial, training._replace(state=None), training.state
 
 
 def is_heard() -> bool:
@@ -236,26 +224,26 @@ def expect(iterations: object) -> None:
     nothing but `StopTraining`, if the block was stopped before.
     """
     check_not_stopped()
+    if isinstance(iterations, Integral) and iterations >= 1:
+        _tell("expect", int(iterations) + 1, "the number of iterations was not told")
+
+
+def _tell(what: str, told: Any, failed: str) -> Any:
+    """Return what the open block answers to what it is told, if it wants to know; never raise."""
     block = current()
-    if block is None or block.expect is None or not isinstance(iterations, Integral):
-        return
-    if iterations < 1:
-        return
+    if block is None or (call := getattr(block, what)) is None:
+        return None
     try:
-        block.expect(int(iterations) + 1)
+        return call(told)
     except Exception as error:
-        warn_of(error, "the number of iterations was not told", block.said)
+        warn_of(error, failed, block.said)
+        return None
 
 
 def stage(name: str) -> AbstractContextManager[None]:
     """Return a block of the stage of a `name` of the open block's job; it never raises."""
-    block = current()
-    if block is not None and block.stage is not None:
-        try:
-            return block.stage(name)
-        except Exception as error:
-            warn_of(error, "a step is not a stage", block.said)
-    return nullcontext()
+    found: AbstractContextManager[None] | None = _tell("stage", name, "a step is not a stage")
+    return nullcontext() if found is None else found
 
 
 def finite_only(report: Callable[[float], None]) -> Callable[[float], None]:
@@ -302,13 +290,7 @@ LONGEST_CHOICE, LONGEST = 40, 256
 
 def describe(kind: Mapping[str, Any]) -> None:
     """Pass the kind of a fit that begins, see `kind_of`, to the innermost block; never raise."""
-    block = current()
-    if block is None or block.describe is None:
-        return
-    try:
-        block.describe(kind)
-    except Exception as error:
-        warn_of(error, "the kind of a fit was not told", block.said)
+    _tell("describe", kind, "the kind of a fit was not told")
 
 
 def kind_of(

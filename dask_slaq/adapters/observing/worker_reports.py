@@ -6,6 +6,7 @@ may publish under a topic, so each is signed with a secret that the tasks of the
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import hmac
 import itertools
@@ -17,14 +18,11 @@ import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary, ref
 
 from dask_slaq.adapters.observing.session import ReportSession, log_stop, pass_on
 from dask_slaq.core.settings import LOSS_TOPIC
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +93,7 @@ def end(inbox: str, number: float, dask_worker: Any = None) -> None:
         _changed.notify_all()
 
 
-async def end_on_workers(client: Client, inbox: str) -> None:
+async def end_on_workers(client: Any, inbox: str) -> None:
     """End a run on all workers after the same round, in its client's event loop. Never raises."""
     number = math.inf
     try:
@@ -200,12 +198,20 @@ class Mailbox:
     """
 
     def __init__(self, block: ReportSession, library: str) -> None:
+        from distributed import default_client
+
         self._block = block
         self._library = library
         self._context = contextvars.copy_context()
-        self._client = _client()
+        self._client: Any = lambda: None  # a weak reference
         self._stopped = False
-        topic = _subscribe(self._client and self._client())
+        topic = None
+        with contextlib.suppress(ValueError):  # there is no client
+            client = default_client()
+            self._client = ref(client)
+            # Not the client's own topic, on which Dask logs an event after the client has gone.
+            topic = f"{LOSS_TOPIC}-{client.id}"
+            client.subscribe_topic(topic, _hear)
         self.route = Address(uuid.uuid4().hex, topic, secrets.token_bytes(16))
         self._latest: dict[str, int] = {}  # number of the last message, by thread
         _inboxes[self.route.inbox] = self
@@ -232,31 +238,11 @@ class Mailbox:
             return
         self._stopped = True
         log_stop(self._block, self._library)
-        inbox, client = self.route.inbox, self._client and self._client()
+        inbox, client = self.route.inbox, self._client()
         if client is None:  # a local scheduler runs tasks in threads of this process
             end(inbox, hold(inbox) + 1)
         else:
             client.loop.add_callback(end_on_workers, client, inbox)
-
-
-def _client() -> Any:
-    """Return a weak reference to the current client, or None without one."""
-    from distributed import default_client
-
-    try:
-        return ref(default_client())
-    except ValueError:
-        return None
-
-
-def _subscribe(client: Any) -> str | None:
-    """Subscribe a client to a topic of its own, which is returned; None without a client."""
-    if client is None:
-        return None
-    # Not the client's own topic, on which Dask logs an event after the client has gone.
-    topic = f"{LOSS_TOPIC}-{client.id}"
-    client.subscribe_topic(topic, _hear)
-    return topic
 
 
 def _hear(event: tuple[float, Any]) -> None:

@@ -175,8 +175,7 @@ def _diverging(view: NormalizedWindow, first: FloatArray, noise: FloatArray) -> 
     first = np.log(first, out=first.copy(), where=view.in_logs)
     above = view.newest + view.unit * latest - first > 3.0 * noise
     known = np.arange(view.losses.shape[1]) < view.known[:, None]
-    rising: BoolArray = above & (latest > _mean(view.losses, known))
-    return rising
+    return above & (latest > _mean(view.losses, known))
 
 
 def _exploration(
@@ -206,16 +205,14 @@ def _is_flat(view: NormalizedWindow) -> BoolArray:
     noise = np.clip(np.sqrt(spread), view.noise, 2.0 * view.noise)
     error = noise * np.sqrt(2.0 / (np.maximum(half, 1) * view.stride))
     newest = middle - view.losses[:, :NEWEST].mean(axis=1)
-    flat: BoolArray = (
+    return (
         (view.total >= FLAT_REPORTS)
         & (view.noise > 0)
         & (fallen < FLAT_HALVES * error)
         & (newest < FLAT_NEWEST * noise / np.sqrt(NEWEST))
     )
-    return flat
 
 
 def _mean(values: FloatArray, where: BoolArray) -> FloatArray:
     """Return the mean (n_rows,) of some values of each row."""
-    mean: FloatArray = np.where(where, values, 0.0).sum(axis=1) / np.maximum(where.sum(axis=1), 1)
-    return mean
+    return np.where(where, values, 0.0).sum(axis=1) / np.maximum(where.sum(axis=1), 1)

@@ -33,8 +33,7 @@ def _size(level: FloatArray) -> FloatArray:
 def unchanged(level: FloatArray, total: IntArray) -> FloatArray:
     """Return by how much losses that were `total` times at `level` may differ at the horizons."""
     part = np.minimum(HORIZONS / np.maximum(total, 1)[:, None], 1.0)
-    width: FloatArray = _size(level)[:, None] * part
-    return width
+    return _size(level)[:, None] * part
 
 
 def _usual_part(done: FloatArray, horizons: FloatArray = HORIZONS) -> FloatArray:
@@ -130,8 +129,7 @@ def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> Fl
     low, high = rising[row, right - 1], rising[row, right]
     gone = np.clip(needed, low, high) - low
     part = np.divide(gone, high - low, out=np.zeros(len(needed)), where=high > low)
-    ahead: FloatArray = horizons[right - 1] + part * (horizons[right] - horizons[right - 1])
-    return ahead
+    return horizons[right - 1] + part * (horizons[right] - horizons[right - 1])
 
 
 #: Smallest divisor, in standard deviations of the noise of one report.

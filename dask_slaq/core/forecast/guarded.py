@@ -45,8 +45,7 @@ class GuardedPredictor:
 
     def fit(self) -> int:
         """Update the forecasts."""
-        found: int = self._call("fit")
-        return found
+        return self._call("fit")
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the forecasts of some jobs as of the last fit."""

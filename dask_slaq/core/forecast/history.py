@@ -170,8 +170,7 @@ class Histories(JobArrays):
     def newest(self, rows: IntArray) -> FloatArray:
         """Return the newest report (n_rows,) of each row; every row must have one."""
         count = self.column["count"][rows]
-        newest: FloatArray = self.column["ring"][rows, (count - 1) % self.window]
-        return newest
+        return self.column["ring"][rows, (count - 1) % self.window]
 
     def recent(self, rows: IntArray, back: IntArray) -> tuple[FloatArray, IntArray]:
         """Return reports (n_rows, window) as of `back` ago, newest first, and their number."""
@@ -198,8 +197,7 @@ class Histories(JobArrays):
 def _of_later(losses: FloatArray, of: np.ufunc) -> FloatArray:
     """Return of each loss (n_rows, n) the maximum or minimum of those after it."""
     found = of.accumulate(losses[:, ::-1], axis=1)[:, ::-1]
-    later: FloatArray = np.concatenate([found[:, 1:], found[:, -1:]], axis=1)
-    return later
+    return np.concatenate([found[:, 1:], found[:, -1:]], axis=1)
 
 
 #: Bound on normalized values, in spans of the window, so that nothing overflows.
@@ -292,8 +290,7 @@ def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
     usable = np.arange(third.shape[1]) < n[:, None]
     third = np.where(usable, np.clip(third, -most, most), 0.0)
     product = (third[:, 1:] * third[:, :-1]).sum(axis=1) / np.maximum(n - 1, 1)
-    noise: FloatArray = np.sqrt(np.maximum(-product, 0.0) / 15.0)
-    return noise
+    return np.sqrt(np.maximum(-product, 0.0) / 15.0)
 
 
 def _middle(values: FloatArray, n: IntArray) -> FloatArray:

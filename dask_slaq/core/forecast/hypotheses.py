@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +27,6 @@ from dask_slaq.core.memory import (
     kernel,
     shape_of,
 )
-
-if TYPE_CHECKING:
-    from dask_slaq.core.forecast.cache import ForecastCache
 
 #: Factors on the number of iterations of a like run, and the standard deviation of their logs.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
@@ -103,8 +99,7 @@ class Hypotheses:
         column["fallen"][slot, :n] = np.concatenate([table for *_, table in shaped])
         self._expect_range(slot, [run for run, *_ in shaped], weight)
         by_run = column["fallen"][slot, AS_IS:n:N_STRETCHES].astype(np.float64)
-        fall: FloatArray = concave_hull(HORIZONS, (weight @ by_run @ BETWEEN)[None, :])[0]
-        return fall
+        return concave_hull(HORIZONS, (weight @ by_run @ BETWEEN)[None, :])[0]
 
     def _expect_range(self, slot: int, runs: list[PastRun], weight: FloatArray) -> None:
         """Store what ranges the like runs let expect, relative to the first loss if it is > 0."""

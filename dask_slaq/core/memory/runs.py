@@ -118,8 +118,7 @@ def kernel(distances: Sequence[float]) -> FloatArray:
     width = max(NARROWEST, float(apart.mean()))
     nearest: FloatArray = apart.min() / width
     weight = np.exp(-0.5 * ((apart / width) ** 2 - nearest**2))
-    total: FloatArray = weight / weight.sum()
-    return total
+    return weight / weight.sum()
 
 
 class ExpectedTime(NamedTuple):

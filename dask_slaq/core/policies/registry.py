@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from dask_slaq.core.errors import BROKEN, UnknownPolicy
 from dask_slaq.core.policies.quality_driven import Policy
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fit_floors
-
-if TYPE_CHECKING:
-    from dask_slaq.core.policies.quality_driven import Policy
 
 #: Classes of all policies by name, each with its module: only those in use are loaded.
 _POLICIES = {
@@ -50,8 +47,7 @@ def policy(name: str) -> Policy:
     """Return a new policy by its name, or raise `UnknownPolicy`, which lists the names."""
     if name in _POLICIES:
         module, kind = _POLICIES[name]
-        found: Policy = getattr(import_module(f"dask_slaq.core.policies.{module}"), kind)()
-        return found
+        return getattr(import_module(f"dask_slaq.core.policies.{module}"), kind)()
     if name in _added:
         return _added[name]()
     known = ", ".join([*POLICIES, *_added])

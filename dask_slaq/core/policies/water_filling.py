@@ -47,8 +47,7 @@ def fair_fill(
     at = min(max(at, 0), len(slope) - 1)
     step = (capacity - total[at]) / slope[at] if slope[at] > 0 else 0.0
     level = min(bend[at] + step, bend[at + 1])
-    share: FloatArray = np.clip(level * weight, floor, cap)
-    return share
+    return np.clip(level * weight, floor, cap)
 
 
 def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
@@ -187,8 +186,7 @@ EPSILON = 1e-9
 def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callable[..., Any]:
     """Restrict a gain or worth to the jobs at `rows`, by its method ``of`` if it has one."""
     if hasattr(function, "of"):
-        restricted: Callable[..., Any] = function.of(rows)
-        return restricted
+        return function.of(rows)
 
     def some(*threads: FloatArray) -> FloatArray:
         value = np.empty(len(rows))
@@ -228,8 +226,7 @@ class Increments:
 
     def share(self, count: FloatArray) -> FloatArray:
         """Return the threads (n_jobs,) of jobs that have `count` (n_jobs,) units."""
-        share: FloatArray = np.maximum(self.lower, self.base + count)
-        return share
+        return np.maximum(self.lower, self.base + count)
 
     def worth(self, number: FloatArray) -> FloatArray:
         """Return the worth (n_jobs,) of each job's unit with this `number` (n_jobs,)."""

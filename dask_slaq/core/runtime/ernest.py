@@ -48,8 +48,7 @@ def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
 
 def rescaled(sums: FloatArray, unit: FloatArray) -> FloatArray:
     """Return the moments (n, 15) of the same observations in new units of `unit` (n,) seconds."""
-    out: FloatArray = sums * np.asarray(unit, dtype=float)[:, None] ** _POWER
-    return out
+    return sums * np.asarray(unit, dtype=float)[:, None] ** _POWER
 
 
 def pooled(sums: FloatArray, unit: FloatArray) -> FloatArray:
@@ -60,16 +59,14 @@ def pooled(sums: FloatArray, unit: FloatArray) -> FloatArray:
 
 def total(terms: FloatArray) -> FloatArray:
     """Return the sum of the rows of `terms` (n, k), bit for bit independent of their order."""
-    found: FloatArray = np.sort(terms, axis=0).sum(axis=0)
-    return found
+    return np.sort(terms, axis=0).sum(axis=0)
 
 
 def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
     """Return the sum of squared relative errors (n,) that each law (n, 4) leaves, at least 0."""
     less = np.concatenate([law, np.full((len(law), 1), -1.0)], axis=1)
     pairs = less[:, _LEFT] * less[:, _RIGHT]
-    left: FloatArray = np.maximum((sums * pairs * _TIMES).sum(axis=1), 0.0)
-    return left
+    return np.maximum((sums * pairs * _TIMES).sum(axis=1), 0.0)
 
 
 def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
@@ -297,5 +294,4 @@ def _logs(optima: FloatArray) -> FloatArray:
 
 def _at_most(sums: FloatArray, count: float) -> FloatArray:
     """Scale moments down to at most `count` observations, which their last element counts."""
-    scaled: FloatArray = sums * min(1.0, count / max(sums[-1], count))
-    return scaled
+    return sums * min(1.0, count / max(sums[-1], count))

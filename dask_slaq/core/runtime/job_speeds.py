@@ -104,5 +104,4 @@ def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntA
 def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
     """Return the waves of iterations of `width` tasks on whole threads: ``ceil(P / N)``."""
     each = np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
-    value: FloatArray = np.ceil(each - ROUNDING)
-    return value
+    return np.ceil(each - ROUNDING)

@@ -286,8 +286,7 @@ class Runtimes(JobArrays):
         """Return which jobs were recently observed on clearly different thread counts."""
         count = self.column["sums"][rows, _COUNT]
         squares, logs = (sums[rows] for sums in self.column["log_sums"].T)
-        telling: BoolArray = squares * count - logs * logs > (SPREAD * count) ** 2
-        return telling
+        return squares * count - logs * logs > (SPREAD * count) ** 2
 
     def _judge(self, rows: IntArray) -> None:
         """Choose the simplest model that the times of each job and of the others support."""

@@ -204,14 +204,12 @@ class WorkerSpeeds:
 def _medians(rows: FloatArray, count: IntArray) -> FloatArray:
     """Return the medians (n,) of rows (n, width) of which `count` (n,) values are not nan."""
     each, ordered = np.arange(len(rows)), np.sort(rows, axis=1)
-    found: FloatArray = (ordered[each, (count - 1) // 2] + ordered[each, count // 2]) / 2
-    return found
+    return (ordered[each, (count - 1) // 2] + ordered[each, count // 2]) / 2
 
 
 def _doublings(age: FloatArray, after: FloatArray | float) -> FloatArray:
     """Return factors (n,) that double with each `after` seconds of age."""
-    found: FloatArray = 2.0 ** np.clip(age / after, 0.0, 60.0)
-    return found
+    return 2.0 ** np.clip(age / after, 0.0, 60.0)
 
 
 def _newest(owner: IntArray, seen: FloatArray) -> FloatArray:

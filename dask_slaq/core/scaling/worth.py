@@ -114,8 +114,7 @@ class Worth:
     def time(self) -> FloatArray:
         """What jobs lose by their time with each number of workers; inf if they never end."""
         rate = self.demand.worth / 3600.0
-        total: FloatArray = (rate * self.end).sum(axis=1)
-        return total
+        return (rate * self.end).sum(axis=1)
 
     @cached_property
     def use(self) -> FloatArray:
@@ -128,8 +127,7 @@ class Worth:
         before, after = share[:-1], share[1:]
         part = np.divide(after - before, after, out=np.zeros_like(after), where=after > NONE)
         worth = demand.worth / 3600.0 / self.price * part
-        each: FloatArray = np.maximum(worth, 0.0).sum(axis=1)
-        return each
+        return np.maximum(worth, 0.0).sum(axis=1)
 
     def best(self, least: int = 0, most: int | None = None) -> int:
         """Return the fewest workers from `least` to `most` at which time and money cost least."""
@@ -176,8 +174,7 @@ class _Fill:
         first = np.take_along_axis(level, fits.argmax(axis=1)[:, None], axis=1)
         first = np.where(fits.any(axis=1)[:, None], np.maximum(first, 0.0), 1e300)
         share = np.minimum(width, weight * first)
-        found: FloatArray = share[:, self._back]
-        return found
+        return share[:, self._back]
 
 
 def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import count
 from time import localtime, monotonic, strftime, time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from distributed import Scheduler
 from numpy.typing import NDArray
 
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, Row, rows
@@ -24,13 +25,8 @@ from dask_slaq.core.owners.terms import standings
 from dask_slaq.core.owners.usage import DAY
 from dask_slaq.core.owners.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.core.settings import NOT_STARTED
-from dask_slaq.scheduler.current import registered_plugin
+from dask_slaq.scheduler.current import RunningPlugin, registered_plugin
 from dask_slaq.scheduler.views import core_seconds_by_day, curves_to_come, in_words, overview
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-
-    from dask_slaq.scheduler.current import RunningPlugin
 
 #: Colors of tasks outside jobs, and of all jobs together that are not shown one by one.
 UNOWNED, OTHERS = "#cccccc", "#8c8c8c"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from html import escape
 from types import FunctionType, MethodType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from bokeh.core.serialization import Serializer
+from bokeh.document import Document
 from bokeh.layouts import column, row
 from bokeh.models import (
     ColumnDataSource,
@@ -27,6 +28,7 @@ from bokeh.models import (
 )
 from bokeh.models import Legend as BokehLegend
 from bokeh.plotting import figure
+from distributed import Scheduler
 from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, TaskStream, env
 from distributed.dashboard.components.shared import DashboardComponent
@@ -43,10 +45,6 @@ from dask_slaq.scheduler.board.data import (
     data_of,
 )
 from dask_slaq.scheduler.board.routes import PLOTS, SEARCH
-
-if TYPE_CHECKING:
-    from bokeh.document import Document
-    from distributed import Scheduler
 
 #: Prefixes of the names of rectangles that show no computation.
 NOT_COMPUTE = ("transfer-", "disk-read-", "disk-write-", "deserialize-")

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from distributed import Scheduler
+from distributed import Scheduler
 
 logger = logging.getLogger(__name__)
 

@@ -7,17 +7,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from distributed import Scheduler
 
 from dask_slaq.core.text import number, printable
 from dask_slaq.core.trials import STATE_COLORS, SearchSettings
 from dask_slaq.scheduler.current import registered_plugin
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
 
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
 FRESH, FRESH_PER_SECOND = 1.9, 60.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bokeh.document import Document
 from bokeh.layouts import column, row
 from bokeh.models import (
     ColumnDataSource,
@@ -19,6 +20,7 @@ from bokeh.models import (
     TableColumn,
 )
 from bokeh.plotting import figure
+from distributed import Scheduler
 from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
@@ -26,10 +28,6 @@ from distributed.dashboard.components.shared import DashboardComponent
 from dask_slaq.core.trials import STATE_COLORS
 from dask_slaq.scheduler.board.pages import close_in_little_time, draw_again
 from dask_slaq.scheduler.board.search_data import SearchData, search_data_of, searches_of
-
-if TYPE_CHECKING:
-    from bokeh.document import Document
-    from distributed import Scheduler
 
 #: Milliseconds between two updates of the page.
 INTERVAL = 1000

@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_slaq.core.owners.budgets import Budgets
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.owners.budgets import Budgets, Spending
+from dask_slaq.core.owners.owners import Owners
 from dask_slaq.core.owners.usage import DAY
-
-if TYPE_CHECKING:
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.owners.budgets import Spending
-    from dask_slaq.core.owners.owners import Owners
-    from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.owners.accounts import Accounts
+from dask_slaq.scheduler.owners.accounts import Accounts
 
 
 class BudgetWatch:
@@ -26,7 +22,7 @@ class BudgetWatch:
 
     def __init__(
         self,
-        engine: Engine | Recorder,
+        engine: Engine,
         accounts: Accounts,
         alert: Callable[[dict[str, Any]], object],
         changed: Callable[[], object],

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from time import monotonic
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 
 
 def observe_demand(jobs: ScheduledJobs) -> list[str]:

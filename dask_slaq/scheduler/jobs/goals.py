@@ -6,16 +6,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import NOISE_FLOOR, Status, in_logs
 from dask_slaq.core.jobs.reports import LOST
-
-if TYPE_CHECKING:
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
 
 __all__ = ["Goals"]
 
@@ -119,7 +116,7 @@ class Goals:
 
     def __init__(
         self,
-        engine: Engine | Recorder,
+        engine: Engine,
         reports: Mapping[str, int],
         *,
         eta: Callable[[str], Sequence[float | None] | None],

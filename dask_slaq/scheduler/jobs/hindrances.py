@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from dask_slaq.core.settings import BLOCKED
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.jobs.values import SILENT
-from dask_slaq.scheduler.pools import find_blocked
-
-if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.pools import Blocked, Pool
+from dask_slaq.scheduler.pools import Blocked, Pool, find_blocked
 
 
 def look_for_hindrances(jobs: ScheduledJobs) -> None:

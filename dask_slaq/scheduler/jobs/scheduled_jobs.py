@@ -10,9 +10,14 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Scheduler
+from distributed.comm.core import Comm
+
+from dask_slaq.config import Settings
 from dask_slaq.core.dispatch import Group
+from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.jobs.history import Epochs
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
@@ -23,19 +28,10 @@ from dask_slaq.memory import Memory
 from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch
 from dask_slaq.scheduler.jobs.goals import Goals
 from dask_slaq.scheduler.jobs.values import Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage
+from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage, UsageByOwner
 from dask_slaq.scheduler.owners.identity import ClientOwners
 from dask_slaq.scheduler.owners.reserved import KeptReservations
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-    from distributed.comm.core import Comm
-
-    from dask_slaq.config import Settings
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.owners.accounts import UsageByOwner
-    from dask_slaq.scheduler.pools import Pool, Pools
+from dask_slaq.scheduler.pools import Pool, Pools
 
 __all__ = ["ScheduledJobs"]
 
@@ -60,7 +56,7 @@ class ScheduledJobs:
     def __init__(
         self,
         scheduler: Scheduler,
-        engine: Engine | Recorder,
+        engine: Engine,
         pools: Pools,
         settings: Settings,
         changed: Callable[[], None],

@@ -14,17 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from dask_slaq.core.dispatch import supplies
+from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import SPARE_LABEL
 from dask_slaq.scheduler.event_loop import Alarm, Soon
 from dask_slaq.scheduler.pools import ByGroup, TaskControl, group_of, input_bytes, load
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
-
-    from dask_slaq.core.runtime import WorkerSpeeds
 
 #: A task is late after this many times the upper quartile of the compute times of similar tasks.
 LATE = 3.0

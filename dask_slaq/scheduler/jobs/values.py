@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import iterations_to_losses
-
-if TYPE_CHECKING:
-    from dask_slaq.core.engine import Engine
-    from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.pools import Pool
+from dask_slaq.scheduler.pools import Pool
 
 #: Weight of the newest interval in the running mean of a job's pace.
 NEWEST = 0.2
@@ -52,7 +49,7 @@ def stage_of(pool: Pool) -> dict[str, Any] | None:
 
 
 def etas(
-    engine: Engine | Recorder, paces: Mapping[str, Pace], names: Iterable[str]
+    engine: Engine, paces: Mapping[str, Pace], names: Iterable[str]
 ) -> dict[str, list[float | None]]:
     """Return the low, expected and high seconds until jobs reach their targets.
 
@@ -76,7 +73,7 @@ def etas(
 
 
 def values_of_jobs(
-    engine: Engine | Recorder,
+    engine: Engine,
     pools: Mapping[str, Pool],
     names: Collection[str],
     running: Mapping[str, float],

@@ -13,19 +13,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Scheduler
+from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.owners.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
 from dask_slaq.core.safely import safely
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-    from distributed.scheduler import TaskState
-
-    from dask_slaq.memory import RunStore
-    from dask_slaq.scheduler.pools import Pool, TaskTracker
+from dask_slaq.memory import RunStore
+from dask_slaq.scheduler.pools import Pool, TaskTracker
 
 logger = logging.getLogger(__name__)
 

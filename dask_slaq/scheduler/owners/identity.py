@@ -11,19 +11,17 @@ import sys
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from distributed import Scheduler
 from distributed.comm.addressing import get_address_host
+from distributed.comm.core import Comm
 from distributed.core import Server
 
 from dask_slaq.core.errors import BROKEN, InvalidSetting, NotAllowed
 from dask_slaq.core.settings import is_name, shown
 from dask_slaq.plug_ins import load
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-    from distributed.comm.core import Comm
 
 
 def name_in_certificate(comm: Comm | None) -> str | None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from time import localtime, strftime, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owners.reservations import Reservation, Reservations
 from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dask_slaq.memory import RunStore
+from dask_slaq.memory import RunStore
 
 logger = logging.getLogger(__name__)
 

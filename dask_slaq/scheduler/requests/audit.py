@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from time import strftime, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed import Scheduler
 
 from dask_slaq.core.settings import AUDIT_TOPIC, is_name, shown
 from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.owners.reserved import local
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
 
 logger = logging.getLogger(__name__)
 

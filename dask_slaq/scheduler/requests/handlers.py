@@ -13,23 +13,20 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from importlib import import_module
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed.comm.core import Comm
 from distributed.core import error_message
 
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NoPlugin, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.settings import check_owner, is_number, is_whole, shown
 from dask_slaq.scheduler import views
+from dask_slaq.scheduler.current import RunningPlugin
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.owners.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
-
-if TYPE_CHECKING:
-    from distributed.comm.core import Comm
-
-    from dask_slaq.scheduler.current import RunningPlugin
 
 
 class WaitingRequests:
@@ -111,8 +108,7 @@ class Messages:
     def handler(self, name: str) -> Callable[..., Any]:
         """Return what answers a request, with the arguments of its message."""
         if (method := getattr(self, name, None)) is not None:
-            found: Callable[..., Any] = method
-            return found
+            return method
         return partial(getattr(import_module(f"{__package__}.steering"), name), self.plugin)
 
     def _answer(self, name: str) -> Callable[..., Any]:

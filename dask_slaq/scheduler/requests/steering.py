@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.jobs.settings import CHANGEABLE, OF_ENGINE, check_changes, plain
@@ -16,13 +16,11 @@ from dask_slaq.core.scaling_terms import MOST_WORKERS
 from dask_slaq.core.search_settings import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.settings import check_limits, check_owner, is_name, is_number, is_whole, shown
 from dask_slaq.scheduler import views
+from dask_slaq.scheduler.current import RunningPlugin
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.owners.identity import Sender
 from dask_slaq.scheduler.requests.validation import know_goal
-
-if TYPE_CHECKING:
-    from dask_slaq.scheduler.current import RunningPlugin
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.owners.identity import Sender
-    from dask_slaq.scheduler.trials import Searches
+from dask_slaq.scheduler.trials import Searches
 
 #: What can be done to a running job.
 ACTIONS = ("set", "pause", "resume", "stop")

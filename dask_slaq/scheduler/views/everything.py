@@ -6,19 +6,17 @@ import asyncio
 import math
 from collections.abc import Iterable, Sequence
 from time import localtime, strftime, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed import Scheduler
+from distributed.scheduler import WorkerState
 
 from dask_slaq.core.owners.usage import DAY, EARLIER, Usage, sum_by
+from dask_slaq.core.runtime import Known, WorkerSpeeds
+from dask_slaq.scheduler.current import RunningPlugin
+from dask_slaq.scheduler.owners.accounts import Accounts
 from dask_slaq.scheduler.views.reasons import positions, reason
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs, teams_of_jobs
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-    from distributed.scheduler import WorkerState
-
-    from dask_slaq.core.runtime import Known, WorkerSpeeds
-    from dask_slaq.scheduler.current import RunningPlugin
-    from dask_slaq.scheduler.owners.accounts import Accounts
 
 #: Standard errors of the middle 80 % of a normal distribution.
 BAND = 1.28

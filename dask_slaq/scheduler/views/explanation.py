@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_slaq.core.jobs.columns import time_to_target
 from dask_slaq.core.owners.usage import DAY
 from dask_slaq.core.text import printable
 from dask_slaq.scheduler.jobs.hindrances import blocked_in
-from dask_slaq.scheduler.pools import name_of
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.pools import Pool, Pools, name_of
 from dask_slaq.scheduler.views.reasons import (
     budget_of,
     full_group,
@@ -21,10 +22,6 @@ from dask_slaq.scheduler.views.reasons import (
     reason,
 )
 from dask_slaq.scheduler.views.status import status_of_jobs
-
-if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.pools import Pool, Pools
 
 #: What lets the jobs of an owner over its budget run as others.
 _MORE = "more core-hours for its owner (`dask slaq owners set`), or the days to come"

@@ -7,19 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed import Scheduler
 
 from dask_slaq.core.jobs.columns import JOB_COLUMNS
 from dask_slaq.core.owners.usage import OTHERS, OUTCOMES
 from dask_slaq.core.text import printable
-from dask_slaq.scheduler.current import registered_plugin
+from dask_slaq.scheduler.current import RunningPlugin, registered_plugin
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-
-    from dask_slaq.scheduler.current import RunningPlugin
 
 #: Labels whose values clients make up, and maximum number of these in a family.
 MADE_UP, MOST = ("job", "owner"), 100

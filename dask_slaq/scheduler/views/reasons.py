@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from distributed.scheduler import TaskState
+
+from dask_slaq.core.dispatch import Group
 from dask_slaq.scheduler.jobs.hindrances import blocked_in, silence_of
-from dask_slaq.scheduler.pools import name_of
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
-
-    from dask_slaq.core.dispatch import Group
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.pools import Limits, Pool, Pools
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.pools import Limits, Pool, Pools, name_of
 
 
 def reason(

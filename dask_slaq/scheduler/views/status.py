@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,9 @@ from dask_slaq.core.forecast import Status
 from dask_slaq.core.owners.terms import OwnerTerms, standings
 from dask_slaq.core.owners.usage import Usage
 from dask_slaq.scheduler.jobs.hindrances import is_waiting
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.jobs.values import etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.views.reasons import cannot_run
-
-if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 
 #: Times that are told, of those in `Engine.end_of`.
 TOLD = ("fair", "promised", "low", "expected", "high")

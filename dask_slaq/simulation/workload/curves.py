@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dask_slaq.core.errors import SlaqError
+
 #: Fraction of rising steps above which a curve counts as noisy, unless its line has `noisy`.
 NOISY_RISES = 0.3
 #: Minimum points of a job's curve, and minimum fall relative to its largest absolute loss.
@@ -24,7 +26,7 @@ MIN_PROGRESS = 0.01
 MAX_LOSS = 1e200
 
 
-class CurveError(ValueError):
+class CurveError(SlaqError, ValueError):
     """Error in a curve file; the message names the file and the line."""
 
 

@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.simulation.workload.curves import field, numbers, records
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
-
-if TYPE_CHECKING:
-    from dask_slaq.simulation.study import Settings
-
 
 #: Range of each column of a trace. Arrivals may be Unix times.
 ALLOWED = {"arrivals_s": (-1e10, 1e10), "duration_s": (1e-3, 1e9), "gpus": (1e-3, 1e6)}
 
 
-class TraceError(ValueError):
+class TraceError(SlaqError, ValueError):
     """Error in a trace; the message names the file, the line and the problem."""
 
 
@@ -124,7 +121,7 @@ def follow(
     ]
 
 
-def about(trace: Trace, settings: Settings) -> dict[str, Any]:
+def about(trace: Trace, settings: Any) -> dict[str, Any]:
     """Describe a `trace` in a result: what it is, and what is assumed of its jobs."""
     caps = "without caps"
     if settings.cores_per_gpu is not None:

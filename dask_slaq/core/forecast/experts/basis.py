@@ -60,8 +60,7 @@ class BasisCurves:
         t = t[..., None, :]
         rho, s, p = (a[atom][..., None] for a in (self.rho, self.s, self.p))
         # Bounded below, since subnormal numbers make products many times slower.
-        log: FloatArray = np.maximum(-rho * t - p * np.log1p(t / s), -60.0)
-        return log
+        return np.maximum(-rho * t - p * np.log1p(t / s), -60.0)
 
 
 def _running(terms: FloatArray) -> FloatArray:
