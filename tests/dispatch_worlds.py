@@ -110,7 +110,7 @@ class Built:
         for choice in filler.choices(NOW):
             found.append(choice)
             self._send(choice)
-        self.kept = filler.kept
+        self.kept = filler.has_kept_slots
         return found
 
     def _send(self, choice: Any) -> None:

@@ -91,7 +91,7 @@ def compare(
     def first(order: tuple[int, ...]) -> list[PastModel]:
         search = replay(sorted(order, key=lambda model: hash((model, order))))
         search.run()
-        return search.trials.places()
+        return search.trials.ranks()
 
     def events(policy: str, order: list[int]) -> list[Event]:
         if policy in OURS:

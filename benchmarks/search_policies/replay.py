@@ -19,14 +19,14 @@ import numpy as np
 from benchmarks.search_policies.grids import Grid
 from dask_slaq.core.forecast import Forecast, LossPredictor
 from dask_slaq.core.trials import (
+    Destinations,
     PastModel,
-    Places,
     Room,
     SearchSettings,
     Trial,
     Trials,
     Turns,
-    decide,
+    choose_everywhere,
 )
 
 __all__ = ["Event", "Forecasts", "Replay"]
@@ -176,7 +176,7 @@ class Replay:
         self._assign()
         while self._to_come:
             self._now, _, what, given = heapq.heappop(self._to_come)
-            if what == "decide":
+            if what == "choose_everywhere":
                 self._decide()
             else:
                 self._report(*given)
@@ -191,7 +191,7 @@ class Replay:
     def _ask(self) -> None:
         if not self._asked:
             self._asked = True
-            self._at(LAG, "decide")
+            self._at(LAG, "choose_everywhere")
 
     def _assign(self) -> None:
         """Send queued tasks to the workers with the most room, as Dask does."""
@@ -294,8 +294,8 @@ class Replay:
             for w in workers.values()
             if w.begun or w.seats or self._leave
         }
-        places = Places(lambda key: ()) if self._leave else None
-        chosen, some = decide(trials, rooms, len(self._queue), places)
+        places = Destinations(lambda key: ()) if self._leave else None
+        chosen, some = choose_everywhere(trials, rooms, len(self._queue), places)
         for name, turns in chosen.items():
             workers[name].turns = turns
             workers[name].explored_here.clear()

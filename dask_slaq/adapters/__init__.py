@@ -6,7 +6,7 @@ loops of a new file to `LOOPS` in ``fits.py``. ``docs/adapters.md`` lists what e
 
 from typing import TYPE_CHECKING
 
-from dask_slaq.core.later import later
+from dask_slaq.core.lazy import lazy
 
 if TYPE_CHECKING:
     from dask_slaq.adapters.fits import end_calls as end_calls
@@ -15,4 +15,4 @@ if TYPE_CHECKING:
     from dask_slaq.adapters.fits import observe_fits as observe_fits
 
 # Tasks import the file of one library, while another thread of their process imports all of them.
-__getattr__ = later(__name__, {"fits": ("end_calls", "instrument", "loop_states", "observe_fits")})
+__getattr__ = lazy(__name__, {"fits": ("end_calls", "instrument", "loop_states", "observe_fits")})

@@ -375,7 +375,7 @@ class Engine:
             return Grants()
         jobs.runtimes.learn(rows)
         speeds = jobs.runtimes.speeds(rows)
-        room = order.room(workers, eligible)
+        room = order.capacity(workers, eligible)
         fair = credit_entitlement(jobs, weight, capacity, elapsed)
         total = jobs.total(rows, speeds.work)
         limits = {}

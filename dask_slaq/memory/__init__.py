@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dask_slaq.core.later import later
+from dask_slaq.core.lazy import lazy
 from dask_slaq.memory.following import MEMORY_TOPIC, Memory
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["MEMORY_TOPIC", "Memory"]
 
 _READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "read_usage")
 # The rows of the file, which a scheduler loads that keeps one.
-__getattr__ = later(
+__getattr__ = lazy(
     __name__,
     {
         "file": ("KindSummary", *_READING),

@@ -382,8 +382,8 @@ class SlaqPlugin(DaskHooks):
             )
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.give_up)
-            told = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
-            self._rest(self.shown.drop, self.messages.waiting.look, lambda: self.alert(told))
+            alert = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
+            self._rest(self.shown.drop, self.messages.waiting.look, lambda: self.alert(alert))
 
     def alert(self, event: dict[str, Any]) -> None:
         """Tell an alert to its owner and to all who follow them, after a failure too.
@@ -463,7 +463,7 @@ class SlaqPlugin(DaskHooks):
         if (search := self.searches.running.get(name)) is not None:
             owner, trials = self.jobs.owner.get(name, ""), search.trials
             maximize = trials.settings.maximize
-            self.memory.keep_models(name, owner, trials.places(), maximize=maximize)
+            self.memory.keep_models(name, owner, trials.ranks(), maximize=maximize)
 
     def _end_all(self) -> None:
         """Stop what runs for jobs alone, after the last one."""

@@ -71,7 +71,7 @@ def _settings_or_none(given: dict[str, Any]) -> Settings | None:
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each setting that has one."""
-    said = meanings()
+    texts = meanings()
     for name, row in reversed(ROWS.items()):
         kind, key = row["option"], name.replace("_", "-")
         if kind is None:
@@ -81,7 +81,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             names, more = f"--{key}/--no-{key}", {"default": None}
         elif kind is Path:
             more = {"metavar": "FILE"}
-        meaning = f"{said[key][:1].upper()}{said[key][1:]}."
+        meaning = f"{texts[key][:1].upper()}{texts[key][1:]}."
         command = click.option(names, help=meaning, **more)(command)
     return command
 
@@ -138,9 +138,9 @@ def _in_words(settings: Settings) -> str:
         "log": settings.log,
         "identity": settings.identity,
     }
-    told = [f"policy {settings.policy}", f"epoch {settings.epoch:g} s"]
-    told += [f"{name} {printable(value)}" for name, value in names.items() if value]
-    return "; ".join([*told, *(["locked"] if settings.lock else [])])
+    parts = [f"policy {settings.policy}", f"epoch {settings.epoch:g} s"]
+    parts += [f"{name} {printable(value)}" for name, value in names.items() if value]
+    return "; ".join([*parts, *(["locked"] if settings.lock else [])])
 
 
 def _exit() -> NoReturn:

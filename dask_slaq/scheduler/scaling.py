@@ -148,7 +148,7 @@ class Scaling:
         if workers:
             rooms = {kind: math.inf if any(map(kind.allows, workers)) else 0.0 for kind in rooms}
         if group is not None and group.resources:
-            rooms = {k: min(room, group.room_for(k.resources or ())) for k, room in rooms.items()}
+            rooms = {k: min(room, group.free_for(k.resources or ())) for k, room in rooms.items()}
         if min(rooms.values(), default=math.inf) == math.inf:
             return len(pool.ready)
         waiting = Counter(entry.kind for entry in pool.ready.values())

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from dask_slaq.core.later import later
+from dask_slaq.core.lazy import lazy
 
 if TYPE_CHECKING:
     from dask_slaq.simulation.settings import Settings as Settings
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dask_slaq.simulation.workload import CurveError as CurveError
     from dask_slaq.simulation.workload import TraceError as TraceError
 
-__getattr__ = later(
+__getattr__ = lazy(
     __name__,
     {
         "settings": ("Settings",),

@@ -28,7 +28,7 @@ from dask_slaq.worker.states import (
     FILES,
     PATIENCE,
     REPLICATED,
-    Kept,
+    KeptState,
     file_of,
     freeze,
     is_large,
@@ -90,7 +90,7 @@ class Desk:
         self._explored: set[Hashable] = set()  # those of them that wait for a place in the order
         self._leaving: set[Hashable] = set()  # those that leave the worker
         # States of tasks that have not reported, and the seconds that it took to fetch them.
-        self._resumed: dict[Hashable, tuple[Kept | None, float]] = {}
+        self._resumed: dict[Hashable, tuple[KeptState | None, float]] = {}
         self._heard = 0.0
         self._peer, self._keep_every = "", KEEP
         # Memory of the worker in bytes when each task began that has not reported; and at the last
@@ -141,7 +141,7 @@ class Desk:
             self._post_soon(self._message(seat, "reports"))
         seat.begin_again()
 
-    def resume(self, key: Hashable, kept: Kept | None, took: float) -> None:
+    def resume(self, key: Hashable, kept: KeptState | None, took: float) -> None:
         """Record the state that a task goes on from, and took seconds to fetch; None without."""
         with self._lock:
             self._resumed[key] = kept, took
@@ -191,7 +191,7 @@ class Desk:
         states.note(kept.nbytes, monotonic() - begin)
         return True
 
-    def _store(self, seat: Seat, kept: Kept, done: Event, spare: bool) -> None:
+    def _store(self, seat: Seat, kept: KeptState, done: Event, spare: bool) -> None:
         """Tell the scheduler of a state, and put it where it is kept, and a `spare` one elsewhere.
 
         On the event loop.
@@ -219,7 +219,7 @@ class Desk:
         finally:
             done.set()
 
-    async def _copy(self, name: str, kept: Kept, peer: str) -> None:
+    async def _copy(self, name: str, kept: KeptState, peer: str) -> None:
         """Put a replica of a state on another worker."""
         try:
             await self.worker.rpc(peer).update_data(data={f"{name}-2": to_serialize(kept)})
@@ -252,7 +252,7 @@ class Desk:
         if message is not None:
             self._post(message)
 
-    def _seat_of_last_report(self, key: Hashable, kept: Kept) -> Seat | None:
+    def _seat_of_last_report(self, key: Hashable, kept: KeptState) -> Seat | None:
         run = run_of(self.worker, key)
         if run is None or kept.last is None:
             return None
@@ -304,8 +304,8 @@ class Desk:
     def _left_pool(self, seat: Seat) -> bool:
         # Dask sends its own message first, at the first secession, and fails if it comes second.
         ts = self.worker.state.tasks.get(seat.key)
-        told = ts is not None and ts.state == "long-running"
-        return told and seat.pool is not None and seat.thread not in seat.pool
+        knows = ts is not None and ts.state == "long-running"
+        return knows and seat.pool is not None and seat.thread not in seat.pool
 
     def _settle(self) -> None:
         held = self._explored & self.seats.keys()
@@ -314,8 +314,8 @@ class Desk:
                 alive = [k for k in turn["order"] if k in self.seats and not self.seats[k].away]
                 held.update(alive[turn["width"] :])
                 # One goes on when another stops: that trains on until its next report.
-                rest = [k for k in alive[: turn["width"]] if self.seats[k].rests]
-                train = sum(not self.seats[k].rests for k in alive)
+                rest = [k for k in alive[: turn["width"]] if self.seats[k].wait_is_known]
+                train = sum(not self.seats[k].wait_is_known for k in alive)
                 held.update(rest[max(turn["width"] - train, 0) :])
                 held.difference_update(key for key, _ in turn["prune"])
                 held.difference_update(turn.get("free", ()))
@@ -352,17 +352,17 @@ class Desk:
         worker = self.worker
         return worker.status == Status.running and not worker.batched_stream.closed()
 
-    def rest(self, seat: Seat) -> None:
+    def yield_thread(self, seat: Seat) -> None:
         """Let another trial have the thread of one that waits in its report."""
         with self._lock:
-            seat.rests = True
+            seat.wait_is_known = True
             self._settle()
 
     def goes_on(self, seat: Seat) -> bool:
         """Return whether a trial that waits goes on. From then on it counts as one that trains."""
         with self._lock:
-            seat.rests = self.must_wait(seat) and not self.is_cancelled(seat)
-            return not seat.rests
+            seat.wait_is_known = self.must_wait(seat) and not self.is_cancelled(seat)
+            return not seat.wait_is_known
 
     def goes_apart(self, seat: Seat) -> bool:
         """Return whether a trial goes on outside of the pool: what has its threads may need it."""

@@ -300,7 +300,7 @@ def _wait(desk: Desk, seat: Seat) -> None:
         seat.seceded = True
         secede()
     desk.send(seat, "waits")
-    desk.rest(seat)
+    desk.yield_thread(seat)
     if desk.must_keep(seat, waits=True):
         desk.keep(seat)
     with _not_profiled(desk.worker):

@@ -90,7 +90,7 @@ class Seat:
     may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
     waits: bool = False  # whether it waits in its report, or for a thread to go on
     waited: float = 0.0  # seconds in all
-    rests: bool = False  # whether it waits in its report, and has sent so
+    wait_is_known: bool = False  # whether it waits in its report, and has sent so
     leave: Leave | None = None  # by which it leaves
 
     def begin_again(self) -> None:

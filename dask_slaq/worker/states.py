@@ -74,7 +74,7 @@ class _Here(threading.local):
 here = _Here()
 
 
-class Kept:
+class KeptState:
     """Pickled state after some reports of a task; its buffers move without being copied.
 
     Its `age` is the time in seconds since a state of the task was copied to another worker, and
@@ -109,7 +109,7 @@ class Kept:
         """Pickle without a copy of the buffers where the protocol can."""
         parts = [pickle.PickleBuffer(part) for part in self.buffers]
         about = self.reports, self.iterations, self.number, self.age, self.last
-        return Kept, (self.body, parts, *about)
+        return KeptState, (self.body, parts, *about)
 
     def thaw(self, *, copy: bool) -> Any:
         """Return the state: a `copy`, or with the buffers, which nobody else may have then."""
@@ -120,7 +120,7 @@ class Kept:
 
 def freeze(
     state: Any, reports: int, iterations: Iterations, number: Hashable, *, copy: bool
-) -> Kept:
+) -> KeptState:
     """Pickle a state, or what it returns if it is a function.
 
     Models may be callable, too: they are states themselves. Without a `copy` its arrays are shared,
@@ -132,7 +132,7 @@ def freeze(
     raw: list[Any] = [buffer.raw() for buffer in buffers]
     if copy:
         raw = [bytearray(part) for part in raw]
-    return Kept(body, raw, reports, replace(iterations), number)
+    return KeptState(body, raw, reports, replace(iterations), number)
 
 
 def name_of(key: Hashable, run_id: Any, reports: int) -> str:
@@ -140,13 +140,13 @@ def name_of(key: Hashable, run_id: Any, reports: int) -> str:
     return f"{PREFIX}-{key}-{run_id}-{reports}"
 
 
-def is_large(worker: Worker, kept: Kept) -> bool:
+def is_large(worker: Worker, kept: KeptState) -> bool:
     """Return whether a state takes much of the memory of a worker."""
     limit = worker.memory_manager.memory_limit
     return bool(limit) and kept.nbytes > LARGE * limit  # type: ignore[operator]
 
 
-def store(worker: Worker, name: str, kept: Kept) -> None:
+def store(worker: Worker, name: str, kept: KeptState) -> None:
     """Put a state into the memory of a worker, or on its disk if it is large. On its event loop."""
     worker.update_data(data={name: kept})
     data = worker.data
@@ -156,7 +156,7 @@ def store(worker: Worker, name: str, kept: Kept) -> None:
             pass
 
 
-async def fetch(worker: Worker, names: list[str]) -> tuple[Kept | None, bool]:
+async def fetch(worker: Worker, names: list[str]) -> tuple[KeptState | None, bool]:
     """Return the first of some states that is here, or that another worker has; None without.
 
     Also returns whether it is in use here as well.
@@ -178,13 +178,13 @@ async def fetch(worker: Worker, names: list[str]) -> tuple[Kept | None, bool]:
             if name in answer.get("data", {}):
                 value = answer["data"][name]
                 is_inproc = address.startswith("inproc:")
-                return (value, is_inproc) if isinstance(value, Kept) else (None, False)
+                return (value, is_inproc) if isinstance(value, KeptState) else (None, False)
         if not busy:
             break
     return None, False
 
 
-def _local(worker: Worker, name: str) -> tuple[Kept, bool]:
+def _local(worker: Worker, name: str) -> tuple[KeptState, bool]:
     # What is on disk stays there: it will not be used again.
     data: Any = worker.data
     slow = getattr(data, "slow", None)
@@ -254,7 +254,7 @@ def file_of(folder: str, key: Hashable) -> str:
     return f"{folder}/{hashlib.sha256(str(key).encode()).hexdigest()[:32]}.state"
 
 
-def write(path: str, kept: Kept) -> None:
+def write(path: str, kept: KeptState) -> None:
     """Write a state to a file, by fsspec; an earlier one is there until this is complete."""
     import fsspec
 
@@ -268,7 +268,7 @@ def write(path: str, kept: Kept) -> None:
     system.mv(f"{where}.part", where)
 
 
-def read(path: str) -> Kept | None:
+def read(path: str) -> KeptState | None:
     """Return the state in a file; None if there is none."""
     import fsspec
 
@@ -277,4 +277,4 @@ def read(path: str) -> Kept | None:
             found = pickle.load(file)
     except FileNotFoundError:
         return None
-    return found if isinstance(found, Kept) else None
+    return found if isinstance(found, KeptState) else None

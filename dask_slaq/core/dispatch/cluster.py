@@ -53,7 +53,7 @@ class Cluster(Protocol):
     def inputs(self, entry: Entry) -> Inputs:
         """Return what it takes to move the inputs of a task."""
 
-    def room(self, label: str | None) -> float:
+    def free(self, label: str | None) -> float:
         """Return how many more tasks of a label may run."""
 
     def runs(self, label: str) -> bool:

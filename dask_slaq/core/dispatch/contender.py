@@ -51,7 +51,7 @@ class Group:
                 if group.running + promised + threads > group.most:
                     yield group
 
-    def has_room(self, threads: float = 1.0) -> bool:
+    def may_start(self, threads: float = 1.0) -> bool:
         """Return whether tasks that use this number of `threads` may start."""
         return next(self.full(threads), None) is None
 
@@ -69,14 +69,14 @@ class Group:
                     return group, name
         return None
 
-    def room_for(self, needs: Iterable[tuple[str, float]]) -> float:
+    def free_for(self, needs: Iterable[tuple[str, float]]) -> float:
         """Return how many further tasks that need amounts of resources may start."""
-        room, needs = math.inf, list(needs)
+        free, needs = math.inf, list(needs)
         for group in self.line() if needs else ():
             for name, amount in needs if group.resources else ():
                 if (most := group.resources.get(name)) is not None and amount > 0:
-                    room = min(room, (most - group.used(name) + 1e-9) // amount)
-        return max(room, 0.0)
+                    free = min(free, (most - group.used(name) + 1e-9) // amount)
+        return max(free, 0.0)
 
     def used(self, name: str) -> float:
         """Return what the tasks on workers hold of a resource."""
@@ -140,8 +140,8 @@ class Account:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
-    """Place of a job in the order of jobs."""
+class CachedKey:
+    """Sort key of a job in the order of jobs."""
 
     key: Key | None = None
     until: float = -math.inf  # it holds until then if nothing changes
@@ -179,7 +179,7 @@ class Contender:
     # Core-seconds used over weight: start tag of start-time fair queueing (Goyal, Vin, Cheng,
     # SIGCOMM 1996). It and the account are charged in advance, and corrected when a task ends.
     service: float = 0.0
-    place: Place = field(default_factory=Place)
+    cached: CachedKey = field(default_factory=CachedKey)
 
     @property
     def on_spare(self) -> bool:
@@ -212,12 +212,12 @@ class Contender:
 
     def touch(self) -> None:
         """Have its place in the order of jobs found anew."""
-        self.place.until = -math.inf
+        self.cached.until = -math.inf
 
     def use(self, threads: float) -> None:
         """Count threads of tasks that came to a worker; negative if they left it."""
         self.threads += threads
-        self.place.until = -math.inf
+        self.cached.until = -math.inf
         group = self.group
         while group is not None:
             group.running += threads
@@ -229,7 +229,7 @@ class Contender:
             threads = sent.threads if lends else -sent.threads
             sent.lends = lends
             self.lent += threads
-            self.place.until = -math.inf
+            self.cached.until = -math.inf
             for group in self.group.line() if self.group is not None else ():
                 group.running -= threads
 
@@ -240,7 +240,7 @@ class Contender:
 
     def charge(self, seconds: float) -> None:
         """Charge the job for core-seconds used; negative to refund."""
-        self.place.until = -math.inf
+        self.cached.until = -math.inf
         self.service += seconds / self.weight
         self.account.balance -= seconds
         if self.group is not None:
@@ -256,7 +256,7 @@ class Contender:
             if self.gang:
                 self.index_of.together[self] = None
         ready[entry.ts] = entry
-        self.place.until, self.preferred = -math.inf, None
+        self.cached.until, self.preferred = -math.inf, None
         if (demand := len(ready) + len(self.running)) > self.gaps.width:
             self.gaps.width = demand
         if entry.priority and entry.priority[0]:
@@ -276,7 +276,7 @@ class Contender:
         entry = self.ready.pop(ts, None)
         if entry is None:
             return
-        self.place.until, self.preferred = -math.inf, None
+        self.cached.until, self.preferred = -math.inf, None
         if not self.ready:
             self.prioritized = False
             del self.index_of.pools[self]

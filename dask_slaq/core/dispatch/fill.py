@@ -50,7 +50,7 @@ class Filler:
         self.order, self.cluster, self.ahead = order, cluster, ahead
         self.free: dict[str, Slots] = {}  # workers with a free thread
         self.soon: dict[str, Slots] = {}  # workers where a task would start soon
-        self.kept = False  # whether slots were kept for a job that is about to come back
+        self.has_kept_slots = False  # whether slots were kept for a job that is about to come back
         self.opens_in: dict[Slots, float] = {}  # seconds, of workers that were closed, if known
         self._now = 0.0
         self._rules = SlotRules(order, cluster, ahead)
@@ -89,7 +89,7 @@ class Filler:
 
     def choices(self, now: float) -> Iterator[Choice]:
         """Yield choices until slots or tasks run out: tasks at home first, then all."""
-        self._now, self.kept, waiting = now, False, self.order.waiting
+        self._now, self.has_kept_slots, waiting = now, False, self.order.waiting
         if not (waiting.pools and (self.free or self.soon)):
             return
         coming = self.order.coming(now) if waiting.coming else ()
@@ -130,8 +130,8 @@ class Filler:
             if pool.prioritized and not before:
                 before = order.before(pools, now)
         for i, pool in enumerate(pools):
-            plain = now < pool.place.until and not before
-            key = pool.place.key if plain else rank(pool)
+            plain = now < pool.cached.until and not before
+            key = pool.cached.key if plain else rank(pool)
             if key is not None:
                 queue.append((key, i, pool))
         heapq.heapify(queue)
@@ -159,9 +159,9 @@ class Filler:
                 continue
             entry, slots, where = found
             if self._is_kept_from(pool, entry, slots):
-                self.kept = True
+                self.has_kept_slots = True
                 continue
-            yield self._take(pool, entry, slots, key, f"{TURNS[key.turn]}: {where}")
+            yield self._take(pool, entry, slots, key, f"{TURNS[key.standing]}: {where}")
             self.look(slots, now)
             if pool.ready and (again := rank(pool)) is not None:
                 heapq.heappush(queue, (again, i, pool))
@@ -221,17 +221,17 @@ class Filler:
         entries = entries[: self.cluster.threads]
         if len(entries) < 2 or not self._rules.may_together(pool, entries, len(entries)):
             return
-        found = self._places(pool, entries)
+        found = self._options(pool, entries)
         if len(found) < len(entries):
             return
         if self._is_kept_from(pool, entries[0], found[0][1], more=len(found) - 1):
-            self.kept = True
+            self.has_kept_slots = True
             return
         for entry, slots, where in found:
             yield self._take(pool, entry, slots, key, f"all at once: {where}")
             self.look(slots, self._now)
 
-    def _places(self, pool: Contender, entries: Iterable[Entry]) -> list[tuple[Entry, Slots, str]]:
+    def _options(self, pool: Contender, entries: Iterable[Entry]) -> list[tuple[Entry, Slots, str]]:
         """Return a free thread for each of some tasks, or fewer."""
         free = {address: slots.free for address, slots in self.free.items()}
         found: dict[Any, tuple[Entry, Slots, str]] = {}
@@ -260,7 +260,7 @@ class Filler:
         best: tuple[Entry, Slots, str] | None = None
         least: tuple[Any, ...] = ()
         for kind, ready in pool.kinds.items():
-            if kind.label is not None and not self.cluster.room(kind.label):
+            if kind.label is not None and not self.cluster.free(kind.label):
                 continue
             for slots in list(islice(self._homes(ready), LOOKED_AT)):
                 entry = ready.at(slots.address)
@@ -278,7 +278,7 @@ class Filler:
                 best, least = (entry, found, "any worker will do"), entry[:3]
         if best is None and moves and self.free:
             for kind, ready in pool.kinds.items():
-                if kind.label is None or self.cluster.room(kind.label):
+                if kind.label is None or self.cluster.free(kind.label):
                     moved = self._moved(pool, ready)
                     if moved is not None and (best is None or moved[0] < best[0]):
                         best = moved
@@ -318,7 +318,7 @@ class Filler:
             rank = (slots.load >= slots.nthreads, there, slots.address not in pool.granted.workers)
             if there <= most and (least is None or rank < least) and self._may(pool, entry, slots):
                 best, least = slots, rank
-        self.kept = self.kept or (best is None and moves and most < math.inf)
+        self.has_kept_slots = self.has_kept_slots or (best is None and moves and most < math.inf)
         return best
 
     def _opens_soon(self, made: Mapping[str, float], most: float) -> bool:

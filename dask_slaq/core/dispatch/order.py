@@ -30,9 +30,9 @@ OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
 class Key(NamedTuple):
     """Sort key of a job, lowest first, so what is served first by its size is negated."""
 
-    later: int  # 0 if the job or its owner is owed, 1 if not, 2 if it takes what others leave
+    rank: int  # 0 if the job or its owner is owed, 1 if not, 2 if it takes what others leave
     owner_lag: float  # seconds for which its owner waits for what it is owed, negated
-    turn: int  # class of the job
+    standing: int  # class of the job
     lag: float  # since when it waits for what it is owed, in monotonic seconds; 0 if nothing
     gain: float  # index of its grant, negated
     service: float
@@ -68,15 +68,15 @@ class Order:
         later jobs that wait on its worker. The key is kept until something of the job changes, or
         until the time from which on it is owed something; if owners are configured, not at all.
         """
-        place = pool.place
-        if now >= place.until:
-            place.until = math.inf if pool.group is None else -math.inf
-            place.key = self._key(pool, now)
-        return place.key
+        cached = pool.cached
+        if now >= cached.until:
+            cached.until = math.inf if pool.group is None else -math.inf
+            cached.key = self._key(pool, now)
+        return cached.key
 
     def _key(self, pool: Contender, now: float) -> Key | None:
         group, running = pool.group, len(pool.running)
-        if pool.paused or (group is not None and not group.has_room()):
+        if pool.paused or (group is not None and not group.may_start()):
             return None
         # What a job is owed comes out of its owner's share, and not out of that of others.
         since, owner_lag = 0.0, 0.0 if group is None else group.lag
@@ -85,23 +85,23 @@ class Order:
         within = group is None or owner_lag > 0 or is_new
         below, owed = pool.threads < granted.most, account.owed(now)
         if within and below and (owed > 0 or is_new):
-            turn = OWED
+            standing = OWED
             rate = account.rate
             since = account.accrued_at - account.balance / rate if rate else -math.inf
         elif not below:
-            turn = OVER_CAP
+            standing = OVER_CAP
             if not self.lend:
                 return None
         else:
-            turn = OWNER_OWED if owner_lag > 0 else WITHIN_CAP
+            standing = OWNER_OWED if owner_lag > 0 else WITHIN_CAP
             if account.rate and group is None:
-                pool.place.until = now - owed / account.rate  # from then on it is owed something
+                pool.cached.until = now - owed / account.rate  # from then on it is owed something
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
             service += SLACK * granted.share / pool.weight  # results in memory are used before
-        later = 2 if group is not None and group.spare else int(turn > OWNER_OWED)
+        rank = 2 if group is not None and group.spare else int(standing > OWNER_OWED)
         return Key(
-            later, -owner_lag * (later == 0), turn, since, -granted.index, service,
+            rank, -owner_lag * (rank == 0), standing, since, -granted.index, service,
             running / pool.weight, pool.name,
         )  # fmt: skip
 
@@ -129,7 +129,7 @@ class Order:
                     self._prefers(here[0])
         return found
 
-    def is_later(self, key: Key, now: float) -> bool:
+    def has_before(self, key: Key, now: float) -> bool:
         """Return whether a job with ready tasks comes before one with this `key`."""
         some = itertools.islice(self.waiting.pools, MOST_ASKED)
         return any((mine := self.key(pool, now)) is not None and mine < key for pool in some)
@@ -158,9 +158,9 @@ class Order:
         """Raise `AssertionError` unless the index and the keys that are kept hold now."""
         self.waiting.check(pools)
         for pool in pools:
-            if now < (until := pool.place.until):
-                kept, found = pool.place.key, self._key(pool, now)
-                pool.place.until = until
+            if now < (until := pool.cached.until):
+                kept, found = pool.cached.key, self._key(pool, now)
+                pool.cached.until = until
                 assert (kept is None) == (found is None), f"whether {pool.name} may be served"
                 if kept is not None and found is not None:
                     same = math.isclose(kept.lag, found.lag, rel_tol=1e-9, abs_tol=1e-6)

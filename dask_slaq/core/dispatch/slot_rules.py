@@ -36,7 +36,7 @@ class SlotRules:
     def may(self, pool: Contender, entry: Entry, slots: Slots) -> bool:
         """Return whether a task may take a slot of a worker."""
         kind, group = entry.kind, pool.group
-        if group is not None and not (group.has_room() and group.supplies(kind.resources or ())):
+        if group is not None and not (group.may_start() and group.supplies(kind.resources or ())):
             return False
         if not self._order.lend and slots.address not in pool.granted.workers:
             # Tasks whose ``workers=`` are all outside the worker set would never run in it.
@@ -67,10 +67,10 @@ class SlotRules:
             needs: Counter[str] = Counter()
             for entry in entries:
                 needs.update(dict(entry.kind.resources or ()))
-            if not (group.has_room(threads) and group.supplies(needs.items())):
+            if not (group.may_start(threads) and group.supplies(needs.items())):
                 return False
         labels = Counter(entry.kind.label for entry in entries if entry.kind.label is not None)
-        return all(count <= self._cluster.room(label) for label, count in labels.items())
+        return all(count <= self._cluster.free(label) for label, count in labels.items())
 
     def must_wait_for_labels(self, pool: Contender) -> bool:
         """Return whether ready tasks cannot start together now for labels, but can later."""
@@ -78,7 +78,7 @@ class SlotRules:
         for kind, tasks in pool.kinds.items():
             if kind.label is not None:
                 ready[kind.label] += len(tasks)
-        room, runs = self._cluster.room, self._cluster.runs
+        room, runs = self._cluster.free, self._cluster.runs
         return any(count > room(label) and runs(label) for label, count in ready.items())
 
     def _is_left(self, entry: Entry, slots: Slots) -> bool:

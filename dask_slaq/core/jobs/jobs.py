@@ -31,7 +31,7 @@ class JobOrder(NamedTuple):
     owner: IntArray  # (n_jobs,) position of each job's owner in `owners`
     searches: tuple[IntArray, ...]  # positions of the jobs of each search with several
 
-    def room(self, workers: Workers, eligible: Mapping[str, Collection[str]]) -> FloatArray:
+    def capacity(self, workers: Workers, eligible: Mapping[str, Collection[str]]) -> FloatArray:
         """Return the threads (n_jobs,) that each job may use. See `Engine.reallocate`."""
         room = np.full(len(self.names), float(workers.total))
         for name, addresses in eligible.items():

@@ -52,9 +52,9 @@ class FreeThreads:
     def keep_whole(self, before: Amounts, whole: FloatArray) -> FloatArray:
         """Keep the whole threads that jobs have and still want. Returns them (n,) by place."""
         had = np.floor(before.amount + EPSILON)
-        wanted = in_turn(before.job, had, whole[before.job])
+        wanted = one_by_one(before.job, had, whole[before.job])
         room = np.floor(self.free + EPSILON)[before.worker]
-        taken = in_turn(before.worker, wanted, room)
+        taken = one_by_one(before.worker, wanted, room)
         self._take(before, taken, whole)
         return taken
 
@@ -68,8 +68,8 @@ class FreeThreads:
             if not open_.any():
                 return
             places, own, room = places.of(open_), own[open_], room[open_]
-            wanted = in_turn(places.job, room, whole[places.job])
-            self._take(places, in_turn(places.worker, wanted, room), whole)
+            wanted = one_by_one(places.job, room, whole[places.job])
+            self._take(places, one_by_one(places.worker, wanted, room), whole)
 
     def grow_anywhere(
         self, jobs: IntArray, workers: IntArray, whole: FloatArray, spared: FloatArray
@@ -106,8 +106,8 @@ class FreeThreads:
         """Keep each `part` in the pieces (`places`) that it was in, if they suffice."""
         enough = np.bincount(places.job, places.amount, len(part)) >= part - EPSILON
         places = places.of(enough[places.job] & (part[places.job] > EPSILON))
-        wanted = in_turn(places.job, places.amount, part[places.job])
-        taken = in_turn(places.worker, wanted, np.maximum(self.free[places.worker], 0.0))
+        wanted = one_by_one(places.job, places.amount, part[places.job])
+        taken = one_by_one(places.worker, wanted, np.maximum(self.free[places.worker], 0.0))
         self._take(places, taken, part)
 
     def fit_parts(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> None:
@@ -207,7 +207,7 @@ def joined(parts: list[Amounts], n_workers: int) -> Amounts:
     return Amounts(job[order][first], worker[order][first], total)
 
 
-def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArray:
+def one_by_one(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArray:
     """Return what each member of a `group` gets of what it `wanted`, up to the group's `limit`."""
     return np.clip(limit - (running_sums(group, wanted) - wanted), 0.0, wanted)
 

@@ -25,7 +25,7 @@ from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_ou
 RATIO = 4.0
 
 
-class _InTurn:
+class _OneAfterAnother:
     """Base class of policies that fill jobs in order of a key, then of arrival, weight and name.
 
     Floors are kept. Jobs that are not `reporting` get a fair share, and the index -1.
@@ -54,7 +54,7 @@ class _InTurn:
         return Allocation(share, index)
 
 
-class FirstInFirstOut(_InTurn):
+class FirstInFirstOut(_OneAfterAnother):
     """Order of arrival."""
 
     name = "fifo"
@@ -64,7 +64,7 @@ class FirstInFirstOut(_InTurn):
         return -snapshot.age
 
 
-class LeastAttainedService(_InTurn):
+class LeastAttainedService(_OneAfterAnother):
     """Least attained service first: core-seconds over weight (Tiresias, NSDI 2019).
 
     Jobs are sorted into queues by service, each to four times the limit before: with exact service
@@ -80,7 +80,7 @@ class LeastAttainedService(_InTurn):
         return np.maximum(queue, 0.0)
 
 
-class ShortestRemainingTime(_InTurn):
+class ShortestRemainingTime(_OneAfterAnother):
     """Least predicted work left to the end first, over weight.
 
     Jobs without a forecast come first, so that they report.

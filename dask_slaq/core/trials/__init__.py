@@ -8,7 +8,16 @@ from dask_slaq.core.trials.past import PastModel, PastSearches, in_order
 from dask_slaq.core.trials.states import STATE_COLORS
 from dask_slaq.core.trials.trial import Trial, row_of
 from dask_slaq.core.trials.trials import Trials
-from dask_slaq.core.trials.turns import Account, Places, Room, Turns, choose, decide, go_on, moves
+from dask_slaq.core.trials.turns import (
+    Account,
+    Destinations,
+    Room,
+    Turns,
+    choose,
+    choose_everywhere,
+    go_on,
+    moves,
+)
 from dask_slaq.core.trials.unreported import Unreported
 
 __all__ = [
@@ -19,12 +28,12 @@ __all__ = [
     "STATE_COLORS",
     "TARGET",
     "Account",
+    "Destinations",
     "EndedSearches",
     "Footprint",
     "MoveSpeed",
     "PastModel",
     "PastSearches",
-    "Places",
     "Room",
     "SearchSettings",
     "Trial",
@@ -37,7 +46,7 @@ __all__ = [
     "as_parameters",
     "bounded",
     "choose",
-    "decide",
+    "choose_everywhere",
     "go_on",
     "in_order",
     "moves",

@@ -1,4 +1,4 @@
-"""Scores of models with too few reports for a forecast: places among all at the same report."""
+"""Scores of models with too few reports for a forecast: ranks among all at the same report."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dask_slaq.core.search_settings import EXPLORE
 
 __all__ = ["Early", "rank_correlation"]
 
-#: Slope of a score by place: 1 takes the place as it is, 0 ignores it.
+#: Slope of a score by rank: 1 takes the rank as it is, 0 ignores it.
 PULL = 0.5
 #: Rank correlation that is assumed at first, as if so many models had shown it.
 TRUST, SHOWN = 0.5, 16
-#: Fewest models with forecasts that are compared with their first places.
+#: Fewest models with forecasts that are compared with their first ranks.
 FEWEST = 3
 
 
 class Early:
     """Losses of all models of a search at each of their first reports.
 
-    Young models have places among these, from 0 for the best to 1. On the scale of the predicted
-    final losses of others, they are there after the best quarter if early places have told final
+    Young models have ranks among these, from 0 for the best to 1. On the scale of the predicted
+    final losses of others, they are there after the best quarter if early ranks have told final
     ones so far; else they come before all others, which explores them.
 
     >>> early = Early()
@@ -44,7 +44,7 @@ class Early:
         if report < EXPLORE:
             insort(self._losses[report - 1], loss)
 
-    def _place(self, report: int, loss: float) -> float:
+    def _rank(self, report: int, loss: float) -> float:
         known = self._losses[report - 1]
         return (bisect_left(known, loss) + bisect_right(known, loss)) / max(2 * len(known), 1)
 
@@ -62,10 +62,10 @@ class Early:
 
         `firsts` and `finals` are the first and the final losses, as predicted, of the others.
         """
-        places = [self._place(*one) for one in young]
+        ranks = [self._rank(*one) for one in young]
         if not finals:
-            return places
-        pulled = 0.5 + PULL * (np.array(places) - 0.5)
+            return ranks
+        pulled = 0.5 + PULL * (np.array(ranks) - 0.5)
         scores: list[float] = np.quantile(finals, self.trust(firsts, finals) * pulled).tolist()
         return scores
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_slaq.core.trials.early import rank_correlation
 
-__all__ = ["Past", "PastModel", "PastSearches", "in_order", "places_of"]
+__all__ = ["Past", "PastModel", "PastSearches", "in_order", "ranks_of"]
 
 #: Fewest models of a search that are kept for the next one, and most of its kind.
 FEWEST_MODELS, MOST_MODELS = 4, 200
@@ -20,23 +20,23 @@ MOST_SEARCHES = 50
 UNKNOWN = 0.5
 #: Rank correlation with the past that is assumed at first, and the models for which that counts.
 TRUST, SHOWN = 0.8, 16
-#: Fewest models with forecasts that are compared with their places in the past.
+#: Fewest models with forecasts that are compared with their ranks in the past.
 FEWEST = 4
 #: Rank correlation with the past that is left of a perfect one, in forecasts and first losses.
 HIDDEN = 0.7
 
 
 class PastModel(NamedTuple):
-    """Parameters of a model of the last search, and its place there: 0 is the best, 1 the worst."""
+    """Parameters of a model of the last search, and its rank there: 0 is the best, 1 the worst."""
 
     params: Mapping[str, Any]
-    place: float
+    rank: float
 
 
-def places_of(models: Sequence[tuple[Mapping[str, Any], float]]) -> list[PastModel]:
-    """Return the places of models by their final losses; the best `MOST_MODELS` are kept.
+def ranks_of(models: Sequence[tuple[Mapping[str, Any], float]]) -> list[PastModel]:
+    """Return the ranks of models by their final losses; the best `MOST_MODELS` are kept.
 
-    >>> places_of([({"lr": 0.1}, 3.0), ({"lr": 0.2}, 1.0), ({}, 0.0), ({"lr": 0.3}, 2.0)])
+    >>> ranks_of([({"lr": 0.1}, 3.0), ({"lr": 0.2}, 1.0), ({}, 0.0), ({"lr": 0.3}, 2.0)])
     []
     """
     known = [(params, loss) for params, loss in models if params]
@@ -48,38 +48,38 @@ def places_of(models: Sequence[tuple[Mapping[str, Any], float]]) -> list[PastMod
 
 
 def in_order(past: Iterable[PastModel], given: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the order of models by their places in the past, the best first.
+    """Return the order of models by their ranks in the past, the best first.
 
     Of parameters, those `given` count: the past may have further ones.
 
     >>> in_order([PastModel({"lr": 1, "epochs": 9}, 0.0)], [{"lr": 3}, {"lr": 1}])
     [1, 0]
     """
-    names, places = {name for params in given for name in params}, dict[str, float]()
-    for params, place in past:
+    names, ranks = {name for params in given for name in params}, dict[str, float]()
+    for params, rank in past:
         key = _key({name: params[name] for name in names if name in params})
-        places[key] = min(place, places.get(key, 1.0))
-    return sorted(range(len(given)), key=lambda i: places.get(_key(given[i]), UNKNOWN))
+        ranks[key] = min(rank, ranks.get(key, 1.0))
+    return sorted(range(len(given)), key=lambda i: ranks.get(_key(given[i]), UNKNOWN))
 
 
 class Past:
     """Places of models in the last search of their kind, and how far they hold in this one."""
 
     def __init__(self, models: Iterable[PastModel] = ()) -> None:
-        self._places = {_key(params): place for params, place in models}
+        self._ranks = {_key(params): rank for params, rank in models}
 
     def __bool__(self) -> bool:
-        return bool(self._places)
+        return bool(self._ranks)
 
-    def place(self, params: Mapping[str, Any]) -> float | None:
-        """Return the place of the model with the same parameters; None if there was none."""
-        return self._places.get(_key(params)) if params else None
+    def rank(self, params: Mapping[str, Any]) -> float | None:
+        """Return the rank of the model with the same parameters; None if there was none."""
+        return self._ranks.get(_key(params)) if params else None
 
     @staticmethod
     def trust(*shown: Sequence[tuple[float, float]]) -> float:
-        """Return how far places in the past hold, from 0 to 1.
+        """Return how far ranks in the past hold, from 0 to 1.
 
-        Each of `shown` has places of models, with their first losses here, or with their final
+        Each of `shown` has ranks of models, with their first losses here, or with their final
         ones as predicted. What agrees best counts: forecasts may fail where first losses tell.
         """
         found = []
@@ -95,19 +95,19 @@ class Past:
         finals: Sequence[float],
         trust: float,
     ) -> list[float]:
-        """Return scores of models by their places in the past, and by their own scores.
+        """Return scores of models by their ranks in the past, and by their own scores.
 
         They lie among the `finals` of all models.
         """
-        places, own = np.array(known, float).T
+        ranks, own = np.array(known, float).T
         among = np.searchsorted(np.sort(finals), own) / max(len(finals) - 1, 1)
-        mixed = trust * places + (1 - trust) * np.minimum(among, 1.0)
+        mixed = trust * ranks + (1 - trust) * np.minimum(among, 1.0)
         found: list[float] = np.quantile(finals, mixed).tolist()
         return found
 
 
 class PastSearches:
-    """Models of past searches by owner and kind, with their places in the last one that had them.
+    """Models of past searches by owner and kind, with their ranks in the last one that had them.
 
     Those of the last `MOST_SEARCHES` owners and kinds are kept.
     """
@@ -120,7 +120,7 @@ class PastSearches:
         return self._models.get((owner, kind), [])
 
     def add(self, owner: str, kind: Hashable, models: Iterable[PastModel]) -> list[PastModel]:
-        """Keep models, in place of those with the same parameters. Returns all of their kind."""
+        """Keep models, in rank of those with the same parameters. Returns all of their kind."""
         found = dict[str, PastModel]()
         for model in (*models, *self.of(owner, kind)):
             found.setdefault(_key(model.params), model)

@@ -1,4 +1,4 @@
-"""Scores of the trials of a search: who trains first, by forecasts, early places and the past."""
+"""Scores of the trials of a search: who trains first, by forecasts, early ranks and the past."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Scores:
         self.hopeless = {some[at].name for at in hopeless}
 
     def _score_young(self, everyone: Sequence[Trial]) -> None:
-        """Score the trials of too few reports for a forecast by their places among all."""
+        """Score the trials of too few reports for a forecast by their ranks among all."""
         young = [t for t in everyone if not t.outcome and _is_young(t) and not t.diverges]
         if not young:
             return
@@ -141,7 +141,7 @@ class Scores:
 
     def _score_by_past(self, everyone: Sequence[Trial]) -> None:
         """Score the trials whose parameters were in the last search of this kind."""
-        # Those that train, with their places and scores without it; finals of all.
+        # Those that train, with their ranks and scores without it; finals of all.
         some, known, finals = [], [], []
         # Places, with first losses here, and with final ones as predicted.
         first, last = list[tuple[float, float]](), list[tuple[float, float]]()
@@ -151,15 +151,15 @@ class Scores:
             if not trial.losses.count or trial.diverges or not math.isfinite(own):
                 continue
             finals.append(own)
-            place = self._past.place(trial.params)
-            if place is None:
+            rank = self._past.rank(trial.params)
+            if rank is None:
                 continue
             if not trial.outcome and not math.isfinite(trial.known):
                 some.append(trial)
-                known.append((place, own))
-            first.append((place, trial.losses.curve.losses[0]))
+                known.append((rank, own))
+            first.append((rank, trial.losses.curve.losses[0]))
             if math.isfinite(final):
-                last.append((place, final))
+                last.append((rank, final))
         if known:
             scores = self._past.scores(known, finals, self._past.trust(first, last))
             for trial, score in zip(some, scores, strict=True):

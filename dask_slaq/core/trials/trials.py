@@ -12,7 +12,7 @@ from typing import Any
 from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration
 from dask_slaq.core.search_settings import EXPLORE, SearchSettings
 from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, Curve
-from dask_slaq.core.trials.past import PastModel, places_of
+from dask_slaq.core.trials.past import PastModel, ranks_of
 from dask_slaq.core.trials.pruning import BETTER, Lowest
 from dask_slaq.core.trials.scores import Scores, choose_leads, final_of
 from dask_slaq.core.trials.trial import HELD_UP, TURN, FinalLoss, Trial, row_of, trial_of
@@ -81,7 +81,7 @@ class Trials:
     def explore(self) -> int:
         """Reports that a new trial makes before others may go first.
 
-        The first trials show how they grow, and what places tell. Other goals need forecasts.
+        The first trials show how they grow, and how far ranks hold. Other goals need forecasts.
         """
         return 1 if self.settings.goal == "best" and self._count > SAMPLE else EXPLORE
 
@@ -397,10 +397,10 @@ class Trials:
             del self._reported[trial.name]
         self.scores.forecast(trials, list(self), self.settings, self._steps_to_come)
 
-    def places(self) -> list[PastModel]:
-        """Return the places of the models of this search, for the next one of its kind."""
+    def ranks(self) -> list[PastModel]:
+        """Return the ranks of the models of this search, for the next one of its kind."""
         some = [trial for trial in self.ended if trial.outcome in ("done", "pruned", "failed")]
-        return places_of([(trial.params, _last_known(trial)) for trial in some])
+        return ranks_of([(trial.params, _last_known(trial)) for trial in some])
 
     def choose_leads(self, threads: int) -> None:
         """Let some trials keep one of eight `threads` to their end, until a model is ready."""

@@ -12,7 +12,17 @@ from dask_slaq.core.trials.memory import MANY
 from dask_slaq.core.trials.trial import Trial
 from dask_slaq.core.trials.trials import Trials
 
-__all__ = ["Account", "Move", "Places", "Room", "Turns", "choose", "decide", "go_on", "moves"]
+__all__ = [
+    "Account",
+    "Destinations",
+    "Move",
+    "Room",
+    "Turns",
+    "choose",
+    "choose_everywhere",
+    "go_on",
+    "moves",
+]
 
 #: Bounds of the balance of an account, in thread-seconds.
 MOST_OWED = 1.0
@@ -88,7 +98,7 @@ class Move(NamedTuple):
     worker: str
 
 
-class Places(NamedTuple):
+class Destinations(NamedTuple):
     """Where models that may leave their worker can go on.
 
     `at` returns the workers with the state of a trial, which is moved at `bandwidth` bytes per
@@ -100,16 +110,16 @@ class Places(NamedTuple):
     allowed: Mapping[Hashable, Collection[str]] = MappingProxyType({})
 
 
-def decide(
-    trials: Trials, rooms: Mapping[str, Room], unstarted: int, places: Places | None
+def choose_everywhere(
+    trials: Trials, rooms: Mapping[str, Room], unstarted: int, destinations: Destinations | None
 ) -> tuple[dict[str, Turns], list[Move]]:
     """Decide for the whole cluster which trials of a search train, on which of the workers `rooms`.
 
     Trials that stay have their turns on their worker. Those that may leave go on at any of the
-    `places`; without these, none moves.
+    `destinations`; without these, none moves.
     """
     turns = choose(trials, rooms, unstarted)
-    found = [] if places is None else moves(trials, rooms, turns, places)
+    found = [] if destinations is None else moves(trials, rooms, turns, destinations)
     go_on(trials, turns)
     return turns, found
 
@@ -199,7 +209,10 @@ def go_on(trials: Trials, turns: Mapping[str, Turns]) -> None:
 
 
 def moves(
-    trials: Trials, rooms: Mapping[str, Room], turns: Mapping[str, Turns], places: Places
+    trials: Trials,
+    rooms: Mapping[str, Room],
+    turns: Mapping[str, Turns],
+    destinations: Destinations,
 ) -> list[Move]:
     """Choose which trials go on at another worker, best first, and lower the `turns` there.
 
@@ -219,10 +232,10 @@ def moves(
     for trial in sorted((t for t in moving if _may_move(t, turns)), key=_rank):
         # There it goes on without being sent.
         others = [w for w in free if w != trial.worker or trial.away]
-        if trial.key in places.allowed:
-            others = [w for w in others if w in places.allowed[trial.key]]
-        here = places.at(trial.key)
-        if trials.is_dear(trial, places.bandwidth):
+        if trial.key in destinations.allowed:
+            others = [w for w in others if w in destinations.allowed[trial.key]]
+        here = destinations.at(trial.key)
+        if trials.is_dear(trial, destinations.bandwidth):
             others = [w for w in others if w in here] or others * trial.away
         target = max(
             (w for w in others if free[w] > 0), key=lambda w: (w in here, free[w], w), default=None

@@ -101,9 +101,9 @@ def make_data(
         row["text"] = ", ".join(f"{k}={_text(v)}" for k, v in list(row["params"].items())[:8])
     ranked = sorted(rows, key=lambda r: (not math.isfinite(r["loss"]), sign * r["loss"]))
     counts = [(state, sum(row["state"] == state for row in rows)) for state in reversed(order)]
-    told = ", ".join(f"{n} {state}" for state, n in counts if n)
+    counted = ", ".join(f"{n} {state}" for state, n in counts if n)
     best = f"; best {number(ranked[0]['loss'])}" if ranked and ranked[0]["iteration"] else ""
-    data.head = f"Search {printable(name)}: {told or 'no models yet'}{best}."
+    data.head = f"Search {printable(name)}: {counted or 'no models yet'}{best}."
     drawn = sorted(rows, key=lambda row: order.index(row["state"]))
     _add_curves(data, drawn, settings)
     _add_threads(data, ranked, workers)

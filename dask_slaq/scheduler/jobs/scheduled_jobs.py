@@ -106,8 +106,8 @@ class ScheduledJobs:
     def _put_back(self, ended: list[dict[str, Any]]) -> None:
         """Add jobs that ended on earlier schedulers."""
         known = {(each["job"], each["ended"]) for each in self.ended}
-        told = ("job", "owner", "event", "message", "ended")
-        whole = [each for each in ended if all(key in each for key in told)]
+        needed = ("job", "owner", "event", "message", "ended")
+        whole = [each for each in ended if all(key in each for key in needed)]
         self.ended.extendleft(
             each for each in reversed(whole) if (each["job"], each["ended"]) not in known
         )

@@ -237,11 +237,15 @@ class Identity:
         comm = getattr(self.scheduler.client_comms.get(client), "comm", None)
         return None if self._who is None else self._who(comm)
 
-    def _compare(self, said: object, who: str) -> None:
+    def _compare(self, claimed: object, who: str) -> None:
         """Log, once, that a client says to be somebody else; ``ann@desk`` is ann."""
-        if not said or (isinstance(said, str) and said.partition("@")[0] == who) or said == who:
+        if (
+            not claimed
+            or (isinstance(claimed, str) and claimed.partition("@")[0] == who)
+            or claimed == who
+        ):
             return
-        claim = shown(said), who
+        claim = shown(claimed), who
         if claim not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(claim)
             logger.warning(

@@ -57,16 +57,16 @@ class Filling:
         return self._next is not None
 
     @property
-    def kept(self) -> bool:
+    def has_kept_slots(self) -> bool:
         """Whether the last fill kept slots for a job that is about to come back."""
-        return self.filler.kept
+        return self.filler.has_kept_slots
 
     def soon(self) -> None:
         """Schedule a fill after the pending events, if any task waits for a slot."""
         if self._next is None and self.order.waiting.pools:
             self._next = asyncio.get_running_loop().call_soon(self._enter, self._now)
 
-    def later(self, worker: str, seconds: float) -> None:
+    def look_in(self, worker: str, seconds: float) -> None:
         """Schedule a fill that looks at a worker, or at none if it is "", after a delay."""
         self._alarm.set(monotonic() + seconds, worker)
 
@@ -110,8 +110,8 @@ class Filling:
             if self._wants(slots):
                 self._alarm.set(now + seconds, slots.address)
         filler.opens_in.clear()
-        if filler.kept:
-            self.later("", BACK_WITHIN)
+        if filler.has_kept_slots:
+            self.look_in("", BACK_WITHIN)
 
     def opens(self, address: str) -> bool:
         """Look at a worker. Returns whether it may be sent a task; an alarm tells when it may."""
@@ -192,9 +192,9 @@ class Filling:
         workers = scheduler.workers
         return Inputs(seconds, at, lambda a: scheduler.get_comm_cost(entry.ts, workers[a]))
 
-    def room(self, label: str | None) -> float:
+    def free(self, label: str | None) -> float:
         """Return how many more tasks of a label may run."""
-        return self._limits.room_in_pools(label)
+        return self._limits.free_in_pools(label)
 
     def runs(self, label: str) -> bool:
         """Return whether a task of a label runs."""

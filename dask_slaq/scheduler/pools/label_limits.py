@@ -77,17 +77,17 @@ class Limits:
         label = label_given(ts) if self.most else None
         return label if label in self.most else None
 
-    def room(self, label: str | None) -> float:
+    def free(self, label: str | None) -> float:
         """Return how many more tasks of a label may run."""
         if label is None or label not in self.most:
             return float("inf")
         return max(self.most[label] - self.used[label], 0)
 
-    def room_in_pools(self, label: str | None) -> float:
+    def free_in_pools(self, label: str | None) -> float:
         """Return how many more tasks of a label may go from pools now."""
         if label is not None and self._reserved and self._entries:
             return 0.0
-        return self.room(label)
+        return self.free(label)
 
     def runs(self, label: str) -> bool:
         """Return whether a task of a label runs."""
@@ -95,14 +95,14 @@ class Limits:
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task must wait because its label is full."""
-        return not self.room(self.label_of(ts))
+        return not self.free(self.label_of(ts))
 
     def blocked(self, pool: Pool) -> int:
         """Return the number of ready tasks of a pool that their labels leave no room for."""
         if not self.most:
             return 0
         ready = self._ready(pool).items()
-        return sum(int(max(count - self.room(label), 0)) for label, count in ready)
+        return sum(int(max(count - self.free(label), 0)) for label, count in ready)
 
     def _ready(self, pool: Pool) -> Counter[str]:
         ready: Counter[str] = Counter()
@@ -135,7 +135,7 @@ class Limits:
     def transition(self, key: Any, start: str, finish: str) -> None:
         """Follow one transition of any task."""
         if start == "processing" and (label := self._running.pop(key, None)) is not None:
-            was_full = not self.room(label)
+            was_full = not self.free(label)
             self.used[label] -= 1
             if was_full:
                 self._wake()
@@ -150,7 +150,7 @@ class Limits:
         if finish == "processing":
             self._running[key] = label
             self.used[label] += 1
-        elif not (self._in_pool(ts) or self.room(label)):
+        elif not (self._in_pool(ts) or self.free(label)):
             # With room in its label, no worker may run it, and Dask tries again when one joins.
             self._wait(label, ts)
 
@@ -223,14 +223,14 @@ class Limits:
                 self._control.release(first, f"{label} has room")
                 yield
         self._reserved = False
-        if any(ready and self.room(label) for label, ready in self._waiting.items()):
+        if any(ready and self.free(label) for label, ready in self._waiting.items()):
             self._wake()  # one of an earlier label has ended meanwhile
         self._freed()  # for pools to take what is left
 
     def _first(self, label: str) -> list[TaskState]:
         found: list[TaskState] = []
         ready = self._waiting.get(label, Ready())
-        most = min(self.room(label), Steps.TOGETHER)
+        most = min(self.free(label), Steps.TOGETHER)
         while len(found) < most and (entry := ready.at()) is not None:
             # Not tried again if no worker may run it, until one joins.
             self._leave(entry.ts.key)

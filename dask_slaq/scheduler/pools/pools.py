@@ -375,7 +375,7 @@ class Pools:
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
-                self.filling.later("", QUIET)
+                self.filling.look_in("", QUIET)
         self.filling.fill_now()
         if self.scheduler.validate:
             self._unchecked += CHECKED
@@ -432,7 +432,7 @@ class Pools:
     def _stranded(self, pools: Iterable[Pool]) -> list[Pool]:
         """Return the pools that have a task that could use a free thread."""
         free = [ws for ws in self.filling.running if has_thread(ws)]
-        if not free or self.filling.kept:
+        if not free or self.filling.has_kept_slots:
             return []
         busy = any(ws.processing for ws in self.scheduler.workers.values())
         return [pool for pool in pools if self._is_stranded(pool, free, busy)]
@@ -450,7 +450,7 @@ class Pools:
             if pool.group is not None and not pool.group.supplies(entry.kind.resources or ()):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.granted.workers)
-            if self.limits.room_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):
+            if self.limits.free_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):
                 return True
         return False
 

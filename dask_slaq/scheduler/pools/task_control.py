@@ -36,9 +36,9 @@ class TaskControl:
         # Restrictions of the tasks that were sent, and those that the user gave them; and the
         # priority with which they were sent, until they are restored.
         self._sent: dict[TaskState, tuple[Any, Any, bool]] = {}
-        self.turns: dict[TaskState, tuple[Any, ...]] = {}
+        self.priorities: dict[TaskState, tuple[Any, ...]] = {}
         # Those that have this priority now, and the one that Dask gave them.
-        self._in_turn: dict[TaskState, Any] = {}
+        self._own_priority: dict[TaskState, Any] = {}
         # Restrictions of tasks in Dask's queue, whose validation allows none there.
         self._aside: dict[TaskState, tuple[Any, ...]] = {}
         # Deaths of workers that counted against the tasks that are excused, when this began.
@@ -68,7 +68,7 @@ class TaskControl:
         ts = sending.ts
         self.give_back(ts)
         self._restrict(sending)
-        ts.priority = self.turns[ts]
+        ts.priority = self.priorities[ts]
 
     def lay_aside(self, ts: TaskState) -> None:
         """Take the user's restrictions off a task while it is in Dask's queue."""
@@ -99,25 +99,25 @@ class TaskControl:
         # Any: Dask's annotation asks for a `set`, which it only reads.
         restricted: Any = allowed
         ts.worker_restrictions, ts.loose_restrictions = restricted, False
-        self.turns[ts] = _FIRST, *sending.order, *(ts.priority or ())
+        self.priorities[ts] = _FIRST, *sending.order, *(ts.priority or ())
 
     def prepare(self, sending: Sending) -> None:
-        """Restrict a task that Dask is about to send, with its turn; `take_turn` follows that."""
+        """Restrict a task that Dask is about to send, and give it its priority."""
         self._restrict(sending)
-        self.give_turn(sending.ts)
+        self.give_priority(sending.ts)
 
-    def give_turn(self, ts: TaskState) -> None:
-        """Give a task that was sent the priority with which it was sent, until `take_turn`.
+    def give_priority(self, ts: TaskState) -> None:
+        """Give a task that was sent the priority with which it was sent, until `take_priority`.
 
         Not for longer than needed: Dask derives the priority of what it submits from its own.
         """
-        if ts in self.turns and ts not in self._in_turn:
-            self._in_turn[ts], ts.priority = ts.priority, self.turns[ts]
+        if ts in self.priorities and ts not in self._own_priority:
+            self._own_priority[ts], ts.priority = ts.priority, self.priorities[ts]
 
-    def take_turn(self, ts: TaskState) -> None:
+    def take_priority(self, ts: TaskState) -> None:
         """Restore the priority of a task."""
-        if ts in self._in_turn:
-            ts.priority = self._in_turn.pop(ts)
+        if ts in self._own_priority:
+            ts.priority = self._own_priority.pop(ts)
 
     def cancel(self, tasks: Iterable[TaskState]) -> None:
         """Cancel tasks, and what waits for them, for all clients that want any of these.
@@ -150,9 +150,9 @@ class TaskControl:
 
     def restore(self, ts: TaskState) -> None:
         """Restore the user's restrictions of a task that was sent."""
-        if self._in_turn:
-            self.take_turn(ts)
-        self.turns.pop(ts, None)
+        if self._own_priority:
+            self.take_priority(ts)
+        self.priorities.pop(ts, None)
         ours = self._sent.pop(ts, None)
         if ours is not None and ts.worker_restrictions is ours[0]:
             _, ts.worker_restrictions, ts.loose_restrictions = ours
@@ -224,11 +224,11 @@ class TaskControl:
         Dask drops what comes of it, since it is not the run that the scheduler expects.
         """
         run = ts.run_id
-        self.give_turn(ts)
+        self.give_priority(ts)
         try:
             self.scheduler.send_task_to_worker(ws.address, ts)
         finally:
-            self.take_turn(ts)
+            self.take_priority(ts)
             copy, ts.run_id = ts.run_id, run
         assert copy is not None
         return copy

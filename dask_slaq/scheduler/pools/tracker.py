@@ -78,7 +78,7 @@ class TaskTracker(TaskRecords):
         like, now = pool.durations.like(ts), monotonic()
         if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
             return None
-        if self._order.is_later(key, now):
+        if self._order.has_before(key, now):
             return None
         ws = plain(ts)
         if ws is None or not (self._order.lend or ws.address in pool.granted.workers):
@@ -264,7 +264,7 @@ class TaskTracker(TaskRecords):
         assert ws is not None, f"{ts} is processing on no worker"
         choice, flowing = self._sending.pop(ts, None), self._flowing.pop(ts, None)
         if flowing is not None:
-            self.control.take_turn(ts)
+            self.control.take_priority(ts)
             if not (pool.ready or pool.running):
                 self._is_back(pool)
             self._charge_ahead(flowing)
@@ -278,7 +278,7 @@ class TaskTracker(TaskRecords):
             self._bound(Binding(*about, "passed", "sent by Dask"))
         else:
             self.sent.put(ts, ws, choice.sent)
-            owed = "floor" if choice.key.turn == OWED else ""
+            owed = "floor" if choice.key.standing == OWED else ""
             self._bind(pool, ts.key, ws, choice.sent.why, owed)
 
     def _bind(self, pool: Pool, key: Any, ws: WorkerState, why: str, reason: str = "") -> None:
@@ -320,7 +320,7 @@ class TaskTracker(TaskRecords):
         pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         if pool.stages is not None:
             pool.stages.charge(ts, seconds, ended=computed is not None)
-        if ts in self.control.turns:
+        if ts in self.control.priorities:
             self.control.restore(ts)
         if self.control.excused:
             self.control.blame(ts)
@@ -414,7 +414,7 @@ class TaskTracker(TaskRecords):
             sent.ahead = 0.0  # from now on its reports are charged
         self.charge(pool.name, seconds, pool.demand)
 
-    def rested(self, ts: TaskState, *, idle: bool = False) -> None:
+    def gave_up_thread(self, ts: TaskState, *, idle: bool = False) -> None:
         """Free the thread of a task that waits in a report, `idle`, or that computes without it."""
         (self.control.excuse if idle else self.control.blame)(ts)
         pool, ws = self.owner.get(ts.key), ts.processing_on
@@ -441,7 +441,7 @@ class TaskTracker(TaskRecords):
             case ("request", *_):
                 stealing = self.scheduler.extensions.get("stealing")
                 for ts in () if stealing is None else stealing.in_flight:
-                    self.control.give_turn(ts)
+                    self.control.give_priority(ts)
             case (_, key, *_):
                 with contextlib.suppress(TypeError):  # of a client, whose key is none
                     hash(key)
@@ -452,7 +452,7 @@ class TaskTracker(TaskRecords):
         ts, pool = self.scheduler.tasks.get(key), self.owner.get(key)
         if ts is None or pool is None:
             return
-        self.control.take_turn(ts)
+        self.control.take_priority(ts)
         sent, after = pool.running.get(ts), ts.processing_on
         if sent is None or after is None or sent.worker == after.address:
             return

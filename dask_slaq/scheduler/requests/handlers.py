@@ -366,7 +366,7 @@ class Messages:
         """Follow the message of a trial on a worker; see `TrialMessage`."""
         if not sender.worker:
             raise NotAllowed("only workers tell what trials do")
-        self.plugin.searches.follower.message(sender.worker, check_trial(message))
+        self.plugin.searches.follower.receive(sender.worker, check_trial(message))
 
     def enter(self, sender: Sender, /, job: Any = None, run: Any = None, **_: Any) -> None:
         """Record that what the client sends from now on is sent while a block is open."""

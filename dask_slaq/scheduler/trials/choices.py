@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskKind
-from dask_slaq.core.trials import Places, Room, decide
+from dask_slaq.core.trials import Destinations, Room, choose_everywhere
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.rooms import Rooms
@@ -66,7 +66,7 @@ class Choices:
         self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
         self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where
         self._decided = 0.0
-        decide_soon = partial(enter, self._decide_if_active)
+        decide_soon = partial(enter, self._choose_if_active)
         self.beat = PeriodicCallback(decide_soon, BEAT * 1000)
         self._soon = Soon(decide_soon, PAUSE_PER_SECOND, least=PAUSE, burst=BEHIND, delay=PAUSE)
         self.ask = self._soon.ask
@@ -76,7 +76,7 @@ class Choices:
         if self._running:
             self.ask()
 
-    def later(self, call: Callable[..., object], *args: Any) -> None:
+    def call_soon(self, call: Callable[..., object], *args: Any) -> None:
         """Call something soon, and not at once: this may be called inside a transition."""
         asyncio.get_running_loop().call_soon(self._enter, call, *args)
 
@@ -86,13 +86,13 @@ class Choices:
         if self.rooms.forget_worker(worker):
             self.ask()
 
-    def _decide_if_active(self) -> None:
+    def _choose_if_active(self) -> None:
         if self._is_active():
-            self.decide()
+            self.choose_now()
         elif self._running:
             self._give_up()
 
-    def decide(self) -> None:
+    def choose_now(self) -> None:
         """Choose the trials that train on every worker, and tell the workers."""
         with self._soon.work():
             self.desks.tell(self._choose())
@@ -126,15 +126,17 @@ class Choices:
             if not trial.verdict and search.trials.gives_up(trial):
                 trial.verdict = "pruned"
                 self._stop(job)
-        freed, places = self.is_freed(search), None
+        freed, destinations = self.is_freed(search), None
         if self._tracker.models_move and not freed:
-            places = Places(self.states.at, search.speed.bandwidth, self._allowed(search))
-        choice, found = decide(search.trials, rooms, unstarted, places)
+            destinations = Destinations(
+                self.states.at, search.speed.bandwidth, self._allowed(search)
+            )
+        choice, found = choose_everywhere(search.trials, rooms, unstarted, destinations)
         if freed:
             self.release(search)
-        elif places is not None:
+        elif destinations is not None:
             self._to_send += [(search, move.key, move.worker) for move in found]
-            self.later(self._send_models)
+            self.call_soon(self._send_models)
         self._tracker.look(search.promised.give_turns(choice))
         for worker, chosen in choice.items():
             if not (self._engine.traits.holds_tasks or search.pool.paused):
@@ -217,7 +219,7 @@ class Choices:
             if ts is None or ws is None or ts.state != "no-worker" or trial is None:
                 continue
             group, needs = search.pool.group, ts.resource_restrictions or {}
-            if group is not None and not (group.has_room() and group.supplies(needs.items())):
+            if group is not None and not (group.may_start() and group.supplies(needs.items())):
                 continue  # until the one whose thread it takes has reported
             if self._tracker.send_back(ts, ws):
                 trial.waits, trial.worker = False, worker
@@ -256,4 +258,4 @@ class Choices:
         """Leave models that have left their worker to Dask, soon: this may be in a transition."""
         some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
         if some:
-            self.later(self._tracker.leave_to_dask, some)
+            self.call_soon(self._tracker.leave_to_dask, some)

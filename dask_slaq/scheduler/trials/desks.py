@@ -22,7 +22,7 @@ class Desks:
         self._scheduler = scheduler
         self._known: dict[str, Any] = {}  # connections, by address
         # What each worker was sent, and when.
-        self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
+        self._sent: dict[str, tuple[list[dict[str, Any]], float]] = {}
 
     def hear(self, worker: str) -> None:
         """Know a worker on which a trial reports."""
@@ -30,7 +30,7 @@ class Desks:
 
     def knows(self, worker: str) -> bool:
         """Return whether a worker was sent turns by the last choice."""
-        return worker in self._told
+        return worker in self._sent
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
@@ -43,15 +43,15 @@ class Desks:
     def tell(self, turns: Mapping[str, list[dict[str, Any]]]) -> None:
         """Send workers their turns, unless they were sent the same a moment ago."""
         now = monotonic()
-        told, self._told = self._told, {}
-        for worker in told.keys() - turns.keys():
+        sent, self._sent = self._sent, {}
+        for worker in sent.keys() - turns.keys():
             self.send(worker, [])
         for worker, some in turns.items():
-            before, since = told.get(worker, (None, now))
+            before, since = sent.get(worker, (None, now))
             if before != some or now - since >= REPEAT:
                 self.send(worker, some)
                 since = now
-            self._told[worker] = some, since
+            self._sent[worker] = some, since
 
     def peer_of(self, worker: str) -> str:
         """Return the worker that takes replicas of the states of another one; empty if none is."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Follower", "TrialMessage"]
 
-#: Tasks of one name that have ended without a report, of which the client is told at once.
+#: Tasks of one name that have ended without a report, of which the client is message at once.
 FEW = 3
 
 
@@ -79,7 +79,11 @@ class Follower:
         self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
         self._tell = jobs.tell_client
         self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
-        self._ask, self._later, self._is_freed = choices.ask, choices.later, choices.is_freed
+        self._ask, self._call_soon, self._is_freed = (
+            choices.ask,
+            choices.call_soon,
+            choices.is_freed,
+        )
 
     def _search_of(self, key: Any) -> RunningSearch | None:
         """Return the search of a model, for which another pool may pay that waits for it."""
@@ -96,29 +100,31 @@ class Follower:
     def _warn(self, pool: Pool, why: str, **about: Any) -> None:
         self._tell(pool.name, SILENT, job=pool.name, why=why, **about)
 
-    def message(self, worker: str, told: TrialMessage) -> None:
+    def receive(self, worker: str, message: TrialMessage) -> None:
         """Follow the message of a trial."""
-        ts, what = self._scheduler.tasks.get(told.key), told.what
+        ts, what = self._scheduler.tasks.get(message.key), message.what
         if ts is None or ts.processing_on is None or ts.processing_on.address != worker:
             return  # it runs elsewhere by now
-        if ts.run_id != told.run_id:
+        if ts.run_id != message.run_id:
             return  # it was cancelled, and is wanted again: this is of the run before
         self._desks.hear(worker)
-        if told.life:
-            self._rooms.lives[worker] = told.life
-        if (search := self._search_of(told.key)) is None:
-            self._report_of_interrupted(ts, worker, told)
+        if message.life:
+            self._rooms.lives[worker] = message.life
+        if (search := self._search_of(message.key)) is None:
+            self._report_of_interrupted(ts, worker, message)
             return
-        pool, trial = search.pool, self._heard(search, ts, told)
-        added = search.trials.report(trial, told.losses, told.computed, told.steps, told.others)
-        trial.times.waited += told.waited
-        rests = what in ("waits", "left") or (what == "keeps" and trial.waits)
+        pool, trial = search.pool, self._heard(search, ts, message)
+        added = search.trials.report(
+            trial, message.losses, message.computed, message.steps, message.others
+        )
+        trial.times.waited += message.waited
+        idle = what in ("waits", "left") or (what == "keeps" and trial.waits)
         if what == "left":
-            search.promised.left.add(told.key)
+            search.promised.left.add(message.key)
         elif what != "keeps":
-            search.promised.left.discard(told.key)
-        payer, until = self._tracker.owner[ts.key], None if rests else told.at
-        self._tracker.charge_part(payer, ts, told.computed, until)
+            search.promised.left.discard(message.key)
+        payer, until = self._tracker.owner[ts.key], None if idle else message.at
+        self._tracker.charge_part(payer, ts, message.computed, until)
         done = self._engine.jobs[pool.name].iteration
         for more in filter(None, added):
             done += more
@@ -132,47 +138,51 @@ class Follower:
         if what != "reports" or not trial.in_turn or not self._desks.knows(worker):
             self._ask()
 
-    def _report_of_interrupted(self, ts: TaskState, worker: str, told: TrialMessage) -> None:
+    def _report_of_interrupted(self, ts: TaskState, worker: str, message: TrialMessage) -> None:
         """Follow a model of a block that may be entered again."""
         run = (ts.annotations or {}).get("slaq_search")
         for trials, runs in self._interrupted.values():
             if run in runs:
-                trial = trials.at(ts.key, worker, told.number, anew=told.anew)
-                trial.contact.last, trial.params = monotonic(), told.params or trial.params
-                trials.report(trial, told.losses, told.computed, told.steps, told.others)
+                trial = trials.at(ts.key, worker, message.number, anew=message.anew)
+                trial.contact.last, trial.params = monotonic(), message.params or trial.params
+                trials.report(
+                    trial, message.losses, message.computed, message.steps, message.others
+                )
 
-    def _heard(self, search: RunningSearch, ts: TaskState, told: TrialMessage) -> Trial:
+    def _heard(self, search: RunningSearch, ts: TaskState, message: TrialMessage) -> Trial:
         """Return the trial that has sent a message, and learn what that tells of its model."""
         ws: Any = ts.processing_on
         first = search.begun.pop(ts.key, None) is not None
-        trial = search.trials.at(ts.key, ws.address, told.number, anew=told.anew)
+        trial = search.trials.at(ts.key, ws.address, message.number, anew=message.anew)
         trial.contact.last, trial.contact.silent = monotonic(), False
         trial.contact.held_up = first and ts.key in search.locked
-        if trial.away or (first and told.begins):
-            search.trials.arrive(trial, told.begins, next(iter(told.steps), None))
+        if trial.away or (first and message.begins):
+            search.trials.arrive(trial, message.begins, next(iter(message.steps), None))
         if not trial.reports:
             search.unreported.heard(_name_of(ts.key))
-        if told.params:
-            trial.params = told.params
-            if told.drawn and search.unreported.is_twin(ts.key, told.number, told.params):
-                some = ", ".join(f"{name}={shown(value)}" for name, value in told.params.items())
+        if message.params:
+            trial.params = message.params
+            if message.drawn and search.unreported.is_twin(ts.key, message.number, message.params):
+                some = ", ".join(f"{name}={shown(value)}" for name, value in message.params.items())
                 self._warn(search.pool, "equal", tasks=some[:300])
-        if told.metric and told.metric not in search.metrics and len(search.metrics) < 2:
-            search.metrics.append(told.metric)
+        if message.metric and message.metric not in search.metrics and len(search.metrics) < 2:
+            search.metrics.append(message.metric)
             if len(search.metrics) == 2:
                 self._warn(search.pool, "metrics", tasks=" and ".join(map(shown, search.metrics)))
-        if told.moves is not None:
-            if told.took > 0.0:
-                search.speed.learn(told.moves, told.took)
-            search.trials.can_move(trial, told.moves, search.speed.bandwidth)
+        if message.moves is not None:
+            if message.took > 0.0:
+                search.speed.learn(message.moves, message.took)
+            search.trials.can_move(trial, message.moves, search.speed.bandwidth)
             self._let_move(True)
-        if (state := told.state) is not None:
+        if (state := message.state) is not None:
             trial.checkpoint.reports = state["reports"]
             if state["name"]:
                 self._states.keep(ts, ws.address, state["name"], state["nbytes"], state["peer"])
-        if told.memory is not None:
+        if message.memory is not None:
             first = first or not trial.reports
-            self._rooms.learn(search, trial, ws, told.memory, told.at, told.grown, first=first)
+            self._rooms.learn(
+                search, trial, ws, message.memory, message.at, message.grown, first=first
+            )
         return trial
 
     def _promise(self, search: RunningSearch, worker: str) -> None:
@@ -200,27 +210,27 @@ class Follower:
         elif what in ("waits", "left"):
             trial.waits = True
             self._promise(search, ws.address)
-            self._tracker.rested(ts, idle=what == "waits")
+            self._tracker.gave_up_thread(ts, idle=what == "waits")
             self._look(search, ws.address)
         elif what == "goes" or trial.waits or ts in ws.long_running:
             search.trials.begin_turn(trial)
             self._tracker.resumed(ts)
             self._tracker.look(search.promised.went_on(ws.address))
 
-    def hear_of_stray(self, told: Mapping[str, Any], worker: str) -> None:
+    def hear_of_stray(self, message: Mapping[str, Any], worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search.
 
         In a search, such a report lacks the loss.
         """
-        key: Any = told.get("key")
+        key: Any = message.get("key")
         ts = pool = None
         with suppress(TypeError):  # not a key
             ts, pool = self._scheduler.tasks.get(key), self._tracker.owner.get(key)
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
         search = self._running.get(pool.name) if there and pool is not None else None
-        if search is not None and isinstance(told.get("has"), list | tuple):
-            search.lacks = shown(told.get("metric"))
-            names = told["has"][: MOST_METRICS - len(search.has)]
+        if search is not None and isinstance(message.get("has"), list | tuple):
+            search.lacks = shown(message.get("metric"))
+            names = message["has"][: MOST_METRICS - len(search.has)]
             search.has |= dict.fromkeys(map(printable, names))
         elif there and pool is not None and pool.reports and search is None:
             self._warn(pool, "job", tasks=_name_of(key))
@@ -298,7 +308,7 @@ class Follower:
             self._promise(search, at)
             self._look(search, at)
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
-            self._later(self._end_if_over, search)
+            self._call_soon(self._end_if_over, search)
 
     def _off_worker(self, search: RunningSearch, key: Any, finish: str, worker: str | None) -> None:
         """Follow a model that leaves its worker: it has ended, or goes on later."""

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.trials.running import RunningSearch
 
-__all__ = ["Kept", "KeptSearches"]
+__all__ = ["KeptSearch", "KeptSearches"]
 
 #: Seconds between two looks, and after which a client that took a search over must want its tasks.
 LOOK, GRACE = 1.0, 30.0
 
 
-class Kept:
+class KeptSearch:
     """Search that is kept for some `seconds` without its driver."""
 
     def __init__(self, search: RunningSearch, owner: str, seconds: float) -> None:
@@ -50,7 +50,7 @@ class KeptSearches:
         self, scheduler: Scheduler, end: Callable[[str], None], enter: Callable[..., Any]
     ) -> None:
         self._scheduler, self._end, self._enter = scheduler, end, enter
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, KeptSearch] = {}
         self._timer = PeriodicCallback(partial(enter, self.look), LOOK * 1000)
 
     def __len__(self) -> int:
@@ -59,15 +59,15 @@ class KeptSearches:
     def begin(self, search: RunningSearch, owner: str, seconds: float) -> None:
         """Keep a search that begins; an earlier one of its name is forgotten."""
         self.forget(search.pool.name)
-        self._kept[search.pool.name] = Kept(search, owner, seconds)
+        self._kept[search.pool.name] = KeptSearch(search, owner, seconds)
         self._timer.start()
 
-    def find(self, name: str, owner: str) -> Kept | None:
+    def find(self, name: str, owner: str) -> KeptSearch | None:
         """Return what is kept of a search, or None."""
         kept = self._kept.get(name)
         return kept if kept is not None and kept.owner == owner else None
 
-    def of(self, search: RunningSearch) -> Kept | None:
+    def of(self, search: RunningSearch) -> KeptSearch | None:
         """Return what is kept of a running search, or None."""
         kept = self._kept.get(search.pool.name)
         return kept if kept is not None and kept.search is search else None
@@ -78,7 +78,7 @@ class KeptSearches:
             self._add_wanted(kept)
             kept.over = True
 
-    def hand_over(self, kept: Kept, search: RunningSearch) -> None:
+    def hand_over(self, kept: KeptSearch, search: RunningSearch) -> None:
         """Let the client of a search, the same or a new one of its name, have what is kept."""
         self._add_wanted(kept)
         kept.search, kept.client, kept.taken = search, search.pool.client, monotonic()
@@ -90,7 +90,7 @@ class KeptSearches:
             if kept.client == client:
                 self.leave(kept)
 
-    def leave(self, kept: Kept, *, failed: bool = False) -> None:
+    def leave(self, kept: KeptSearch, *, failed: bool = False) -> None:
         """Want the tasks of a search whose driver leaves, or whose block `failed`."""
         kept.gone, kept.failed = kept.gone or monotonic(), kept.failed or failed
         self._add_wanted(kept)
@@ -99,7 +99,7 @@ class KeptSearches:
         if keys:
             self._scheduler.client_desires_keys(keys, kept.wants)
 
-    def _add_wanted(self, kept: Kept) -> None:
+    def _add_wanted(self, kept: KeptSearch) -> None:
         """Add the tasks of a search that its driver wants, in the order of their submission."""
         tasks = kept.search.pool.tasks
         new = [ts for ts in tasks if ts.key not in kept.keys and _is_wanted_by(ts, kept.client)]
@@ -137,7 +137,7 @@ class KeptSearches:
         for name in list(self._kept):
             self.forget(name)
 
-    def _release(self, kept: Kept, keys: Collection[Any], all_of_them: bool = True) -> None:
+    def _release(self, kept: KeptSearch, keys: Collection[Any], all_of_them: bool = True) -> None:
         known = [key for key in keys if key in self._scheduler.tasks]
         if kept.wants not in self._scheduler.clients:
             return

@@ -15,7 +15,7 @@ from dask_slaq.core.settings import is_whole
 from dask_slaq.core.trials import EndedSearches, PastModel, SearchSettings, Trials
 from dask_slaq.scheduler.trials.choices import Choices
 from dask_slaq.scheduler.trials.follower import Follower
-from dask_slaq.scheduler.trials.kept import Kept, KeptSearches
+from dask_slaq.scheduler.trials.kept import KeptSearch, KeptSearches
 from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch
 from dask_slaq.scheduler.trials.states import remove_files
 from dask_slaq.scheduler.trials.tables import Tables
@@ -55,7 +55,7 @@ class Searches:
         self.kept = KeptSearches(jobs.scheduler, self._end_kept, enter)
         self.choices = choices = Choices(jobs, running, enter, is_active, self.release_all)
         self.desks, self.rooms = choices.desks, choices.rooms
-        self.states, self._later, end = choices.states, choices.later, self._end_if_over
+        self.states, self._call_soon, end = choices.states, choices.call_soon, self._end_if_over
         self.follower = Follower(jobs, running, self._interrupted, choices, end)
         self.tables = Tables(jobs.scheduler, running, self.ended, self.states)
 
@@ -66,7 +66,7 @@ class Searches:
         settings: SearchSettings,
         *,
         owner: str = "",
-        kept: Kept | None = None,
+        kept: KeptSearch | None = None,
         past: Iterable[PastModel] = (),
     ) -> None:
         """Begin a search whose job was opened; `run` is the identifier of its block.
@@ -172,7 +172,7 @@ class Searches:
         del search.jobs[name]
         search.trials.end(name, outcome or "")
         if search.outcome is not None:
-            self._later(self._end_if_over, search)
+            self._call_soon(self._end_if_over, search)
 
     def jobs_of(self, name: str) -> list[str]:
         """Return the jobs that are models of a search, and run; none of another job."""
@@ -188,12 +188,12 @@ class Searches:
         search.outcome = search.outcome or "done"
         return search.goes_on
 
-    def is_left(self, kept: Kept) -> bool:
+    def is_left(self, kept: KeptSearch) -> bool:
         """Return whether a search runs that is kept, and nobody is in its block."""
         search = kept.search
         return self.running.get(kept.name) is search and search.outcome is not None
 
-    def hand_over(self, kept: Kept, run: str, settings: SearchSettings) -> None:
+    def hand_over(self, kept: KeptSearch, run: str, settings: SearchSettings) -> None:
         """Let a running search go on in another block, which is of another client now."""
         search = kept.search
         search.run, search.runs, search.outcome = run, [run, *search.runs], None
@@ -264,10 +264,10 @@ class Searches:
         self._pools.tracker.look(self._pools.sent.promises.pop(name, {}))
         self.choices.release(search)
         self.states.unpin(search.trained_on)
-        self.choices.decide()
+        self.choices.choose_now()
         if not self.running:
             self.choices.beat.stop()
-            self._later(self._stay)
+            self._call_soon(self._stay)
             self.desks.clear()
             self.rooms.clear()
 
@@ -275,13 +275,13 @@ class Searches:
         """Let all trials train on, and make no further choice."""
         self.choices.beat.stop()
         self.desks.tell({})
-        self._later(self._pools.let_models_move, False)
+        self._call_soon(self._pools.let_models_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts(curves=True))
-            self._later(self.states.unpin, search.trained_on)
-            self._later(self._leave_to_dask, search)
+            self._call_soon(self.states.unpin, search.trained_on)
+            self._call_soon(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
-                self._later(self._end_job, name, search.outcome)
+                self._call_soon(self._end_job, name, search.outcome)
         self.running.clear()
         self._pools.sent.promises.clear()
         self._with_job.clear()
@@ -297,7 +297,7 @@ class Searches:
         for key in alive:
             ts = self._scheduler.tasks.get(key)
             if ts is not None and key in self._pools.tracker.seceded_at:
-                self._pools.tracker.rested(ts)
+                self._pools.tracker.gave_up_thread(ts)
 
     def _stay(self) -> None:
         if not self.running:

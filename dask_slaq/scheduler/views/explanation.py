@@ -116,41 +116,45 @@ def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
 def _text(found: dict[str, Any]) -> str:
     """Return an explanation as lines of text."""
     lines = [f"{found['job']} ({found['owner'] or 'no owner'}): {found['reason']}"]
-    said = [
+    sentences = [
         f"{found['policy']} grants it {found['share']:.3g} threads: {found['why']}",
         f"of its tasks, {found['running']} run and {found['ready']} are ready",
     ]
     if found["stage"] is not None:
         stage = found["stage"]
-        said.append(f"of stage {stage['name']}, {stage['done']} of {stage['tasks']} tasks are done")
+        sentences.append(
+            f"of stage {stage['name']}, {stage['done']} of {stage['tasks']} tasks are done"
+        )
     if found["next_thread"] is not None:
         gain = f"{found['next_thread']:.2g}"
         line = f"another thread would gain {gain} of its predicted range in an epoch"
         if found["rival"] is not None:
             rival = found["rival"]
             line += f"; its best other use, for {rival['job']}, by {rival['next_thread']:.2g}"
-        said.append(line)
+        sentences.append(line)
     if found["like_runs"]:
         runs = "1 like run" if found["like_runs"] == 1 else f"{found['like_runs']} like runs"
-        said.append(f"its forecast rests on {runs} of kind {found['kind']}")
+        sentences.append(f"its forecast rests on {runs} of kind {found['kind']}")
     shares = [name for name in ("min_share", "max_share") if found[name] is not None]
     limits = [f"weight {found['weight']:g}", *(f"{n} {found[n]:g} threads" for n in shares)]
     if found["latest"] is not None:
         limits.append(f"latest {found['latest']:g} times its fair time")
-    said.append(f"in force are: {', '.join(limits)}")
+    sentences.append(f"in force are: {', '.join(limits)}")
     if found["yields"] is not None:
-        said.append(found["yields"])
+        sentences.append(found["yields"])
     if found["target"] is not None:
-        said.append(f"the time to its target of {found['target']:g} is {time_to_target(found)}")
+        sentences.append(
+            f"the time to its target of {found['target']:g} is {time_to_target(found)}"
+        )
     if ends := in_words(found["ends"]):
         of_all = found["ends"]["of"] != "submitted"
-        said.append(f"its end is {ends}" if of_all else ends.replace(": ", " is ", 1))
+        sentences.append(f"its end is {ends}" if of_all else ends.replace(": ", " is ", 1))
     if found["position"] is not None and found["next_slot"] is not None:
-        said.append(f"the next thread is expected to be free in {found['next_slot']:.2g} s")
+        sentences.append(f"the next thread is expected to be free in {found['next_slot']:.2g} s")
     if found["last_sent"] is not None:
-        said.append(f"its last task was sent because: {found['last_sent']}")
-    said += [f"it would change with {hint}" for hint in found["would_change"]]
-    lines += [f"  {line[0].upper()}{line[1:]}." for line in said]
+        sentences.append(f"its last task was sent because: {found['last_sent']}")
+    sentences += [f"it would change with {hint}" for hint in found["would_change"]]
+    lines += [f"  {line[0].upper()}{line[1:]}." for line in sentences]
     return "\n".join(map(printable, lines))  # names are users' text
 
 

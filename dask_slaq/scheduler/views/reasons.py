@@ -120,7 +120,7 @@ def _full_label(limits: Limits, pool: Pool) -> str | None:
     labels = {kind.label for kind in kinds}
     if not kinds and limits.waiting:  # they wait elsewhere
         labels = {limits.label_of(ts) for ts in pool.unfinished if ts.state == "no-worker"}
-    if not labels or any(limits.room(label) for label in labels):
+    if not labels or any(limits.free(label) for label in labels):
         return None
     full = (f"{limits.used[n]} of {limits.most[n]} tasks labelled {n} run" for n in labels if n)
     return f"{_doing(pool)}: {', '.join(full)}"

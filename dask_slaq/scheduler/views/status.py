@@ -19,9 +19,9 @@ from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.jobs.values import etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.views.reasons import cannot_run
 
-#: Times that are told, of those in `Engine.end_of`.
+#: Times that are some, of those in `Engine.end_of`.
 TOLD = ("fair", "promised", "low", "expected", "high")
-#: Factor by which the time from arrival to the promised end may grow until it is told.
+#: Factor by which the time from arrival to the promised end may grow until it is some.
 LATER = 1.2
 #: Seconds from now that count as never: a paused job has no end in sight.
 FOREVER = 1e8
@@ -45,8 +45,8 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
         found.update(fair=None, low=None, expected=None)  # the fair end is known as little
     job, stages = jobs.engine.jobs[name], pool.stages
     announced = job.max_iter is not None or stages is not None
-    told = {key: found[key] for key in TOLD}
-    return {**told, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}
+    some = {key: found[key] for key in TOLD}
+    return {**some, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}
 
 
 def _has_unknown_stages(jobs: ScheduledJobs, name: str) -> bool:

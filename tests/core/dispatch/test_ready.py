@@ -74,6 +74,6 @@ def test_a_job_that_is_owed_nothing_comes_in_its_turn_and_one_without_an_account
     order = Order()
     one, first = Contender("a"), Contender("b")
     one.granted.index, first.granted.index = 1.0, math.inf
-    assert (order.key(one, NOW).turn, order.key(one, NOW).later) == (2, 1)
-    assert (order.key(first, NOW).turn, order.key(first, NOW).later) == (0, 0)
+    assert (order.key(one, NOW).standing, order.key(one, NOW).rank) == (2, 1)
+    assert (order.key(first, NOW).standing, order.key(first, NOW).rank) == (0, 0)
     assert order.key(one, NOW).owner_lag == order.key(first, NOW).owner_lag == 0.0

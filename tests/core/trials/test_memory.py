@@ -13,7 +13,7 @@ from dask_slaq.core.trials import (
     SearchSettings,
     Trials,
     choose,
-    decide,
+    choose_everywhere,
 )
 from dask_slaq.core.trials.memory import RECENT, admitted
 
@@ -109,7 +109,7 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
         left = TARGET * limit - sum(bytes_of[k] for k in taken.values())
         left -= model.per_step * sum(trials.steps_left(trials.alive[k]) for k in taken)
         room = Room(threads, 0, left < 0, admitted(model, steps, 0, left))
-        found, _ = decide(trials, {"a": room}, len(unstarted), None)
+        found, _ = choose_everywhere(trials, {"a": room}, len(unstarted), None)
         turns = found["a"]
         for place, key in enumerate(turns.order):
             trial = trials.alive[key]

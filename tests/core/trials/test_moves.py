@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.search_settings import EXPLORE
-from dask_slaq.core.trials import Places, Room, SearchSettings, Trials, choose, decide
+from dask_slaq.core.trials import (
+    Destinations,
+    Room,
+    SearchSettings,
+    Trials,
+    choose,
+    choose_everywhere,
+)
 from dask_slaq.core.trials.trials import TURN
 
 
@@ -24,7 +31,7 @@ def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:
 
 
 def decided(trials, rooms, at=lambda key: (), unstarted=0, **given):
-    return decide(trials, rooms, unstarted, Places(at, **given))
+    return choose_everywhere(trials, rooms, unstarted, Destinations(at, **given))
 
 
 def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():

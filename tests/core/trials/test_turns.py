@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import EXPLORE, PATIENCE
-from dask_slaq.core.trials import Account, Places, Room, SearchSettings, Trials, choose, decide
+from dask_slaq.core.trials import (
+    Account,
+    Destinations,
+    Room,
+    SearchSettings,
+    Trials,
+    choose,
+    choose_everywhere,
+)
 from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.trials import HELD_UP, SAMPLE, TURN
 
@@ -378,7 +386,9 @@ def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
     trials.report(last, [0.0], 0.1)
     for trial in trials:
         trial.checkpoint.reports, trial.checkpoint.usable = True, True
-    turns, _ = decide(trials, {"a": Room(0), "b": Room(2)}, 0, Places(lambda key: ()))
+    turns, _ = choose_everywhere(
+        trials, {"a": Room(0), "b": Room(2)}, 0, Destinations(lambda key: ())
+    )
     assert turns["a"].leave == [other.key]
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 
-def later(package: str, modules: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
+def lazy(package: str, modules: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package: names by the module in it that defines them."""
     module_of = {name: module for module, names in modules.items() for name in names}
 
