@@ -150,7 +150,7 @@ class Built:
         seconds = self.fetch[entry.ts]
         return Inputs(seconds, entry.homes, lambda a: 0.0 if a in entry.homes else seconds)
 
-    def room(self, label: str | None) -> float:
+    def free(self, label: str | None) -> float:
         tasks = self.world.tasks
         running = (ts.split("-") for pool in self.pools for ts in pool.running)
         used = sum(w == "gang" or (w == "task" and tasks[int(k)].label) for w, k, *_ in running)

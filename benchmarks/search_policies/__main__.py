@@ -98,7 +98,7 @@ def compare(
             return replay(order, **OURS[policy]).run()
         if policy in PAST:
             past = changed(first(tuple(order)), PAST[policy])
-            place = {model.params["model"]: model.place for model in past}
+            place = {model.params["model"]: model.rank for model in past}
             return replay(sorted(order, key=lambda m: place.get(m, 0.5)), past=past).run()
         return run(RIVALS[policy](grid, order), workers * threads)
 
@@ -113,7 +113,7 @@ def compare(
 def changed(past: list[PastModel], noise: float) -> list[PastModel]:
     """Return models with their places in another search, as if its data were others'."""
     chance = np.random.default_rng(len(past))
-    old = np.array([model.place for model in past])
+    old = np.array([model.rank for model in past])
     new = np.argsort(np.argsort(old + min(noise, 1e9) * chance.standard_normal(len(past))))
     return [
         model._replace(place=float(at) / (len(past) - 1))

@@ -70,7 +70,7 @@ METHODS = {n.partition(".")[2] for n in guarded_methods() | guarded_methods(("sa
 
 def entered():
     """Return the names of what `SlaqPlugin.enter` is to call."""
-    texts = [", ".join(given) for _, given in calls((*SCHEDULES, "_later", "later"))]
+    texts = [", ".join(given) for _, given in calls((*SCHEDULES, "_defer", "defer"))]
     return sorted(
         {
             match[1].rpartition(".")[2]

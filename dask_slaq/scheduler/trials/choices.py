@@ -76,7 +76,7 @@ class Choices:
         if self._running:
             self.ask()
 
-    def call_soon(self, call: Callable[..., object], *args: Any) -> None:
+    def defer(self, call: Callable[..., object], *args: Any) -> None:
         """Call something soon, and not at once: this may be called inside a transition."""
         asyncio.get_running_loop().call_soon(self._enter, call, *args)
 
@@ -136,7 +136,7 @@ class Choices:
             self.release(search)
         elif destinations is not None:
             self._to_send += [(search, move.key, move.worker) for move in found]
-            self.call_soon(self._send_models)
+            self.defer(self._send_models)
         self._tracker.look(search.promised.give_turns(choice))
         for worker, chosen in choice.items():
             if not (self._engine.traits.holds_tasks or search.pool.paused):
@@ -258,4 +258,4 @@ class Choices:
         """Leave models that have left their worker to Dask, soon: this may be in a transition."""
         some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
         if some:
-            self.call_soon(self._tracker.leave_to_dask, some)
+            self.defer(self._tracker.leave_to_dask, some)

@@ -79,9 +79,9 @@ class Follower:
         self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
         self._tell = jobs.tell_client
         self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
-        self._ask, self._call_soon, self._is_freed = (
+        self._ask, self._defer, self._is_freed = (
             choices.ask,
-            choices.call_soon,
+            choices.defer,
             choices.is_freed,
         )
 
@@ -308,7 +308,7 @@ class Follower:
             self._promise(search, at)
             self._look(search, at)
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
-            self._call_soon(self._end_if_over, search)
+            self._defer(self._end_if_over, search)
 
     def _off_worker(self, search: RunningSearch, key: Any, finish: str, worker: str | None) -> None:
         """Follow a model that leaves its worker: it has ended, or goes on later."""

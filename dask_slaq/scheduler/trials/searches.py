@@ -55,7 +55,7 @@ class Searches:
         self.kept = KeptSearches(jobs.scheduler, self._end_kept, enter)
         self.choices = choices = Choices(jobs, running, enter, is_active, self.release_all)
         self.desks, self.rooms = choices.desks, choices.rooms
-        self.states, self._call_soon, end = choices.states, choices.call_soon, self._end_if_over
+        self.states, self._defer, end = choices.states, choices.defer, self._end_if_over
         self.follower = Follower(jobs, running, self._interrupted, choices, end)
         self.tables = Tables(jobs.scheduler, running, self.ended, self.states)
 
@@ -172,7 +172,7 @@ class Searches:
         del search.jobs[name]
         search.trials.end(name, outcome or "")
         if search.outcome is not None:
-            self._call_soon(self._end_if_over, search)
+            self._defer(self._end_if_over, search)
 
     def jobs_of(self, name: str) -> list[str]:
         """Return the jobs that are models of a search, and run; none of another job."""
@@ -267,7 +267,7 @@ class Searches:
         self.choices.choose_now()
         if not self.running:
             self.choices.beat.stop()
-            self._call_soon(self._stay)
+            self._defer(self._stay)
             self.desks.clear()
             self.rooms.clear()
 
@@ -275,13 +275,13 @@ class Searches:
         """Let all trials train on, and make no further choice."""
         self.choices.beat.stop()
         self.desks.tell({})
-        self._call_soon(self._pools.let_models_move, False)
+        self._defer(self._pools.let_models_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts(curves=True))
-            self._call_soon(self.states.unpin, search.trained_on)
-            self._call_soon(self._leave_to_dask, search)
+            self._defer(self.states.unpin, search.trained_on)
+            self._defer(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
-                self._call_soon(self._end_job, name, search.outcome)
+                self._defer(self._end_job, name, search.outcome)
         self.running.clear()
         self._pools.sent.promises.clear()
         self._with_job.clear()

@@ -115,7 +115,7 @@ def test_it_chooses_as_a_slow_rival_does(world):
 def may(built, pool, entry, place):
     """Return whether a task may take a slot, by the rules that are in words in docs/dispatch.md."""
     kind, world = entry.kind, built.world
-    if kind.label is not None and not built.room(kind.label):
+    if kind.label is not None and not built.free(kind.label):
         return False
     if kind.allowed is not None and place.address not in kind.allowed:
         return False

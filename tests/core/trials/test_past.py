@@ -25,7 +25,7 @@ def test_models_have_places_by_their_final_losses():
     trials = search([[3.0], [1.0], [math.nan] * 9, [2.0]])
     for model in range(4):
         trials.end(model, "done")
-    places = {model.params["model"]: model.place for model in trials.ranks()}
+    places = {model.params["model"]: model.rank for model in trials.ranks()}
     assert places == {1: 0.0, 3: pytest.approx(1 / 3), 0: pytest.approx(2 / 3), 2: 1.0}
 
 
