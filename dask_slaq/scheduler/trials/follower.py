@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Follower", "TrialMessage"]
 
-#: Tasks of one name that have ended without a report, of which the client is message at once.
+#: Tasks of one name that have ended without a report, of which the client is told at once.
 FEW = 3
 
 

@@ -36,23 +36,19 @@ class PromisedThreads:
         # Trials that were to go on by the choice before, and until when that may be heard.
         self._revoked: dict[str, tuple[int, float]] = {}
 
-    def _count(self, worker: str) -> int | None:
+    def _due(self, worker: str) -> int | None:
         """Return how many trials of a worker are to go on by the last choice, and wait still.
 
         One goes on as soon as another one of its worker waits or ends, and sends so after that.
         None if no trial would take the next thread.
         """
-        n, until = self._revoked.get(worker, (0, 0.0))
-        if until <= monotonic():
-            n = 0
-            self._revoked.pop(worker, None)
         turns, alive = self._turns.get(worker), self._trials.alive
         if turns is None:
-            return n or None
+            return None
         some = [alive[key] for key in turns.order if key in alive and key not in self.left]
         some = [t for t in some if t.worker == worker and not (t.away or t.contact.held_up)]
         trains = sum(not trial.waits for trial in some)
-        n = max(n, min(turns.width, len(some)) - trains)
+        n = max(min(turns.width, len(some)) - trains, 0)
         return n if n or min(turns.width, len(some) - 1) >= trains else None
 
     def give_turns(self, turns: dict[str, Turns]) -> list[str]:
@@ -60,10 +56,11 @@ class PromisedThreads:
 
         Returns the workers where fewer threads are promised than before.
         """
-        before, self._turns = self.by_worker.copy(), turns
-        until = monotonic() + IN_FLIGHT
-        self._revoked |= {w: (n, until) for w, n in before.items() if n > (self._count(w) or 0)}
-        return self.update(*{*before, *turns, *self._revoked})
+        before = {worker: self._due(worker) or 0 for worker in self._turns}
+        self._turns, until = turns, monotonic() + IN_FLIGHT
+        # What was revoked by an earlier choice is not due any more, and is not kept for longer.
+        self._revoked |= {w: (n, until) for w, n in before.items() if n > (self._due(w) or 0)}
+        return self.update(*{*self.by_worker, *turns, *self._revoked})
 
     def went_on(self, worker: str) -> list[str]:
         """Record that a trial has gone on at a worker. Returns as `update` does."""
@@ -77,7 +74,12 @@ class PromisedThreads:
         """
         fewer = []
         for worker in workers:
-            before, n = self.by_worker.pop(worker, -1), self._count(worker)
+            before, n = self.by_worker.pop(worker, -1), self._due(worker)
+            revoked, until = self._revoked.get(worker, (0, 0.0))
+            if until <= monotonic():
+                self._revoked.pop(worker, None)
+            elif revoked:
+                n = max(n or 0, revoked)
             if n is not None:
                 self.by_worker[worker] = n
             if before > (-1 if n is None else n):

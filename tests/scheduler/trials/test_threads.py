@@ -26,6 +26,8 @@ from driving import (
 from moving import descend
 
 import dask_slaq as slaq
+from dask_slaq.core.trials import SearchSettings, Trials, Turns
+from dask_slaq.scheduler.trials.promised_threads import IN_FLIGHT, PromisedThreads
 from dask_slaq.worker.desk import desk_of
 
 GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
@@ -239,3 +241,18 @@ async def test_jobs_of_a_search_go_on_after_it_has_failed(c, s, plugin, a, b, fa
     assert await c.submit(inc, 1) == 2
     await job.__aexit__()
     s.validate_state()
+
+
+def test_a_thread_is_kept_only_for_a_moment_for_a_trial_that_is_not_to_go_on_any_more(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("dask_slaq.scheduler.trials.promised_threads.monotonic", lambda: now[0])
+    trials = Trials(SearchSettings(steps=40))
+    trials.at("x", "a").waits = True
+    promised = PromisedThreads(trials, Mock(group=None))
+    goes_on, stays = ({"a": Turns(["x"], width, 0, [], [])} for width in (1, 0))
+    assert promised.give_turns(goes_on) == [] and promised.by_worker == {"a": 1}
+    fewer = []
+    for _ in range(4):  # choices that come more often than what is on its way takes
+        now[0] += 0.4 * IN_FLIGHT
+        fewer += promised.give_turns(stays)
+    assert fewer == ["a"] and promised.by_worker == {"a": 0}
