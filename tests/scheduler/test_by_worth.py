@@ -172,12 +172,10 @@ async def give_a_pair_back(client, cluster, plugin):
         await y
 
 
-def test_workers_of_a_batch_job_are_given_back_together():
-    on_virtual_clock(give_a_pair_back, [], scaling=TERMS)
-
-
-def test_dasks_own_number_closes_no_half_of_a_batch_job():
-    on_virtual_clock(give_a_pair_back, [], keep_workers=0)
+@pytest.mark.parametrize("number", [{"scaling": TERMS}, {"keep_workers": 0}])
+def test_workers_of_a_batch_job_are_given_back_together(number):
+    """By the worth of workers, and by Dask's own number."""
+    on_virtual_clock(give_a_pair_back, [], **number)
 
 
 @with_plugin(ONE * 4, scaling={**TERMS, "maximum": 3}, ahead=0)
