@@ -144,6 +144,23 @@ def on_virtual_clock(
     return virtual.run(run)
 
 
+def on_virtual(threads: list[int], *, resources: Any = None, **settings: Any) -> Callable[..., Any]:
+    """A test on the virtual clock: it is called with the arguments of `on_virtual_clock`."""
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(test)
+        def run(**given: Any) -> None:
+            scenario = functools.partial(test, **given)
+            on_virtual_clock(scenario, threads, resources=resources, **settings)
+
+        signature = inspect.signature(test)
+        given = list(signature.parameters.values())[3:]
+        run.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
 @contextlib.contextmanager
 def counted_calls(*parts: str) -> Iterator[Counter[str]]:
     """Count the calls of functions of this thread in files with these ends, by function."""

@@ -16,7 +16,7 @@ from driving import (
     compute_seconds,
     gen_cluster,
     jobs,
-    on_virtual_clock,
+    on_virtual,
     ready,
     start_plugin,
     tasks_of,
@@ -44,26 +44,10 @@ def seconds_used(plugin, owner):
 
 
 @pytest.mark.parametrize("who", ["a job", "a search", "outside of jobs"])
-def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(who):
+@on_virtual([2, 2], owners={"ann": budget(60.0), "bob": {}})
+async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cluster, plugin, who):
     """It has used all of it, and then comes bob, who can use half of the threads, and then all."""
     got = {}
-
-    async def scenario(client, cluster, plugin):
-        totals = plugin.jobs.accounts.totals
-        async with Client(cluster.scheduler.address, asynchronous=True) as other:
-            plugin.jobs.owners.introduce(other.id, "ann")
-            if who == "outside of jobs":
-                futures = other.map(work, [0.5] * 300, pure=False)
-            elif who == "a search":
-                async with slaq.search("hers", owner="ann", client=client):
-                    futures = client.map(work, [0.5] * 300, pure=False)
-            else:
-                async with slaq.job("hers", owner="ann", client=client):
-                    futures = client.map(work, [0.5] * 300, pure=False)
-                    await measure(client, plugin, totals)
-            if who != "a job":
-                await measure(client, plugin, totals)
-            await client.cancel(futures)
 
     async def measure(client, plugin, totals):
         await asyncio.sleep(20)
@@ -77,7 +61,21 @@ def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(who):
                 after = plugin.jobs.accounts.totals
                 got[phase] = [after.of(o).core_seconds - before[o] for o in ("ann", "bob")]
 
-    on_virtual_clock(scenario, [2, 2], owners={"ann": budget(60.0), "bob": {}})
+    totals = plugin.jobs.accounts.totals
+    async with Client(cluster.scheduler.address, asynchronous=True) as other:
+        plugin.jobs.owners.introduce(other.id, "ann")
+        if who == "outside of jobs":
+            futures = other.map(work, [0.5] * 300, pure=False)
+        elif who == "a search":
+            async with slaq.search("hers", owner="ann", client=client):
+                futures = client.map(work, [0.5] * 300, pure=False)
+        else:
+            async with slaq.job("hers", owner="ann", client=client):
+                futures = client.map(work, [0.5] * 300, pure=False)
+                await measure(client, plugin, totals)
+        if who != "a job":
+            await measure(client, plugin, totals)
+        await client.cancel(futures)
     assert got["half"][1] == pytest.approx(20.0, abs=1.0)  # 20 times two tasks of half a second
     assert got["half"][0] > 15.0
     assert got["all"][1] == pytest.approx(100.0, abs=2.5)

@@ -17,6 +17,7 @@ from tests.driving import (
     PATIENCE,
     TWO,
     jobs,
+    on_virtual,
     on_virtual_clock,
     tasks_of,
     until,
@@ -238,22 +239,19 @@ async def test_without_the_setting_people_are_told_worker_hours(c, s, plugin, a)
         del futures
 
 
-def test_a_training_is_asked_for_by_all_its_iterations():
-    async def scenario(client, cluster, plugin):
-        asked = []
-        async with slaq.job("a", max_iter=40, client=client) as job:
-            for k in range(4):
-                futures = client.map(work, [2.0] * 8, pure=False, key=f"part-{k}")
-                await asyncio.sleep(1.0)
-                asked.append(cluster.scheduler.adaptive_target())
-                await client.gather(futures)
-                job.report(1.0 / (k + 1))
-                plugin.run_once()
-                asked.append(cluster.scheduler.adaptive_target())
-        return asked
-
+@on_virtual([1], scaling={**TERMS, "start-up": "30s"})
+async def test_a_training_is_asked_for_by_all_its_iterations(client, cluster, plugin):
     # One iteration is 16 core-seconds; all are 640.
-    asked = on_virtual_clock(scenario, [1], scaling={**TERMS, "start-up": "30s"})
+    asked = []
+    async with slaq.job("a", max_iter=40, client=client) as job:
+        for k in range(4):
+            futures = client.map(work, [2.0] * 8, pure=False, key=f"part-{k}")
+            await asyncio.sleep(1.0)
+            asked.append(cluster.scheduler.adaptive_target())
+            await client.gather(futures)
+            job.report(1.0 / (k + 1))
+            plugin.run_once()
+            asked.append(cluster.scheduler.adaptive_target())
     assert min(asked[2:]) >= 4
 
 

@@ -12,7 +12,7 @@ from driving import (
     TWO,
     gen_cluster,
     jobs,
-    on_virtual_clock,
+    on_virtual,
     running,
     state_of,
     tasks_of,
@@ -151,36 +151,36 @@ async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
 
 
 @pytest.mark.parametrize("needs", [{}, {"resources": {"GPU": 1}}])
-def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free(needs):
+@on_virtual([1, 1, 1], resources=[{"GPU": 1}] * 3)
+async def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free(
+    client, cluster, plugin, needs
+):
     """One half of them would hold its threads, and wait for the other."""
     from benchmarks import virtual
 
-    async def scenario(client, cluster, plugin):
-        home, other, _ = (worker.address for worker in cluster.workers)
-        async with slaq.job("a", gang=True, client=client), slaq.job("b", client=client):
-            with tasks_of("a"):
-                data = [
-                    client.submit(virtual.work, nbytes=10**8, workers=[w], pure=False)
-                    for w in (home, other)
-                ]
-            with client.as_current():
-                await wait(data)
-            with tasks_of("b"):
-                await client.submit(work, 0.5, pure=False)  # so that the duration is known
-                busy = client.submit(work, 0.5, workers=[home], pure=False)
-            await state_of(cluster.scheduler, busy, "processing")
-            with (
-                tasks_of("a"),
-                dask.annotate(**needs),
-            ):  # to fetch the data elsewhere takes a second
-                gang = client.map(work, [0.2] * 2, data, pure=False)
-            await until(lambda: running(plugin, "a") == 2)
-            assert cluster.scheduler.tasks[busy.key].state == "processing"
-            on = [cluster.scheduler.tasks[f.key].processing_on.address for f in gang]
-            assert len({*on, home}) == 3
-            await client.gather(gang)
-
-    on_virtual_clock(scenario, [1, 1, 1], resources=[{"GPU": 1}] * 3)
+    home, other, _ = (worker.address for worker in cluster.workers)
+    async with slaq.job("a", gang=True, client=client), slaq.job("b", client=client):
+        with tasks_of("a"):
+            data = [
+                client.submit(virtual.work, nbytes=10**8, workers=[w], pure=False)
+                for w in (home, other)
+            ]
+        with client.as_current():
+            await wait(data)
+        with tasks_of("b"):
+            await client.submit(work, 0.5, pure=False)  # so that the duration is known
+            busy = client.submit(work, 0.5, workers=[home], pure=False)
+        await state_of(cluster.scheduler, busy, "processing")
+        with (
+            tasks_of("a"),
+            dask.annotate(**needs),
+        ):  # to fetch the data elsewhere takes a second
+            gang = client.map(work, [0.2] * 2, data, pure=False)
+        await until(lambda: running(plugin, "a") == 2)
+        assert cluster.scheduler.tasks[busy.key].state == "processing"
+        on = [cluster.scheduler.tasks[f.key].processing_on.address for f in gang]
+        assert len({*on, home}) == 3
+        await client.gather(gang)
 
 
 def meet(mine, other):

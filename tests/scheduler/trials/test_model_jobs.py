@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from distributed import Client, Event, get_client
 from distributed.utils_test import captured_logger, inc
-from driving import PATIENCE, alerts_of, on_virtual_clock, tasks_of, work
+from driving import PATIENCE, alerts_of, on_virtual, tasks_of, work
 
 import dask_slaq as slaq
 from dask_slaq.client import request
@@ -31,15 +31,12 @@ async def train(client: Client, final: float, ends: list[float], reported=None) 
     ends.append(final)
 
 
-def test_the_best_models_of_a_search_are_ready_first():
-    async def scenario(client, cluster, plugin):
-        ends, reported = [], []
-        async with slaq.search("grid", steps=STEPS, client=client):
-            finals = [3.0, 1.0, 4.0, 0.0, 2.0, 5.0]  # in the order of their submission
-            await asyncio.gather(*(train(client, each, ends, reported) for each in finals))
-        return ends, reported
-
-    ends, reported = on_virtual_clock(scenario, [2] * 4)
+@on_virtual([2] * 4)
+async def test_the_best_models_of_a_search_are_ready_first(client, cluster, plugin):
+    ends, reported = [], []
+    async with slaq.search("grid", steps=STEPS, client=client):
+        finals = [3.0, 1.0, 4.0, 0.0, 2.0, 5.0]  # in the order of their submission
+        await asyncio.gather(*(train(client, each, ends, reported) for each in finals))
     assert ends[:3] == [0.0, 1.0, 2.0]
     first = reported.index(0.0, max(i for i, r in enumerate(reported) if r == 0.0))
     assert first < 0.7 * len(reported)
@@ -47,41 +44,36 @@ def test_the_best_models_of_a_search_are_ready_first():
     assert set(reported[:first]) == set(ends)
 
 
-def test_other_work_does_not_pay_for_it():
-    async def scenario(client, cluster, plugin):
-        begin, ends, ready = time.monotonic(), [], {}
+@on_virtual([2] * 4)
+async def test_other_work_does_not_pay_for_it(client, cluster, plugin):
+    begin, ends, ready = time.monotonic(), [], {}
 
-        async def other():
-            async with slaq.job("other", client=client) as job:
-                for step in range(STEPS):
-                    names = [f"other-{step}-{part}" for part in range(8)]
-                    with tasks_of("other"):
-                        some = [client.submit(work, 0.25, key=name) for name in names]
-                    await client.gather(some)
-                    job.report(loss_of(9.0, step))
-            ready["other"] = time.monotonic() - begin
+    async def other():
+        async with slaq.job("other", client=client) as job:
+            for step in range(STEPS):
+                names = [f"other-{step}-{part}" for part in range(8)]
+                with tasks_of("other"):
+                    some = [client.submit(work, 0.25, key=name) for name in names]
+                await client.gather(some)
+                job.report(loss_of(9.0, step))
+        ready["other"] = time.monotonic() - begin
 
-        task = asyncio.create_task(other())
-        async with slaq.search("grid", steps=STEPS, client=client):
-            await asyncio.gather(*(train(client, each, ends) for each in range(5)))
-        ready["all"] = time.monotonic() - begin
-        await task
-        return ready
-
-    ready = on_virtual_clock(scenario, [2] * 4)
+    task = asyncio.create_task(other())
+    async with slaq.search("grid", steps=STEPS, client=client):
+        await asyncio.gather(*(train(client, each, ends) for each in range(5)))
+    ready["all"] = time.monotonic() - begin
+    await task
     assert ready["other"] <= 1.1 * ready["all"]  # under plain Dask all six end together
 
 
-def test_a_search_whose_models_are_done_is_not_silent():
-    async def scenario(client, cluster, plugin):
-        seen = await alerts_of(client, cluster.scheduler)
-        async with slaq.search("grid", steps=STEPS, client=client):
-            await train(client, 1.0, [])
-            await asyncio.sleep(100)
-            reason = (await slaq.explain("grid", client=client))["reason"]
-        return [alert for alert in seen if alert["event"] == "silent"], reason
-
-    seen, reason = on_virtual_clock(scenario, [1] * 4)
+@on_virtual([1] * 4)
+async def test_a_search_whose_models_are_done_is_not_silent(client, cluster, plugin):
+    seen = await alerts_of(client, cluster.scheduler)
+    async with slaq.search("grid", steps=STEPS, client=client):
+        await train(client, 1.0, [])
+        await asyncio.sleep(100)
+        reason = (await slaq.explain("grid", client=client))["reason"]
+    seen, reason = [alert for alert in seen if alert["event"] == "silent"], reason
     assert seen == [] and reason == "search: 1 done"
 
 
