@@ -144,6 +144,18 @@ def on_virtual_clock(
     return virtual.run(run)
 
 
+def virtually(test: Callable[..., Any]) -> Callable[..., Any]:
+    """A test on the virtual clock without a cluster."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        from benchmarks import virtual
+
+        virtual.run(functools.partial(test, **given))
+
+    return run
+
+
 def on_virtual(threads: list[int], *, resources: Any = None, **settings: Any) -> Callable[..., Any]:
     """A test on the virtual clock: it is called with the arguments of `on_virtual_clock`."""
 

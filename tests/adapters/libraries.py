@@ -1,10 +1,22 @@
 """Libraries that train a model in one task, each with a callback of ours."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from dask_slaq.adapters import instrument
+
 ROUNDS = 8
+
+
+@contextmanager
+def reported() -> Iterator[list[float]]:
+    """The losses that fits in this block report."""
+    losses: list[float] = []
+    with instrument(losses.append):
+        yield losses
 
 
 class Library:

@@ -8,6 +8,7 @@ import threading
 import dask
 import numpy as np
 import pytest
+from adapters.libraries import reported
 from dask.local import get_sync
 from driving import PATIENCE, until
 
@@ -123,8 +124,7 @@ def test_the_innermost_block_gets_the_reports(fit):
 
 
 def test_another_thread_reports_nothing(fit):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         theirs = in_thread(fit)
         assert losses == []
         ours = fit()
@@ -133,8 +133,7 @@ def test_another_thread_reports_nothing(fit):
 
 
 def test_a_context_that_outlives_its_block_reports_nothing(fit):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         context = contextvars.copy_context()
         context.run(fit)
         assert len(losses) == 4

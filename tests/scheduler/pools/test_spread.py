@@ -115,6 +115,6 @@ async def test_short_tasks_of_unknown_length_do_not_move_large_inputs(client, cl
         begin = virtual.now()
         with tasks_of("short"):
             await client.gather([client.submit(use, inputs[i % 6], pure=False) for i in range(240)])
-        # At home they take 0.24 s. Each input takes 0.4 s to move, and a worker sends one at a time.
+        # At home it takes 0.24 s. Each input takes 0.4 s to move, and a worker sends one at a time.
         assert virtual.now() - begin < 0.5
         del other
