@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import dask
 import numpy as np
-from distributed import Client, Event, Scheduler, Status, Worker, utils_test
+from distributed import Client, Event, LocalCluster, Scheduler, Status, Worker, utils_test
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.httpclient import AsyncHTTPClient
 
@@ -187,6 +187,17 @@ def counted_calls(*parts: str) -> Iterator[Counter[str]]:
         yield found
     finally:
         sys.setprofile(None)
+
+
+@contextlib.contextmanager
+def small_cluster(workers: int = 2, **settings: Any) -> Iterator[Client]:
+    """A client of a cluster in this process: workers of one thread each, no dashboard."""
+    shape = {"n_workers": workers, "threads_per_worker": 1, "processes": False}
+    with (
+        LocalCluster(dashboard_address=None, **shape, **settings) as cluster,
+        Client(cluster, **settings) as client,
+    ):
+        yield client
 
 
 async def work(seconds: float, *inputs: Any) -> None:

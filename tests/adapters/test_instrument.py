@@ -1,7 +1,6 @@
 """Each `instrument` block receives the losses of its own fits, and leaves no patch behind."""
 
 import contextvars
-import subprocess
 import sys
 import threading
 
@@ -9,8 +8,9 @@ import dask
 import numpy as np
 import pytest
 from adapters.libraries import reported
+from commands import python
 from dask.local import get_sync
-from driving import PATIENCE, until
+from driving import until
 
 import dask_slaq
 from dask_slaq.adapters import instrument, loop_states, observe_fits, repairs
@@ -260,7 +260,7 @@ assert {"dask_glm", "dask_ml", "sklearn", "scipy", "torch", "xgboost"}.isdisjoin
 
 
 def test_neither_states_nor_names_of_the_package_import_a_library():
-    subprocess.run([sys.executable, "-c", SHOWN], check=True, timeout=PATIENCE)
+    python(SHOWN)
 
 
 def test_states_follow_blocks():
