@@ -110,37 +110,32 @@ def test_lbfgs_reports_accepted_iterations_not_evaluations(rows):
     assert np.all(np.diff(losses) < 0)
 
 
-@pytest.mark.parametrize(
-    ("family", "fit_intercept"), [("logistic", True), ("normal", False), ("poisson", True)]
-)
-def test_newton_reports_each_iterate_but_the_last(rows, family, fit_intercept):
-    settings = {"solver": "newton", "tol": 0.0, "fit_intercept": fit_intercept}
-    with reported() as losses:
-        observed = fit(rows, family, max_iter=2, **settings)
-    plain = fit(rows, family, max_iter=2, **settings)
-    before = fit(rows, family, max_iter=1, **settings)
-
-    assert len(losses) == 1 + 2  # dask-glm's newton makes one iteration more than it is allowed
-    at_zero = ESTIMATORS[family][1](np.zeros(len(rows.x)), getattr(rows, family))
-    assert losses[0] == pytest.approx(at_zero)
-    assert losses[-1] == pytest.approx(objective(before, rows, family))
-    np.testing.assert_array_equal(observed._coef, plain._coef)
+EXACT = {"penalty": "l2", "C": 0.1, "solver_kwargs": {"abstol": 0.0, "reltol": 0.0}}
 
 
 @pytest.mark.parametrize(
-    ("family", "penalty"), [("logistic", "l1"), ("normal", "l2"), ("poisson", "elastic_net")]
+    ("solver", "family", "more"),
+    [
+        ("newton", "logistic", {"fit_intercept": True}),
+        ("newton", "normal", {"fit_intercept": False}),
+        ("newton", "poisson", {"fit_intercept": True}),
+        ("admm", "logistic", {**EXACT, "penalty": "l1"}),
+        ("admm", "normal", EXACT),
+        ("admm", "poisson", {**EXACT, "penalty": "elastic_net"}),
+    ],
 )
-def test_admm_reports_each_consensus_but_the_last(rows, family, penalty):
-    settings = {"solver": "admm", "penalty": penalty, "C": 0.1, "solver_kwargs": {"abstol": 0.0}}
-    settings["solver_kwargs"]["reltol"] = 0.0
+def test_newton_and_admm_report_each_iterate_but_the_last(rows, solver, family, more):
+    settings = {"solver": solver, "tol": 0.0, **more}
+    most = 3 - (solver == "newton")  # dask-glm's newton makes one more than it is allowed
     with reported() as losses:
-        observed = fit(rows, family, max_iter=3, **settings)
-    plain = fit(rows, family, max_iter=3, **settings)
-    before = fit(rows, family, max_iter=2, **settings)
+        observed = fit(rows, family, max_iter=most, **settings)
+    plain = fit(rows, family, max_iter=most, **settings)
+    before = fit(rows, family, max_iter=most - 1, **settings)
 
     assert len(losses) == 3
     at_zero = ESTIMATORS[family][1](np.zeros(len(rows.x)), getattr(rows, family))
     assert losses[0] == pytest.approx(at_zero)
+    penalty = more.get("penalty")
     assert losses[-1] == pytest.approx(objective(before, rows, family, penalty, C=0.1))
     np.testing.assert_array_equal(observed._coef, plain._coef)
 

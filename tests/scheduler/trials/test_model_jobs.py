@@ -184,48 +184,48 @@ def test_a_model_that_fails_is_a_row(client, plugin):
     assert [row["state"] for row in search.trials()] == ["failed"]
 
 
-@pytest.mark.slow
-def test_real_models_are_ranked_by_what_their_libraries_report(client, plugin):
-    pytest.importorskip("dask_ml")
-    import dask.array as da
+def fit_logistic(client, X, y, C):
     from dask_ml.linear_model import LogisticRegression
 
-    rng = np.random.default_rng(0)
-    X = da.from_array(rng.normal(size=(400, 5)), chunks=(100, 5)).persist()
-    y = (X[:, 0] > 0).astype(int).persist()
+    model = LogisticRegression(C=C, solver="gradient_descent", max_iter=8).fit(X, y)
+    assert model.coef_.shape == (5,)
 
-    def fit_one(C):
-        return LogisticRegression(C=C, solver="gradient_descent", max_iter=8).fit(X, y)
 
-    with slaq.search("grid") as search:
-        names = {C: f"C-{C}" for C in (0.01, 1.0, 100.0)}
-        futures = [slaq.submit(fit_one, C, name=name) for C, name in names.items()]
-        models = [future.result(PATIENCE) for future in futures]
-    rows = {row["params"]["C"]: row for row in search.trials()}
-    assert all(rows[C]["iteration"] > 1 and rows[C]["state"] == "done" for C in names)
-    assert models[0].coef_.shape == (5,)
+def boost(client, X, y, depth):
+    import xgboost.dask
+
+    settings = {"objective": "binary:logistic", "max_depth": depth, "nthread": 1}
+    data = xgboost.dask.DaskDMatrix(client, X, y)
+    found = xgboost.dask.train(client, settings, data, num_boost_round=6)
+    assert found["booster"].num_boosted_rounds() == 6
 
 
 @pytest.mark.slow
-def test_boosting_on_dask_is_a_model_of_a_search(client, plugin):
-    dask_xgboost = pytest.importorskip("xgboost.dask")
+@pytest.mark.parametrize(
+    ("train", "library", "values", "steps"),
+    [
+        (fit_logistic, "dask_ml", (0.01, 1.0, 100.0), range(2, 10)),
+        (boost, "xgboost.dask", (1, 2, 3), [6]),
+    ],
+)
+def test_real_models_are_ranked_by_what_their_libraries_report(
+    client, plugin, train, library, values, steps
+):
+    pytest.importorskip(library)
     import dask.array as da
 
     rng = np.random.default_rng(0)
     X = da.from_array(rng.normal(size=(400, 5)), chunks=(100, 5)).persist()
     y = (X[:, 0] > 0).astype(int).persist()
 
-    def fit_one(depth):
-        settings = {"objective": "binary:logistic", "max_depth": depth, "nthread": 1}
-        data = dask_xgboost.DaskDMatrix(client, X, y)
-        return dask_xgboost.train(client, settings, data, num_boost_round=6)
+    def train_one(value):
+        train(client, X, y, value)
 
-    with slaq.search("boosting", steps=6) as search:
-        futures = [slaq.submit(fit_one, k, name=f"depth-{k}") for k in (1, 2, 3)]
-        found = [future.result(PATIENCE)["booster"].num_boosted_rounds() for future in futures]
-    assert found == [6, 6, 6]
-    rows = {row["params"]["depth"]: row for row in search.trials()}
-    assert {k: (row["iteration"], row["state"]) for k, row in rows.items()} == dict.fromkeys(
-        (1, 2, 3), (6, "done")
-    )
-    assert search.best_params == {"depth": min(rows, key=lambda k: rows[k]["loss"])}
+    with slaq.search("grid") as search:
+        futures = [slaq.submit(train_one, value, name=f"model-{value}") for value in values]
+        for future in futures:
+            future.result(PATIENCE)
+    rows = {row["params"]["value"]: row for row in search.trials()}
+    assert rows.keys() == set(values)
+    assert all(row["iteration"] in steps and row["state"] == "done" for row in rows.values())
+    assert search.best_params == {"value": min(rows, key=lambda value: rows[value]["loss"])}
