@@ -7,9 +7,8 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import wait
-from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import poll_for
-from driving import PATIENCE
+from driving import PATIENCE, hook
 
 import dask_slaq as slaq
 from dask_slaq.adapters import instrument
@@ -19,26 +18,19 @@ xgboost_dask = pytest.importorskip("xgboost.dask")
 lightgbm = pytest.importorskip("lightgbm")
 
 
-class Pinned(SchedulerPlugin):
-    """Keeps the annotations of all tasks pinned to a worker, by prefix."""
-
-    name = "pinned"
-
-    def __init__(self):
-        self.seen = defaultdict(dict)
-
-    def update_graph(self, scheduler, *, tasks, **kwargs):
-        for ts in map(scheduler.tasks.get, tasks):
-            if ts.worker_restrictions:
-                self.seen[ts.prefix.name][ts.key] = dict(ts.annotations)
-
-
 @pytest.fixture
 def pinned(client):
-    plugin = Pinned()
-    client.cluster.scheduler.add_plugin(plugin)
-    yield plugin.seen
-    client.cluster.scheduler.remove_plugin(plugin.name)
+    """The annotations of all tasks pinned to a worker, by prefix."""
+    seen = defaultdict(dict)
+
+    def look(scheduler, *, tasks, **kwargs):
+        for ts in map(scheduler.tasks.get, tasks):
+            if ts.worker_restrictions:
+                seen[ts.prefix.name][ts.key] = dict(ts.annotations)
+
+    hook(client.cluster.scheduler, "update_graph", look)
+    yield seen
+    client.cluster.scheduler.remove_plugin("update_graph")
 
 
 def train_xgboost(client, x, y, rounds=2, **params):

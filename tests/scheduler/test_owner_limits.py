@@ -69,14 +69,6 @@ async def elsewhere(client, name, make=slaq.job, nested=False, **settings):
         await end()
 
 
-@with_plugin(FOUR, owners=ONE_JOB)
-async def test_a_job_within_another_one_does_not_wait_for_it(c, s, plugin, a, b):
-    async with slaq.job("outer", owner="ann", client=c):
-        async with slaq.job("inner", owner="ann", client=c):
-            assert await c.submit(inc, 1, pure=False) == 2
-        assert await c.submit(inc, 2, pure=False) == 3
-
-
 @pytest.mark.parametrize(
     ("how", "limit"), [("worker", "owner"), ("host", "job"), ("loosely", "owner"), ("uses", "job")]
 )

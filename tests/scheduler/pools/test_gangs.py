@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import dask
 import pytest
 from distributed import Event, wait
-from distributed.diagnostics.plugin import SchedulerPlugin
 from driving import (
     TWO,
     gen_cluster,
+    hook,
     jobs,
     on_virtual,
     running,
@@ -113,27 +113,21 @@ def test_a_gang_is_forgotten_with_its_last_member():
     assert gangs.add("pool", lightgbm(1), "a", 0.0) is not gang
 
 
-class Adding(SchedulerPlugin):
-    """Adds pinned tasks to gangs."""
-
-    def __init__(self):
-        self.gangs, self.found = Gangs(), {}
-
-    def update_graph(self, scheduler, *, client, tasks, **kwargs):
-        for ts in map(scheduler.tasks.get, tasks):
-            if ts.worker_restrictions and len(ts.worker_restrictions) == 1:
-                (worker,) = ts.worker_restrictions
-                self.found[ts.key] = self.gangs.add(client, ts, worker, 0.0)
-
-
 def train_part(**kwargs):
     return kwargs["num_machines"]
 
 
 @gen_cluster(client=True)
 async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
-    plugin = Adding()
-    s.add_plugin(plugin, name="adding")
+    gangs, found = Gangs(), {}
+
+    def add(scheduler, *, client, tasks, **kwargs):
+        for ts in map(scheduler.tasks.get, tasks):
+            if ts.worker_restrictions and len(ts.worker_restrictions) == 1:
+                (worker,) = ts.worker_restrictions
+                found[ts.key] = gangs.add(client, ts, worker, 0.0)
+
+    hook(s, "update_graph", add)
     addresses, inputs = [a.address, b.address], c.map(abs, range(2))
     parts = [
         c.submit(train_part, machines="a,b", num_machines=2, x=x, workers=[w], pure=False)
@@ -144,10 +138,10 @@ async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
     alone = c.submit(id, 2, workers=addresses[:1])
     await c.gather([*parts, *named, alone])
     for futures in (parts, named):
-        gang = plugin.found[futures[0].key]
-        assert plugin.found[futures[1].key] is gang
+        gang = found[futures[0].key]
+        assert found[futures[1].key] is gang
         assert members(gang) == addresses
-    assert plugin.found[alone.key] is None
+    assert found[alone.key] is None
 
 
 @pytest.mark.parametrize("needs", [{}, {"resources": {"GPU": 1}}])
