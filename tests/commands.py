@@ -1,6 +1,9 @@
-"""What commands print, run in this process."""
+"""What commands print, run in this process, and programs in one of their own."""
 
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 from click.testing import CliRunner
@@ -16,3 +19,13 @@ def printed(command: Any, *arguments: Any, code: int = 0) -> str:
 def as_json(command: Any, *arguments: str) -> Any:
     """Return what a command writes with ``--json``."""
     return json.loads(printed(command, *arguments, "--json", "-"))
+
+
+def python(program: str, *, ends: int | None = 0, **environment: str) -> Any:
+    """Run a program in an interpreter of its own, with texts of what it writes."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=300, env={**os.environ, **environment},
+    )  # fmt: skip
+    assert ends is None or done.returncode == ends, done.stderr
+    return done

@@ -16,8 +16,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import dask
 import hypothesis
@@ -39,9 +37,10 @@ for profile, examples in (("behaviour", 12), ("thorough", 200)):
     )
 hypothesis.settings.load_profile("behaviour")
 
-from distributed import Client, LocalCluster  # noqa: E402
+from distributed import Client  # noqa: E402
 from distributed.client import _current_client  # noqa: E402
 from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, F401
+from driving import small_cluster  # noqa: E402
 
 #: Tests that may be run once more when they fail, by file and name, each with the reason: what they
 #: assert depends on the machine. All others pass the first time, or fail.
@@ -92,18 +91,6 @@ def same_default_scheduler() -> Iterator[None]:
     dask.config.set(scheduler=before[0])
     _current_client.set(before[1])
     assert after == before
-
-
-@contextmanager
-def small_cluster(**settings: Any) -> Iterator[Client]:
-    """A client of a cluster in this process: two workers, one thread each, no dashboard."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, **settings
-        ) as cluster,
-        Client(cluster, **settings) as client,
-    ):
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import dask
 import numpy as np
-from distributed import Client, Event, Scheduler, Status, Worker, utils_test
+from distributed import Client, Event, LocalCluster, Scheduler, Status, Worker, utils_test
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.httpclient import AsyncHTTPClient
 
@@ -144,6 +144,35 @@ def on_virtual_clock(
     return virtual.run(run)
 
 
+def virtually(test: Callable[..., Any]) -> Callable[..., Any]:
+    """A test on the virtual clock without a cluster."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        from benchmarks import virtual
+
+        virtual.run(functools.partial(test, **given))
+
+    return run
+
+
+def on_virtual(threads: list[int], *, resources: Any = None, **settings: Any) -> Callable[..., Any]:
+    """A test on the virtual clock: it is called with the arguments of `on_virtual_clock`."""
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(test)
+        def run(**given: Any) -> None:
+            scenario = functools.partial(test, **given)
+            on_virtual_clock(scenario, threads, resources=resources, **settings)
+
+        signature = inspect.signature(test)
+        given = list(signature.parameters.values())[3:]
+        run.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
 @contextlib.contextmanager
 def counted_calls(*parts: str) -> Iterator[Counter[str]]:
     """Count the calls of functions of this thread in files with these ends, by function."""
@@ -158,6 +187,17 @@ def counted_calls(*parts: str) -> Iterator[Counter[str]]:
         yield found
     finally:
         sys.setprofile(None)
+
+
+@contextlib.contextmanager
+def small_cluster(workers: int = 2, **settings: Any) -> Iterator[Client]:
+    """A client of a cluster in this process: workers of one thread each, no dashboard."""
+    shape = {"n_workers": workers, "threads_per_worker": 1, "processes": False}
+    with (
+        LocalCluster(dashboard_address=None, **shape, **settings) as cluster,
+        Client(cluster, **settings) as client,
+    ):
+        yield client
 
 
 async def work(seconds: float, *inputs: Any) -> None:

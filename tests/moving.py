@@ -85,10 +85,10 @@ def count_kept(search) -> int:
     return sum(trial.checkpoint.reports for trial in search.trials.alive.values())
 
 
-async def begin(client, plugin, models=8, **settings):
+async def begin(client, plugin, model=train):
     """A search of which some models have states and wait: the plugin's record, and futures."""
     async with slaq.search("grid", client=client, steps=STEPS):
-        futures = client.map(train, range(models), pure=False, **settings)
+        futures = client.map(model, range(8), pure=False)
     search = plugin.searches.running["grid"]
     await until(lambda: sum(bool(t.checkpoint.reports) for t in search.trials.alive.values()) >= 4)
     return search, futures

@@ -19,7 +19,7 @@ from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, add_policy, policy
 from dask_slaq.core.search_settings import GOALS
 from dask_slaq.testing import check_policy, check_predictor
-from tests.driving import start_plugin, until
+from tests.driving import report_epochs, start_plugin, until
 
 PLUG_IN = Path(__file__).parents[1] / "examples" / "plug_in"
 
@@ -272,10 +272,7 @@ def test_what_cannot_be_loaded_is_one_line_and_the_default(text, why):
 async def test_a_predictor_of_somebody_else(c, s, a, b):
     plugin = await start_plugin(c, s, predictor="halving")
     async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
-        for loss in (4.0, 2.0, 1.0):
-            first.report(loss)
-        await until(lambda: plugin.jobs.reports.get("first") == 3)
-        plugin.run_once()
+        await report_epochs(plugin, first, (4.0, 2.0, 1.0))
         assert plugin.engine._predictor.forecast(["first"]).reduction[0, 1] == 0.5
 
 
@@ -286,10 +283,7 @@ async def test_a_predictor_that_breaks_is_replaced_by_the_default(c, s, a, b, na
     plugin = await start_plugin(c, s, predictor=f"broken_plug_in:{name}")
     with captured_logger("dask_slaq.plug_ins") as log:
         async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
-            for loss in (4.0, 2.0, 1.0):
-                first.report(loss)
-            await until(lambda: plugin.jobs.reports.get("first") == 3)
-            plugin.run_once()
+            await report_epochs(plugin, first, (4.0, 2.0, 1.0))
             assert plugin.engine._predictor.forecast(["first"]).n_reports.tolist() == [3]
     assert f"broken_plug_in:{name} broke: " in log.getvalue()
     assert log.getvalue().count("\n") == 1 and plugin.failed is None

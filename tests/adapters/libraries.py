@@ -1,10 +1,22 @@
 """Libraries that train a model in one task, each with a callback of ours."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from dask_slaq.adapters import instrument
+
 ROUNDS = 8
+
+
+@contextmanager
+def reported() -> Iterator[list[float]]:
+    """The losses that fits in this block report."""
+    losses: list[float] = []
+    with instrument(losses.append):
+        yield losses
 
 
 class Library:
@@ -66,7 +78,7 @@ class Lightgbm(Library):
 
         self.module = lightgbm
 
-    def train(self, data, *callbacks, evaluate=True, model=None, rate=0.3):
+    def train(self, data, *callbacks, evaluate=True, model=None, rate=0.3, **how):
         x, y = data
         train = self.library.Dataset(x[:150], y[:150], free_raw_data=False)
         sets = [train.create_valid(x, y), train.create_valid(x[150:], y[150:])]
@@ -80,12 +92,11 @@ class Lightgbm(Library):
                 "verbose": -1,
             },
             train,
-            ROUNDS,
             valid_sets=sets if evaluate else None,
             valid_names=["all", "valid"] if evaluate else None,
             callbacks=[self.library.record_evaluation(self.history), *callbacks],
-            init_model=model,
             keep_training_booster=True,
+            **{"num_boost_round": ROUNDS, "init_model": model, **how},
         )
 
     def rounds(self, model):

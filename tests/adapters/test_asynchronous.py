@@ -3,11 +3,11 @@
 import logging
 
 import pytest
+from adapters.libraries import reported
 from dask_ml.model_selection import IncrementalSearchCV
 from distributed.utils_test import gen_cluster
 from sklearn.linear_model import SGDClassifier
 
-from dask_slaq.adapters import instrument
 from dask_slaq.adapters.observing import worker_reports
 from dask_slaq.adapters.observing.worker_reports import Address
 
@@ -18,8 +18,7 @@ async def test_a_search_reports(c, s, a, b, rows):
     search = IncrementalSearchCV(
         SGDClassifier(random_state=0), {"alpha": [1e-4, 1.0]}, max_iter=2, random_state=0
     )
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         await search.fit(rows.x, rows.logistic, classes=[0.0, 1.0])
     assert -losses[-1] == max(h["score"] for h in search.history_)
 

@@ -7,47 +7,45 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import wait
-from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import poll_for
-from driving import PATIENCE
+from driving import PATIENCE, hook
 
 import dask_slaq as slaq
 from dask_slaq.adapters import instrument
 from dask_slaq.client.queries import bindings
 
-
-class Pinned(SchedulerPlugin):
-    """Keeps the annotations of all tasks pinned to a worker, by prefix."""
-
-    name = "pinned"
-
-    def __init__(self):
-        self.seen = defaultdict(dict)
-
-    def update_graph(self, scheduler, *, tasks, **kwargs):
-        for ts in map(scheduler.tasks.get, tasks):
-            if ts.worker_restrictions:
-                self.seen[ts.prefix.name][ts.key] = dict(ts.annotations)
+xgboost_dask = pytest.importorskip("xgboost.dask")
+lightgbm = pytest.importorskip("lightgbm")
 
 
 @pytest.fixture
 def pinned(client):
-    plugin = Pinned()
-    client.cluster.scheduler.add_plugin(plugin)
-    yield plugin.seen
-    client.cluster.scheduler.remove_plugin(plugin.name)
+    """The annotations of all tasks pinned to a worker, by prefix."""
+    seen = defaultdict(dict)
+
+    def look(scheduler, *, tasks, **kwargs):
+        for ts in map(scheduler.tasks.get, tasks):
+            if ts.worker_restrictions:
+                seen[ts.prefix.name][ts.key] = dict(ts.annotations)
+
+    hook(client.cluster.scheduler, "update_graph", look)
+    yield seen
+    client.cluster.scheduler.remove_plugin("update_graph")
 
 
-def train_xgboost(client, rows, **params):
-    xgboost_dask = pytest.importorskip("xgboost.dask")
-    data = xgboost_dask.DaskDMatrix(client, rows.chunked("x"), rows.chunked("normal"))
-    xgboost_dask.train(client, {"max_depth": 2, **params}, data, num_boost_round=2)
+def train_xgboost(client, x, y, rounds=2, **params):
+    matrix = xgboost_dask.DaskDMatrix(client, x, y)
+    xgboost_dask.train(client, {"max_depth": 2, **params}, matrix, num_boost_round=rounds)
 
 
-def train_lightgbm(client, rows):
-    lightgbm = pytest.importorskip("lightgbm")
-    settings = {"n_estimators": 2, "num_leaves": 4, "verbose": -1, "client": client}
-    lightgbm.DaskLGBMRegressor(**settings).fit(rows.chunked("x"), rows.chunked("normal"))
+def train_lightgbm(client, x, y, rounds=2):
+    settings = {"n_estimators": rounds, "num_leaves": 4, "verbose": -1, "client": client}
+    lightgbm.DaskLGBMRegressor(**settings).fit(x, y)
+
+
+@pytest.fixture
+def data(rows):
+    return rows.chunked("x"), rows.chunked("normal")
 
 
 def gangs(notes):
@@ -61,10 +59,10 @@ def gangs(notes):
 
 
 @pytest.mark.parametrize("train, prefix", [(train_xgboost, "fn"), (train_lightgbm, "train_part")])
-def test_runs_of_several_threads_are_different_gangs(client, rows, pinned, train, prefix):
+def test_runs_of_several_threads_are_different_gangs(client, data, pinned, train, prefix):
     def run():
         with instrument(lambda loss: None):
-            train(client, rows)
+            train(client, *data)
 
     for _ in range(2):  # LightGBM's runs hang if they start at once, in any order
         thread = threading.Thread(target=run)
@@ -76,22 +74,18 @@ def test_runs_of_several_threads_are_different_gangs(client, rows, pinned, train
     assert not any("slaq_gang" in note for note in others)
 
 
-def test_threads_are_told_if_the_user_chose_them(client, rows, pinned):
+def test_threads_are_told_if_the_user_chose_them(client, data, pinned):
     with instrument(lambda loss: None):
-        train_xgboost(client, rows, nthread=1)
-        train_xgboost(client, rows)
+        train_xgboost(client, *data, nthread=1)
+        train_xgboost(client, *data)
     threads = [note.get("slaq_threads") for note in pinned["fn"].values()]
     assert set(threads) == {1, None}
 
 
-def test_without_a_block_nothing_is_annotated(client, rows, pinned):
-    train_lightgbm(client, rows)
+def test_without_a_block_nothing_is_annotated(client, data, pinned):
+    train_lightgbm(client, *data)
     assert pinned["train_part"]
     assert not any("slaq_gang" in note for note in pinned["train_part"].values())
-
-
-xgboost_dask = pytest.importorskip("xgboost.dask")
-lightgbm = pytest.importorskip("lightgbm")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -123,15 +117,6 @@ def spin(i: int) -> float:
     return float(np.linalg.norm(np.linalg.qr(np.random.default_rng(i).random((150, 150)))[0]))
 
 
-def boost_by_xgboost(client, x, y):
-    matrix = xgboost_dask.DaskDMatrix(client, x, y)
-    xgboost_dask.train(client, {"max_depth": 3}, matrix, num_boost_round=5)
-
-
-def boost_by_lightgbm(client, x, y):
-    lightgbm.DaskLGBMRegressor(n_estimators=5, num_leaves=4, verbose=-1).fit(x, y)
-
-
 def state_of(client, name):
     return slaq.status(client)["jobs"][name]
 
@@ -142,18 +127,18 @@ def all_reports_come(client, name, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("train, tasks", [(boost_by_xgboost, "fn"), (boost_by_lightgbm, "_train")])
+@pytest.mark.parametrize("train, tasks", [(train_xgboost, "fn"), (train_lightgbm, "_train")])
 def test_a_gang_beside_an_elastic_job(client, elastic, train, tasks):
     random = np.random.default_rng(0)
     x = random.normal(size=(800, 4))
     data = [da.from_array(a, chunks=(100, *a.shape[1:])) for a in (x, x[:, 0] + x[:, 1] ** 2)]
-    if train is boost_by_xgboost:  # LightGBM 4.7 cannot take persisted data with dask 2025.1.0
+    if train is train_xgboost:  # LightGBM 4.7 cannot take persisted data with dask 2025.1.0
         data = client.persist(data)
         wait(data)
     for run in range(2):
         name = f"{train.__name__}-{run}"
         with slaq.job(name, client=client):
-            train(client, *data)
+            train(client, *data, rounds=5)
             all_reports_come(client, name, 5)
             assert state_of(client, name)["attained"] > 0  # its pinned tasks are charged to it
         reasons = {

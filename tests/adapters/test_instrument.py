@@ -1,15 +1,16 @@
 """Each `instrument` block receives the losses of its own fits, and leaves no patch behind."""
 
 import contextvars
-import subprocess
 import sys
 import threading
 
 import dask
 import numpy as np
 import pytest
+from adapters.libraries import reported
+from commands import python
 from dask.local import get_sync
-from driving import PATIENCE, until
+from driving import until
 
 import dask_slaq
 from dask_slaq.adapters import instrument, loop_states, observe_fits, repairs
@@ -123,8 +124,7 @@ def test_the_innermost_block_gets_the_reports(fit):
 
 
 def test_another_thread_reports_nothing(fit):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         theirs = in_thread(fit)
         assert losses == []
         ours = fit()
@@ -133,8 +133,7 @@ def test_another_thread_reports_nothing(fit):
 
 
 def test_a_context_that_outlives_its_block_reports_nothing(fit):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         context = contextvars.copy_context()
         context.run(fit)
         assert len(losses) == 4
@@ -261,7 +260,7 @@ assert {"dask_glm", "dask_ml", "sklearn", "scipy", "torch", "xgboost"}.isdisjoin
 
 
 def test_neither_states_nor_names_of_the_package_import_a_library():
-    subprocess.run([sys.executable, "-c", SHOWN], check=True, timeout=PATIENCE)
+    python(SHOWN)
 
 
 def test_states_follow_blocks():

@@ -7,8 +7,8 @@ import cloudpickle
 import dask
 import numpy as np
 import pytest
+from adapters.libraries import reported
 
-from dask_slaq.adapters import instrument
 from dask_slaq.adapters.lightgbm import Report
 from dask_slaq.adapters.observing.worker_reports import Address
 
@@ -27,8 +27,7 @@ def fit(data, *, settings=SETTINGS, **more):
 
 
 def observed(data, **more):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         return fit(data, **more), losses
 
 

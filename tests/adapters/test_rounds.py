@@ -5,11 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost
+from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost, reported
 from hypothesis import given
 from hypothesis import strategies as st
-
-from dask_slaq.adapters import instrument
 
 
 @pytest.fixture(params=[Xgboost, Lightgbm, Catboost])
@@ -76,8 +74,7 @@ def test_without_an_evaluation_set(library, data, search):
 
 
 def test_reports_go_to_an_open_block_first(library, data, search):
-    losses: list[float] = []
-    with instrument(losses.append):
+    with reported() as losses:
         library.train(data, library.module.SlaqReport())
     assert len(losses) == ROUNDS and search.losses == {}
 

@@ -4,11 +4,11 @@ import sys
 
 import numpy as np
 import pytest
+from adapters.libraries import reported
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 
-from dask_slaq.adapters import instrument
 from dask_slaq.adapters.sklearn import SlaqReport
 
 pytest.importorskip("sklearn.callback")
@@ -94,8 +94,7 @@ def test_computes_nothing_where_nobody_listens(data, monkeypatch):
 
 
 def test_reports_go_to_an_open_block_first(data, search):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         LogisticRegression().set_callbacks(SlaqReport()).fit(*data)
     assert len(losses) > 3 and search.losses == {}
 

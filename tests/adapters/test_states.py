@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adapters.libraries import Xgboost
+from adapters.libraries import Lightgbm, Xgboost
 from distributed import Client, LocalCluster
 from distributed.core import Status
 from distributed.utils_test import poll_for
@@ -48,25 +48,16 @@ def by_xgboost(rate: float, note: Any = made) -> Any:
 
 
 def by_lightgbm(rate: float, note: Any = made) -> Any:
-    lgb = pytest.importorskip("lightgbm")
-    from dask_slaq.adapters.lightgbm import SlaqReport
+    lightgbm = Lightgbm()
+    report = lightgbm.module.SlaqReport()
 
     def tell(env):
         if note:
             note(rate, env.iteration)
 
-    x, y = rows()
-    train = lgb.Dataset(x[:150], y[:150])
-    report = SlaqReport()
-    booster = lgb.train(
-        {"objective": "binary", "learning_rate": rate, "num_threads": 1, "verbose": -1},
-        train,
-        valid_sets=[train.create_valid(x[150:], y[150:])],
-        callbacks=[report, tell],
-        **report.go_on(ROUNDS),
-    )
+    booster = lightgbm.train(rows(), report, tell, rate=rate, **report.go_on(ROUNDS))
     assert booster.num_trees() == ROUNDS
-    return np.round(booster.predict(x), 6)
+    return np.round(booster.predict(rows()[0]), 6)
 
 
 def by_skorch(rate: float, note: Any = made) -> Any:

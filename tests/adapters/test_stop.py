@@ -145,14 +145,6 @@ def test_lightgbm_ends_on_all_workers(cluster, rows):
     assert model.predict(data[0]).compute().shape == (400,)
 
 
-def classified(rows):
-    return rows.chunked("x"), rows.chunked("logistic")
-
-
-def regressed(rows):
-    return rows.chunked("x"), rows.chunked("normal")
-
-
 def test_user_code_that_stops_is_not_taken_for_the_job(cluster, rows):
     class Family:
         def __getattr__(self, name):
@@ -169,7 +161,7 @@ def test_without_a_model_so_far_the_fit_raises(cluster, rows, monkeypatch):
 
     monkeypatch.setattr(LBFGS, "so_far", LoopObserver.so_far)
     with stopped_after(cluster), pytest.raises(slaq.StopTraining, match="job 'a' was stopped"):
-        LinearRegression(solver="lbfgs").fit(*regressed(rows))
+        LinearRegression(solver="lbfgs").fit(rows.chunked("x"), rows.chunked("normal"))
 
 
 def stop_and_hear(client, job):
@@ -266,21 +258,22 @@ def test_no_partial_fit_begins_after_a_stop(cluster, rows, model):
     model.partial_fit(x, y, classes=[0.0, 1.0])
 
 
-def test_no_fit_begins_after_a_stop(cluster, rows):
-    fit = LogisticRegression(max_iter=2).fit
-    with slaq.job("a", client=cluster) as job:
-        fit(*classified(rows))
-        stop_and_hear(cluster, job)
-        with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
-            fit(*classified(rows))
+def fit_again(rows, model):
+    return LogisticRegression(max_iter=2).fit(rows.chunked("x"), rows.chunked("logistic"))
 
 
-@pytest.mark.parametrize("library", [Xgboost, Lightgbm])
-def test_no_rounds_are_added_after_a_stop(cluster, rows, library):
-    library = library()
-    train, data = library.train, (rows.x, rows.logistic)
+def add_rounds(library):
+    def train(rows, model):
+        made = library()
+        return made.train((rows.x, rows.logistic), made.module.SlaqReport(), model=model)
+
+    return train
+
+
+@pytest.mark.parametrize("train", [fit_again, add_rounds(Xgboost), add_rounds(Lightgbm)])
+def test_no_fit_begins_and_no_rounds_are_added_after_a_stop(cluster, rows, train):
     with slaq.job("a", client=cluster) as job:
-        model = train(data, library.module.SlaqReport())
+        model = train(rows, None)
         stop_and_hear(cluster, job)
         with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
-            train(data, library.module.SlaqReport(), model=model)
+            train(rows, model)

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from adapters.libraries import fit_lightning
+from adapters.libraries import fit_lightning, reported
 
 from dask_slaq.adapters import instrument, observe_fits
 from dask_slaq.adapters.observing import session as blocks
@@ -94,8 +94,7 @@ def test_a_skorch_net_with_the_callback_can_be_cloned_and_sent(skorch_net, rows)
     from dask_slaq.adapters.skorch import SlaqReport
 
     assert type(pickle.loads(pickle.dumps(SlaqReport("valid_loss")))) is SlaqReport
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         clone(skorch_net(SlaqReport())).fit(*rows)
     assert len(losses) == 3
 
@@ -147,8 +146,7 @@ def test_a_lightning_trainer_reports_each_epoch(train_lightning):
 def test_a_lightning_trainer_reports_a_logged_metric(train_lightning):
     from dask_slaq.adapters.lightning import SlaqReport
 
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         module = train_lightning(SlaqReport("step_loss"))
     np.testing.assert_allclose(losses, module.seen[3::4], rtol=1e-6)
 

@@ -6,8 +6,8 @@ import sys
 import cloudpickle
 import numpy as np
 import pytest
+from adapters.libraries import reported
 
-from dask_slaq.adapters import instrument
 from dask_slaq.adapters.observing.worker_reports import Address
 from dask_slaq.adapters.xgboost import callback
 
@@ -26,8 +26,7 @@ def train(client, matrix, rounds=4, settings=SETTINGS, **more):
 
 
 def observed(*args, **kwargs):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         return train(*args, **kwargs), losses
 
 

@@ -1,5 +1,7 @@
 """The benchmark autoscale picks fair rivals, and its cluster counts worker-hours right."""
 
+from driving import virtually
+
 from benchmarks import virtual
 from benchmarks.autoscale.__main__ import choose
 from benchmarks.autoscale.elastic import Elastic
@@ -26,20 +28,17 @@ def test_the_cheapest_rival_counts_that_is_as_fast():
     assert found["worth"]["worker_hours"] == 3.0
 
 
-def test_workers_are_paid_for_from_the_request_until_they_are_given_back():
-    async def main():
-        async with virtual.Cluster([]) as cluster:
-            elastic = Elastic(cluster, 30.0, 2)
-            elastic.scale(2)
-            while len(elastic.observed) < 2:
-                await virtual.work(seconds=1.0)
-            assert 30 <= elastic.worker_seconds() / 2 <= 32
-            names = sorted(elastic.plan)
-            await elastic.scale_down(names[:1])
-            seconds = elastic.worker_seconds()
-            await virtual.work(seconds=10.0)
-            await elastic.close()
-            return elastic.worker_seconds() - seconds, elastic.starts
-
-    seconds, starts = virtual.run(main)
-    assert 9.9 <= seconds <= 10.5 and starts == 2
+@virtually
+async def test_workers_are_paid_for_from_the_request_until_they_are_given_back():
+    async with virtual.Cluster([]) as cluster:
+        elastic = Elastic(cluster, 30.0, 2)
+        elastic.scale(2)
+        while len(elastic.observed) < 2:
+            await virtual.work(seconds=1.0)
+        assert 30 <= elastic.worker_seconds() / 2 <= 32
+        names = sorted(elastic.plan)
+        await elastic.scale_down(names[:1])
+        seconds = elastic.worker_seconds()
+        await virtual.work(seconds=10.0)
+        await elastic.close()
+        assert 9.9 <= elastic.worker_seconds() - seconds <= 10.5 and elastic.starts == 2

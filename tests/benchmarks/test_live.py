@@ -1,13 +1,11 @@
 """The live benchmark runs the same jobs under every policy and on both clocks."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from commands import printed
+from commands import printed, python
 
 from benchmarks import live
 from benchmarks.live_jobs.emulated import make_jobs
@@ -97,7 +95,4 @@ run_virtual(make_jobs("burst", make_curves(0), 0, count=2, scale=0.01), "none", 
 parts = ("scheduler", "client", "adapters")
 print([part for part in parts if f"dask_slaq.{part}" in sys.modules])
 """
-    shown = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    ).stdout
-    assert shown.strip() == "[]"
+    assert python(program).stdout.strip() == "[]"

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from click.testing import CliRunner
+from commands import as_json, printed
 
 from benchmarks import virtual
 from benchmarks.never_worse.__main__ import main
@@ -66,12 +66,8 @@ def test_a_law_is_summed_up_by_the_mean_and_the_tail_of_its_excess():
     assert law["mean_excess"] == pytest.approx(sum(e / 100 - 0.9 for e in range(100)) / 100)
 
 
-def test_the_report_has_the_keys_that_others_read(tmp_path):
-    output = tmp_path / "found.json"
-    arguments = ["--scenarios", "2", "--processes", "1", "--json", str(output)]
-    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
-    assert result.exit_code == 0
-    found = json.loads(output.read_text())
+def test_the_report_has_the_keys_that_others_read():
+    found = as_json(main, "--scenarios", "2", "--processes", "1")
     assert found["scenarios"] == 2
     assert all(
         {"checked", "worst", "q99", "mean_excess"} <= set(row) for row in found["laws"].values()
@@ -83,8 +79,8 @@ def test_situations_print_a_row_per_figure_and_policy(tmp_path):
     output = tmp_path / "found.json"
     arguments = ["--quick", "--only", "waiters,shared", "--policies", "fair", "--processes", "1"]
     arguments += ["--json", str(output)]
-    printed = CliRunner().invoke(main, arguments, catch_exceptions=False).stdout.splitlines()
-    assert printed[0].split()[:2] == ["situation", "figure"]
-    assert [line.split()[0] for line in printed[1:]] == ["waiters", "shared"]
+    lines = printed(main, *arguments).splitlines()
+    assert lines[0].split()[:2] == ["situation", "figure"]
+    assert [line.split()[0] for line in lines[1:]] == ["waiters", "shared"]
     (first, _) = json.loads(output.read_text())["situations"]
     assert {"situation", "policy", "plain", "ours", "ratio", "bound", "ok"} <= set(first)

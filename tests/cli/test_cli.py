@@ -1,11 +1,10 @@
 """The command line: what it offers, and what it says to mistakes."""
 
-import subprocess
-import sys
 from importlib.metadata import entry_points
 
 import pytest
 from click.testing import CliRunner
+from commands import python
 
 from dask_slaq.cli.main import slaq
 
@@ -34,10 +33,8 @@ assert heavy.isdisjoint(sys.modules), heavy & sys.modules.keys()
 
 
 def test_module_runs_as_a_program_whose_help_imports_nothing_heavy():
-    result = subprocess.run(
-        [sys.executable, "-c", HELP], capture_output=True, text=True, check=True
-    )
-    assert "demo" in result.stdout and "--seconds" in result.stdout
+    shown = python(HELP).stdout
+    assert "demo" in shown and "--seconds" in shown
 
 
 @pytest.mark.parametrize("option", ["--json", "--html"])

@@ -2,8 +2,8 @@
 
 import dask
 import pytest
-from distributed import LocalCluster
 from distributed.utils_test import captured_logger, inc
+from driving import small_cluster
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
@@ -11,8 +11,7 @@ from dask_slaq.core.errors import InvalidSetting, NoPlugin
 
 @pytest.fixture
 def client():
-    cluster = LocalCluster(1, processes=False, threads_per_worker=1, dashboard_address=None)
-    with cluster, cluster.get_client() as client:
+    with small_cluster(1) as client:
         yield client
 
 

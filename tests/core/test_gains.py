@@ -73,10 +73,7 @@ def test_a_young_job_has_a_few_iterations_to_go_and_falls_back_if_it_never_repor
     young = forecast([0.0, 4.0, 6.0, 10.0], status=Status.TOO_FEW_REPORTS)
     assert left(young, done=1.0) < left(young, done=5.0) < math.inf
     assert left(young, target=3.0) == pytest.approx(0.5)
-
-
-def test_of_a_young_job_that_said_its_length_a_usual_curve_tells_more():
-    young = forecast([0.0, 4.0, 6.0, 10.0], status=Status.TOO_FEW_REPORTS)
+    # Of one that said its length a usual curve tells more.
     none, nine = np.full(1, math.nan), np.array([9.0])
     assert iterations_to_target(young, none, np.zeros(1), most=nine)[0] == pytest.approx(8.0)
 

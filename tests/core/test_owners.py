@@ -229,8 +229,3 @@ def test_names_that_nobody_can_read_or_be_are_refused(name):
     with pytest.raises(InvalidSetting, match=r"must have names like|printable characters"):
         check_owners({name: {}})
     check_owners({"ann": {}, "ann@desk": {}, "a/b/default": {}, "default": {}, "a/": {}})
-
-
-def test_a_setting_that_has_left_says_what_to_use_instead():
-    with pytest.raises(InvalidSetting, match=r"no longer a setting: .* --memory-limit"):
-        check_owners({"ann": {"max-memory": "40 GB"}})

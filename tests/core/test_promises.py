@@ -48,19 +48,16 @@ class World:
         return self.table.column["fair_served"][self.rows]
 
 
-def test_jobs_share_by_weight_and_what_one_cannot_use_goes_to_the_others():
-    world = World(arrivals=[0, 0, 0], weight=[1, 1, 3], cap=[100, 1, 100])
-    assert world.go(10)[-1] == pytest.approx([17.5, 10, 52.5])
-
-
-def test_a_job_that_is_done_leaves_its_threads_to_the_others_at_once():
-    world = World(arrivals=[0, 0], total=[10, np.inf])
-    assert world.go(10, step=10)[-1] == pytest.approx([10, 70])  # done after 2.5 s
-
-
-def test_who_comes_later_shares_from_then_on():
-    world = World(arrivals=[0, 4])
-    assert world.go(10)[-1] == pytest.approx([4 * 8 + 6 * 4, 6 * 4])
+@pytest.mark.parametrize(
+    ("jobs", "step", "served"),
+    [
+        ({"arrivals": [0, 0, 0], "weight": [1, 1, 3], "cap": [100, 1, 100]}, 1, [17.5, 10, 52.5]),
+        ({"arrivals": [0, 0], "total": [10, np.inf]}, 10, [10, 70]),  # done after 2.5 s
+        ({"arrivals": [0, 4]}, 1, [4 * 8 + 6 * 4, 6 * 4]),
+    ],
+)
+def test_jobs_share_what_others_cannot_use_at_once(jobs, step, served):
+    assert World(**jobs).go(10, step)[-1] == pytest.approx(served)
 
 
 def test_who_has_ended_in_the_real_world_goes_on_here_by_what_it_used():

@@ -1,12 +1,11 @@
 """What a client computes more than once is counted, on clusters without `SlaqPlugin`."""
 
 import asyncio
-import subprocess
-import sys
 
 import dask
 import numpy as np
 import pytest
+from commands import python
 from distributed import Client, LocalCluster
 from driving import gen_cluster, until
 
@@ -129,7 +128,7 @@ def test_it_is_preloaded_and_loads_no_plugin_of_slaq(tmp_path):
         "        assert not [n for n in loaded if n.startswith('dask_slaq.scheduler')], loaded\n"
         "asyncio.run(run())\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    python(program)
 
 
 def test_a_block_of_a_program_tells_what_it_computes_again():

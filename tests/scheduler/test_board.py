@@ -70,10 +70,7 @@ async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, a):
     async with slaq.job("<b>a</b>", client=c, owner="ann", target=0.3) as job:
         with tasks_of("<b>a</b>"):
             await c.submit(inc, 1)
-        for n in range(12):
-            job.report(1.0 / (1 + n))
-            await until(lambda n=n: plugin.jobs.reports["<b>a</b>"] == n + 1)
-            plugin.run_once()
+        await report_epochs(plugin, job, [1.0 / (1 + n) for n in range(12)])
         for n in range(200):
             plugin.engine.add_job(f"other-{n}", 0.0)
             plugin.engine.remove_job(f"other-{n}", 0.0)
@@ -105,10 +102,7 @@ async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, a):
 
     plugin = await start_plugin(c, s, epoch="1h")
     async with slaq.job("a", client=c) as job:
-        for n in range(40):
-            job.report(1.0 / (1 + n))
-            await until(lambda n=n: plugin.jobs.reports["a"] == n + 1)
-            plugin.run_once()
+        await report_epochs(plugin, job, [1.0 / (1 + n) for n in range(40)])
         data = data_of(s)
         assert len(data.losses["y"][0]) >= 40
         for columns in (data.losses, data.forecasts, data.bands, data.threads, data.jobs):

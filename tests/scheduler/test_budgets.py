@@ -16,7 +16,7 @@ from driving import (
     compute_seconds,
     gen_cluster,
     jobs,
-    on_virtual_clock,
+    on_virtual,
     ready,
     start_plugin,
     tasks_of,
@@ -44,26 +44,10 @@ def seconds_used(plugin, owner):
 
 
 @pytest.mark.parametrize("who", ["a job", "a search", "outside of jobs"])
-def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(who):
+@on_virtual([2, 2], owners={"ann": budget(60.0), "bob": {}})
+async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cluster, plugin, who):
     """It has used all of it, and then comes bob, who can use half of the threads, and then all."""
     got = {}
-
-    async def scenario(client, cluster, plugin):
-        totals = plugin.jobs.accounts.totals
-        async with Client(cluster.scheduler.address, asynchronous=True) as other:
-            plugin.jobs.owners.introduce(other.id, "ann")
-            if who == "outside of jobs":
-                futures = other.map(work, [0.5] * 300, pure=False)
-            elif who == "a search":
-                async with slaq.search("hers", owner="ann", client=client):
-                    futures = client.map(work, [0.5] * 300, pure=False)
-            else:
-                async with slaq.job("hers", owner="ann", client=client):
-                    futures = client.map(work, [0.5] * 300, pure=False)
-                    await measure(client, plugin, totals)
-            if who != "a job":
-                await measure(client, plugin, totals)
-            await client.cancel(futures)
 
     async def measure(client, plugin, totals):
         await asyncio.sleep(20)
@@ -77,7 +61,21 @@ def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(who):
                 after = plugin.jobs.accounts.totals
                 got[phase] = [after.of(o).core_seconds - before[o] for o in ("ann", "bob")]
 
-    on_virtual_clock(scenario, [2, 2], owners={"ann": budget(60.0), "bob": {}})
+    totals = plugin.jobs.accounts.totals
+    async with Client(cluster.scheduler.address, asynchronous=True) as other:
+        plugin.jobs.owners.introduce(other.id, "ann")
+        if who == "outside of jobs":
+            futures = other.map(work, [0.5] * 300, pure=False)
+        elif who == "a search":
+            async with slaq.search("hers", owner="ann", client=client):
+                futures = client.map(work, [0.5] * 300, pure=False)
+        else:
+            async with slaq.job("hers", owner="ann", client=client):
+                futures = client.map(work, [0.5] * 300, pure=False)
+                await measure(client, plugin, totals)
+        if who != "a job":
+            await measure(client, plugin, totals)
+        await client.cancel(futures)
     assert got["half"][1] == pytest.approx(20.0, abs=1.0)  # 20 times two tasks of half a second
     assert got["half"][0] > 15.0
     assert got["all"][1] == pytest.approx(100.0, abs=2.5)
@@ -162,26 +160,24 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
     assert sum(seconds) > 0.9
 
 
-def test_usage_of_days_before_the_period_does_not_count(tmp_path):
+@gen_cluster(client=True, nthreads=TWO)
+async def test_usage_of_days_before_the_period_does_not_count(c, s, a, b, tmp_path):
     path = str(tmp_path / "runs.db")
     store, today = RunStore(path), int(time.time() // DAY)
     for age, used in ((0, 1.0), (29, 2.0), (30, 4.0), (100, 8.0), (800, 16.0)):
         store.add_usage([(UsageKey(today - age, "ann", "svm", f"svm-{age}"), Usage(used))])
     store.close()
 
-    @gen_cluster(client=True, nthreads=TWO)
-    async def life(c, s, a, b):
-        plugin = await start_plugin(c, s, memory=path, owners={"ann": budget(10.0)})
-        await until(lambda: plugin.jobs.accounts.loaded)
-        for days, seconds in ((30, 3.0), (31, 7.0), (365, 15.0), (1, 1.0)):
-            await slaq.set_owner("ann", period=f"{days}d", client=c)
-            assert plugin.jobs.budgets.of("ann").used * 3600 == pytest.approx(seconds)
-
-    life()
+    plugin = await start_plugin(c, s, memory=path, owners={"ann": budget(10.0)})
+    await until(lambda: plugin.jobs.accounts.loaded)
+    for days, seconds in ((30, 3.0), (31, 7.0), (365, 15.0), (1, 1.0)):
+        await slaq.set_owner("ann", period=f"{days}d", client=c)
+        assert plugin.jobs.budgets.of("ann").used * 3600 == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("over", ["wait", "spare"])
-def test_no_task_runs_before_usage_is_read(over, tmp_path, monkeypatch):
+@gen_cluster(client=True, nthreads=TWO)
+async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, monkeypatch):
     """Neither of an owner that has used its budget before the start, nor of one that has not."""
     path, read = str(tmp_path / "runs.db"), threading.Event()
     store, usage = RunStore(path), RunStore.usage
@@ -189,31 +185,27 @@ def test_no_task_runs_before_usage_is_read(over, tmp_path, monkeypatch):
     store.close()
     monkeypatch.setattr(RunStore, "usage", lambda *args: read.wait(60) and usage(*args))
 
-    @gen_cluster(client=True, nthreads=TWO)
-    async def life(c, s, a, b):
-        owners = {"ann": budget(1.0, over), "bob": budget(9.0, over), "eve": {}}
-        plugin = await start_plugin(c, s, memory=path, owners=owners)
-        async with (
-            jobs(c, "hers", owner="ann"),
-            jobs(c, "his", owner="bob"),
-            jobs(c, "eves", owner="eve"),
-        ):
-            futures = {}
-            for name in ("hers", "his", "eves"):
-                with tasks_of(name):
-                    futures[name] = c.submit(inc, 1, pure=False)
-            assert await futures["eves"] == 2
-            assert plugin.jobs.queued == {"hers", "his"}
-            assert (await slaq.explain("hers", client=c))["reason"] == "waits: usage is being read"
-            assert ready(plugin, "hers") == ready(plugin, "his") == 1
-            read.set()
-            assert await futures["his"] == 2  # nothing else happens that would let it begin
-            if over == "spare":
-                assert await futures["hers"] == 2
-            else:
-                assert plugin.jobs.queued == {"hers"} and ready(plugin, "hers") == 1
-
-    life()
+    owners = {"ann": budget(1.0, over), "bob": budget(9.0, over), "eve": {}}
+    plugin = await start_plugin(c, s, memory=path, owners=owners)
+    async with (
+        jobs(c, "hers", owner="ann"),
+        jobs(c, "his", owner="bob"),
+        jobs(c, "eves", owner="eve"),
+    ):
+        futures = {}
+        for name in ("hers", "his", "eves"):
+            with tasks_of(name):
+                futures[name] = c.submit(inc, 1, pure=False)
+        assert await futures["eves"] == 2
+        assert plugin.jobs.queued == {"hers", "his"}
+        assert (await slaq.explain("hers", client=c))["reason"] == "waits: usage is being read"
+        assert ready(plugin, "hers") == ready(plugin, "his") == 1
+        read.set()
+        assert await futures["his"] == 2  # nothing else happens that would let it begin
+        if over == "spare":
+            assert await futures["hers"] == 2
+        else:
+            assert plugin.jobs.queued == {"hers"} and ready(plugin, "hers") == 1
 
 
 @with_plugin(TWO, owners={"ann": budget(0.2, "wait"), "default": {}}, **LATE)

@@ -17,6 +17,7 @@ from tests.driving import (
     PATIENCE,
     TWO,
     jobs,
+    on_virtual,
     on_virtual_clock,
     tasks_of,
     until,
@@ -28,6 +29,14 @@ from tests.driving import (
 TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
 
 
+async def submitted(client, plugin, job, n):
+    """Tasks of a job, all of which have arrived, and end with the event "go"."""
+    with tasks_of(job):
+        futures = client.map(wait_for, ["go"] * n, pure=False)
+    await until(lambda: len(plugin.pools.pools[job].unfinished) == n)
+    return futures
+
+
 @with_plugin([], scaling=TERMS)
 async def test_without_workers_any_work_asks_for_one(c, s, plugin):
     assert s.adaptive_target() == 0
@@ -37,9 +46,7 @@ async def test_without_workers_any_work_asks_for_one(c, s, plugin):
     outside.release()
     await until(lambda: not s.tasks)
     async with jobs(c, "a"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 3, pure=False)
-        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 3)
+        futures = await submitted(c, plugin, "a", 3)
         assert s.adaptive_target() == 1
         del futures
         await until(lambda: not s.tasks)
@@ -48,15 +55,11 @@ async def test_without_workers_any_work_asks_for_one(c, s, plugin):
 @with_plugin(ONE, scaling=TERMS, ahead=0)
 async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 5, pure=False)
-        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 5)
+        futures = await submitted(c, plugin, "a", 5)
         assert s.adaptive_target() == 1  # nothing is known of them
         s.task_prefixes["wait_for"].duration_average = 600
         assert 3 <= s.handlers["adaptive_target"]() <= 5
-        with tasks_of("b"):
-            more = c.map(wait_for, ["go"] * 50, pure=False)
-        await until(lambda: len(plugin.pools.pools["b"].unfinished) == 50)
+        more = await submitted(c, plugin, "b", 50)
         assert s.adaptive_target() == 8
         found = await slaq.whatif(client=c)
         assert found["target"] == 8
@@ -94,9 +97,7 @@ async def test_the_worth_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, p
     await slaq.set_owner("ann", worth_per_hour=7.5, client=c)
     assert (await worths())["ann"] == 7.5
     async with slaq.job("a", owner="lab/bob", client=c) as job:
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 20, pure=False)
-        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 20)
+        futures = await submitted(c, plugin, "a", 20)
         s.task_prefixes["wait_for"].duration_average = 4
         plain = plugin.by_worth.advise()["target"]
         await job.set(worth_per_hour=500)
@@ -172,12 +173,10 @@ async def give_a_pair_back(client, cluster, plugin):
         await y
 
 
-def test_workers_of_a_batch_job_are_given_back_together():
-    on_virtual_clock(give_a_pair_back, [], scaling=TERMS)
-
-
-def test_dasks_own_number_closes_no_half_of_a_batch_job():
-    on_virtual_clock(give_a_pair_back, [], keep_workers=0)
+@pytest.mark.parametrize("number", [{"scaling": TERMS}, {"keep_workers": 0}])
+def test_workers_of_a_batch_job_are_given_back_together(number):
+    """By the worth of workers, and by Dask's own number."""
+    on_virtual_clock(give_a_pair_back, [], **number)
 
 
 @with_plugin(ONE * 4, scaling={**TERMS, "maximum": 3}, ahead=0)
@@ -229,9 +228,7 @@ async def test_without_the_setting_people_are_told_worker_hours(c, s, plugin, a)
     found = await slaq.whatif(client=c)
     assert (found["target"], found["text"]) == (0, "no work waits: 0 workers")
     async with jobs(c, "a"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 5, pure=False)
-        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 5)
+        futures = await submitted(c, plugin, "a", 5)
         s.task_prefixes["wait_for"].duration_average = 600
         assert "worker-hours" in (await slaq.whatif(5, client=c))["text"]
         assert not plugin.by_worth.draining and plugin.scaling.by_worth is None
@@ -240,22 +237,19 @@ async def test_without_the_setting_people_are_told_worker_hours(c, s, plugin, a)
         del futures
 
 
-def test_a_training_is_asked_for_by_all_its_iterations():
-    async def scenario(client, cluster, plugin):
-        asked = []
-        async with slaq.job("a", max_iter=40, client=client) as job:
-            for k in range(4):
-                futures = client.map(work, [2.0] * 8, pure=False, key=f"part-{k}")
-                await asyncio.sleep(1.0)
-                asked.append(cluster.scheduler.adaptive_target())
-                await client.gather(futures)
-                job.report(1.0 / (k + 1))
-                plugin.run_once()
-                asked.append(cluster.scheduler.adaptive_target())
-        return asked
-
+@on_virtual([1], scaling={**TERMS, "start-up": "30s"})
+async def test_a_training_is_asked_for_by_all_its_iterations(client, cluster, plugin):
     # One iteration is 16 core-seconds; all are 640.
-    asked = on_virtual_clock(scenario, [1], scaling={**TERMS, "start-up": "30s"})
+    asked = []
+    async with slaq.job("a", max_iter=40, client=client) as job:
+        for k in range(4):
+            futures = client.map(work, [2.0] * 8, pure=False, key=f"part-{k}")
+            await asyncio.sleep(1.0)
+            asked.append(cluster.scheduler.adaptive_target())
+            await client.gather(futures)
+            job.report(1.0 / (k + 1))
+            plugin.run_once()
+            asked.append(cluster.scheduler.adaptive_target())
     assert min(asked[2:]) >= 4
 
 

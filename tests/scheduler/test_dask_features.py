@@ -8,7 +8,7 @@ import dask
 import dask.array as da
 import pytest
 from dask import delayed
-from distributed import Event, Worker, fire_and_forget, get_client, secede, worker_client
+from distributed import Event, Worker, fire_and_forget
 from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import inc
 from driving import (
@@ -22,7 +22,6 @@ from driving import (
     gen_cluster,
     held_tasks,
     jobs,
-    map_in_each,
     start_plugin,
     state_of,
     tasks_of,
@@ -60,27 +59,6 @@ async def test_actors_are_not_held(c, s, plugin, a, b):
             assert await counter.add() == 2
         await c.gather(busy)
         del counter, counters
-
-
-def nested(n: int) -> int:
-    with worker_client() as client:
-        return sum(client.gather(client.map(inc, range(n), pure=False)))
-
-
-def seceding(n: int) -> int:
-    client = get_client()
-    futures = client.map(inc, range(n), pure=False)
-    secede()
-    return sum(client.gather(futures))
-
-
-@pytest.mark.parametrize("task", [nested, seceding])
-@with_plugin(ONE, ahead=0)
-async def test_tasks_that_submit_tasks_give_up_their_slot(c, s, plugin, a, task):
-    async with jobs(c, "a", "b"):
-        assert await c.gather(map_in_each(c, "ab", task, [3, 4])) == [6, 10] * 2
-        assert plugin.pools.tick(1.0) == 0
-    assert plugin.failed is None
 
 
 def meet(mine: str, other: str) -> str:

@@ -10,8 +10,8 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask import delayed
-from distributed import Client, LocalCluster
-from driving import Recorder, assert_nothing_left, until
+from distributed import Client
+from driving import Recorder, assert_nothing_left, small_cluster, until
 
 import dask_slaq as slaq
 from dask_slaq.client import bindings
@@ -19,12 +19,7 @@ from dask_slaq.client import bindings
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with small_cluster(4) as client:
         yield client
 
 

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import subprocess
-import sys
 from time import sleep, time
 
 import pytest
+from commands import python
 from distributed import Client, Scheduler
 from distributed.utils_test import gen_test
 from driving import ONE, gen_cluster, start_plugin, until, with_plugin
@@ -286,8 +285,6 @@ with slaq.job("fit") as job:
     for k in range(12):
         job.report(1 / (k + 1))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
-    )
+    done = python(program)
     assert "cannot schedule" not in done.stderr and "Plugin call failed" not in done.stderr
     assert [run.job for run in read_runs(tmp_path / "runs.db")] == ["fit"]

@@ -15,6 +15,7 @@ from driving import (
     Spans,
     gen_cluster,
     jobs,
+    on_virtual,
     on_virtual_clock,
     ready,
     spend,
@@ -66,14 +67,6 @@ async def elsewhere(client, name, make=slaq.job, nested=False, **settings):
         yield found[0]
     finally:
         await end()
-
-
-@with_plugin(FOUR, owners=ONE_JOB)
-async def test_a_job_within_another_one_does_not_wait_for_it(c, s, plugin, a, b):
-    async with slaq.job("outer", owner="ann", client=c):
-        async with slaq.job("inner", owner="ann", client=c):
-            assert await c.submit(inc, 1, pure=False) == 2
-        assert await c.submit(inc, 2, pure=False) == 3
 
 
 @pytest.mark.parametrize(
@@ -216,25 +209,24 @@ async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_tasks_of_unlike_times_beside_those_of_others_keep_to_a_limit_and_reach_it(seed):
+@on_virtual([2, 2], owners={"ann": {"max-threads": 1}})
+async def test_tasks_of_unlike_times_beside_those_of_others_keep_to_a_limit_and_reach_it(
+    client, cluster, plugin, seed
+):
     """A task that waits on a worker takes the first thread there, whoever's task ends."""
     rng = random.Random(seed)
     times = [rng.uniform(0.1, 1.0) for _ in range(190)]
-
-    async def scenario(client, cluster, plugin):
-        Spans.seen.clear()
-        async with (
-            slaq.job("a", owner="ann", client=client),
-            slaq.job("b", owner="bob", client=client),
-        ):
-            with tasks_of("a"):
-                futures = client.map(spend, ["ann"] * 40, times[:40], pure=False)
-            with tasks_of("b"):
-                others = client.map(spend, ["bob"] * 150, times[40:], pure=False)
-            await client.gather(futures)
-            await client.cancel(others)
-
-    on_virtual_clock(scenario, [2, 2], owners={"ann": {"max-threads": 1}})
+    Spans.seen.clear()
+    async with (
+        slaq.job("a", owner="ann", client=client),
+        slaq.job("b", owner="bob", client=client),
+    ):
+        with tasks_of("a"):
+            futures = client.map(spend, ["ann"] * 40, times[:40], pure=False)
+        with tasks_of("b"):
+            others = client.map(spend, ["bob"] * 150, times[40:], pure=False)
+        await client.gather(futures)
+        await client.cancel(others)
     assert Spans.at_once("ann") == 1
     took = max(end for name, _, end in Spans.seen if name == "ann")
     took -= min(begin for name, begin, _ in Spans.seen if name == "ann")

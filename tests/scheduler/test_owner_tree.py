@@ -6,7 +6,7 @@ import contextlib
 import dask
 import pytest
 from distributed.utils_test import inc
-from driving import Spans, on_virtual_clock, ready, spend, tasks_of, until, with_plugin
+from driving import Spans, on_virtual, ready, spend, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -26,13 +26,11 @@ async def compute(client, jobs, seconds=12, most=60):
         return status
 
 
-def test_a_team_of_three_gets_as_much_as_one_owner():
-    async def scenario(client, cluster, plugin):
-        Spans.seen.clear()
-        jobs = {"one": "a/ann", "two": "a/bob", "three": "a/eve", "four": "dan"}
-        return await compute(client, jobs, most=200)
-
-    status = on_virtual_clock(scenario, [4, 4], owners={"a": {}})
+@on_virtual([4, 4], owners={"a": {}})
+async def test_a_team_of_three_gets_as_much_as_one_owner(client, cluster, plugin):
+    Spans.seen.clear()
+    jobs = {"one": "a/ann", "two": "a/bob", "three": "a/eve", "four": "dan"}
+    status = await compute(client, jobs, most=200)
     whole = Spans.seconds("one", "two", "three", "four")
     assert Spans.seconds("one", "two", "three") / whole == pytest.approx(0.5, abs=0.06)
     assert Spans.seconds("one") / whole == pytest.approx(1 / 6, abs=0.04)
@@ -52,24 +50,20 @@ ATTEMPTS = {
 
 
 @pytest.mark.parametrize("names", ATTEMPTS.values(), ids=ATTEMPTS)
-def test_two_owners_cannot_get_around_the_limit_of_their_team(names):
+@on_virtual([4, 4], owners={"a": {"max-threads": 3}, "a/ann": {}, "a/bob": {"max-threads": 2}})
+async def test_two_owners_cannot_get_around_the_limit_of_their_team(client, cluster, plugin, names):
     """Whatever they say who they are, in jobs and outside of them."""
-
-    async def scenario(client, cluster, plugin):
-        Spans.seen.clear()
-        first, second = names
-        async with cluster.client() as other:
-            others = asyncio.create_task(compute(other, {"free": "c"}))
-            await asyncio.sleep(1)
-            async with slaq.job("before", owner=first, client=client):
-                pass  # from now on the tasks of this client outside of jobs are of that owner
-            futures = client.map(spend, ["outside"] * 60, [0.4] * 60, pure=False)
-            await compute(client, {"inner": second, "third": first}, seconds=9)
-            await client.cancel(futures)
-            await others
-
-    owners = {"a": {"max-threads": 3}, "a/ann": {}, "a/bob": {"max-threads": 2}}
-    on_virtual_clock(scenario, [4, 4], owners=owners)
+    Spans.seen.clear()
+    first, second = names
+    async with cluster.client() as other:
+        others = asyncio.create_task(compute(other, {"free": "c"}))
+        await asyncio.sleep(1)
+        async with slaq.job("before", owner=first, client=client):
+            pass  # from now on the tasks of this client outside of jobs are of that owner
+        futures = client.map(spend, ["outside"] * 60, [0.4] * 60, pure=False)
+        await compute(client, {"inner": second, "third": first}, seconds=9)
+        await client.cancel(futures)
+        await others
     assert Spans.at_once("inner", "third", "outside") == 3
     assert Spans.at_once("free") == 8  # alone at first
     assert Spans.seconds("inner", "third", "outside") > 0.9 * 3 * 9
@@ -116,19 +110,16 @@ async def test_members_whose_jobs_are_within_one_another_do_not_wait_for_ever(c,
             assert await c.submit(inc, 2) == 3
 
 
-def test_a_team_uses_no_more_of_a_resource_than_its_limit():
-    async def scenario(client, cluster, plugin):
-        Spans.seen.clear()
-        with dask.annotate(resources={"GPU": 1}):
-            jobs = {"one": "a/ann", "two": "a/bob", "three": "c"}
-            task = asyncio.create_task(compute(client, jobs, seconds=6))
-            await asyncio.sleep(3)
-            reason = (await slaq.explain("one", client=client))["reason"]
-            assert "a is at its limit of GPU (3)" in reason
-            await task
-
-    owners = {"a": {"max-resources": {"GPU": 3}}}
-    on_virtual_clock(scenario, [4, 4], resources=[{"GPU": 4}] * 2, owners=owners)
+@on_virtual([4, 4], resources=[{"GPU": 4}] * 2, owners={"a": {"max-resources": {"GPU": 3}}})
+async def test_a_team_uses_no_more_of_a_resource_than_its_limit(client, cluster, plugin):
+    Spans.seen.clear()
+    with dask.annotate(resources={"GPU": 1}):
+        jobs = {"one": "a/ann", "two": "a/bob", "three": "c"}
+        task = asyncio.create_task(compute(client, jobs, seconds=6))
+        await asyncio.sleep(3)
+        reason = (await slaq.explain("one", client=client))["reason"]
+        assert "a is at its limit of GPU (3)" in reason
+        await task
     assert Spans.at_once("one", "two") == 3
     assert Spans.at_once("three") >= 5
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from driving import on_virtual_clock, tasks_of, work
+from driving import on_virtual, on_virtual_clock, tasks_of, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -57,20 +57,17 @@ def test_a_job_without_gain_ends_by_its_promise_or_that_of_its_owner():
     assert converged_beside_improving(None, of_owner=1.2) < 1.15 * 1.2 * fair
 
 
-def test_it_is_said_when_a_job_ends():
+@on_virtual([2, 2], policy="first-to-target")
+async def test_it_is_said_when_a_job_ends(client, cluster, plugin):
     said = []
-
-    async def scenario(client, cluster, plugin):
-        async with cluster.client() as one, cluster.client() as two:
-            jobs = two_alike(one, two, iterations=30)
-            await asyncio.sleep(6)
-            said.append((await slaq.status(one))["jobs"]["a"]["ends"])
-            said.append((await slaq.explain("a", client=one))["text"])
-            begin = virtual.now()
-            await asyncio.gather(*jobs)
-            return virtual.now() - begin
-
-    took = on_virtual_clock(scenario, [2, 2], policy="first-to-target")
+    async with cluster.client() as one, cluster.client() as two:
+        jobs = two_alike(one, two, iterations=30)
+        await asyncio.sleep(6)
+        said.append((await slaq.status(one))["jobs"]["a"]["ends"])
+        said.append((await slaq.explain("a", client=one))["text"])
+        begin = virtual.now()
+        await asyncio.gather(*jobs)
+        took = virtual.now() - begin
     ends, text = said
     assert ends["late"] is None
     assert ends["fair"] == pytest.approx(took, rel=0.25)
@@ -78,21 +75,18 @@ def test_it_is_said_when_a_job_ends():
     assert "Its end is expected " in text and ", promised by " in text and ", fair by " in text
 
 
-def test_a_promise_that_moves_is_said_with_the_reason():
-    async def scenario(client, cluster, plugin):
-        async with cluster.client() as one, cluster.client() as two:
-            jobs = two_alike(one, two, iterations=100)
-            await asyncio.sleep(8)
-            before = (await slaq.explain("a", client=one))["text"]
-            await cluster.scheduler.retire_workers([cluster.workers[0].address])
-            await asyncio.sleep(3)
-            after = (await slaq.explain("a", client=one))["text"]
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
-            return before, after
-
-    before, after = on_virtual_clock(scenario, [7, 1], policy="first-to-target")
+@on_virtual([7, 1], policy="first-to-target")
+async def test_a_promise_that_moves_is_said_with_the_reason(client, cluster, plugin):
+    async with cluster.client() as one, cluster.client() as two:
+        jobs = two_alike(one, two, iterations=100)
+        await asyncio.sleep(8)
+        before = (await slaq.explain("a", client=one))["text"]
+        await cluster.scheduler.retire_workers([cluster.workers[0].address])
+        await asyncio.sleep(3)
+        after = (await slaq.explain("a", client=one))["text"]
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
     assert "later than" not in before
     assert (
         "later than it was promised at first: threads of the cluster: 1, and 8 when it was" in after

@@ -5,33 +5,32 @@ from datetime import datetime
 
 import dask
 import pytest
-from driving import TWO, gen_cluster, jobs, on_virtual_clock, start_plugin, tasks_of, used_in, work
+from driving import TWO, gen_cluster, jobs, on_virtual, start_plugin, tasks_of, used_in, work
 
 import dask_slaq as slaq
 from dask_slaq.client.queries import span_of
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 
 
-def test_an_owner_gets_what_is_reserved_in_that_time_and_lends_what_it_does_not_use():
+@on_virtual([2] * 4)
+async def test_an_owner_gets_what_is_reserved_in_that_time_and_lends_what_it_does_not_use(
+    client, cluster, plugin
+):
     got = {}
-
-    async def scenario(client, cluster, plugin):
-        begin = time.time() + 12
-        made = await slaq.reserve("ann", 6, begin, begin + 30, client=client)
-        assert made["note"] is None
-        async with jobs(client, "of ann", owner="ann@desk"), jobs(client, "of bob", owner="bob"):
-            futures = {}
-            for name in ("of ann", "of bob"):
-                with tasks_of(name):
-                    futures[name] = client.map(work, [0.5] * 400, pure=False, key=f"work-{name}")
-            for phase, seconds in (("before", 12), ("begin", 3), ("reserved", 15), ("lent", 8)):
-                if phase == "lent":
-                    await client.cancel(futures.pop("of ann"))
-                used = await used_in(plugin, seconds)
-                got[phase] = {owner: used[owner] / seconds for owner in ("ann@desk", "bob")}
-            await client.cancel(futures["of bob"])
-
-    on_virtual_clock(scenario, [2] * 4)
+    begin = time.time() + 12
+    made = await slaq.reserve("ann", 6, begin, begin + 30, client=client)
+    assert made["note"] is None
+    async with jobs(client, "of ann", owner="ann@desk"), jobs(client, "of bob", owner="bob"):
+        futures = {}
+        for name in ("of ann", "of bob"):
+            with tasks_of(name):
+                futures[name] = client.map(work, [0.5] * 400, pure=False, key=f"work-{name}")
+        for phase, seconds in (("before", 12), ("begin", 3), ("reserved", 15), ("lent", 8)):
+            if phase == "lent":
+                await client.cancel(futures.pop("of ann"))
+            used = await used_in(plugin, seconds)
+            got[phase] = {owner: used[owner] / seconds for owner in ("ann@desk", "bob")}
+        await client.cancel(futures["of bob"])
     assert got["before"]["ann@desk"] == pytest.approx(4.0, abs=0.3)
     assert got["reserved"]["ann@desk"] == pytest.approx(6.0, abs=0.3)
     assert got["reserved"]["bob"] == pytest.approx(2.0, abs=0.3)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from distributed import Event, wait
 from distributed.utils_test import inc, slowinc
-from driving import gen_cluster, on_virtual_clock, until, wait_for, with_plugin, work
+from driving import gen_cluster, on_virtual, on_virtual_clock, until, wait_for, with_plugin, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -194,16 +194,14 @@ def test_a_second_run_knows_at_its_first_stage_when_it_ends(tmp_path):
     assert knowing["promised"] > knowing["fair"] >= 0
 
 
-def test_a_run_that_fails_teaches_no_stages():
-    async def scenario(client, cluster, plugin):
-        with pytest.raises(ZeroDivisionError):
-            async with slaq.job("pipe", client=client) as job:
-                with job.stage("features"):
-                    await client.submit(work, 1.0)
-                raise ZeroDivisionError
-        assert plugin.memory.stages.expected(Kind("pipe")) == {}
-
-    on_virtual_clock(scenario, [2])
+@on_virtual([2])
+async def test_a_run_that_fails_teaches_no_stages(client, cluster, plugin):
+    with pytest.raises(ZeroDivisionError):
+        async with slaq.job("pipe", client=client) as job:
+            with job.stage("features"):
+                await client.submit(work, 1.0)
+            raise ZeroDivisionError
+    assert plugin.memory.stages.expected(Kind("pipe")) == {}
 
 
 def test_work_left_of_stages_ranks_jobs():

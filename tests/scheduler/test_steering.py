@@ -13,6 +13,7 @@ from driving import (
     TWO,
     another_client,
     jobs,
+    on_virtual,
     on_virtual_clock,
     state_of,
     tasks_of,
@@ -88,22 +89,21 @@ async def boosting(client, workers, owner, seconds, stop):
 
 
 @pytest.mark.parametrize("gangs", ["ann", "bob"])
-def test_gangs_and_unowned_tasks_share_by_the_weights_of_their_owners(gangs):
-    async def scenario(client, cluster, plugin):
-        stop = asyncio.Event()
-        async with cluster.client() as one, cluster.client() as two:
-            await introduced(two, "ann" if gangs == "bob" else "bob")
-            workers = list(cluster.scheduler.workers)
-            work = [boosting(one, workers, gangs, 1.0, stop), always_busy(two, 0.1, stop)]
-            work = [asyncio.create_task(each) for each in work]
-            await asyncio.sleep(4)
-            found = await used_in(plugin, 16)
-            stop.set()
-            await asyncio.gather(*work)
-            return found
-
-    owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
-    got = on_virtual_clock(scenario, [1] * 4, policy="first-to-target", owners=owners)
+@on_virtual([1] * 4, policy="first-to-target", owners={"ann": {"weight": 1}, "bob": {"weight": 3}})
+async def test_gangs_and_unowned_tasks_share_by_the_weights_of_their_owners(
+    client, cluster, plugin, gangs
+):
+    stop = asyncio.Event()
+    async with cluster.client() as one, cluster.client() as two:
+        await introduced(two, "ann" if gangs == "bob" else "bob")
+        workers = list(cluster.scheduler.workers)
+        work = [boosting(one, workers, gangs, 1.0, stop), always_busy(two, 0.1, stop)]
+        work = [asyncio.create_task(each) for each in work]
+        await asyncio.sleep(4)
+        found = await used_in(plugin, 16)
+        stop.set()
+        await asyncio.gather(*work)
+        got = found
     assert got["bob"] / sum(got.values()) == pytest.approx(0.75, rel=0.05)
 
 
@@ -117,28 +117,25 @@ async def introduced(client, owner):
         await introduce(client)
 
 
-def test_an_owner_stays_within_its_limit_and_takes_what_others_leave():
-    owners = {"ann": {"max-threads": 1}, "default": {"weight": 2}}
+@on_virtual(
+    [2, 2], policy="max-total", owners={"ann": {"max-threads": 1}, "default": {"weight": 2}}
+)
+async def test_an_owner_stays_within_its_limit_and_takes_what_others_leave(client, cluster, plugin):
     seen = []
-
-    async def scenario(client, cluster, plugin):
-        async with (
-            cluster.client() as one,
-            cluster.client() as two,
-            slaq.job("a", owner="ann", client=one),
-        ):
-            alone = many_tasks(one, "a", 0.1, 150)
-            seen.append((await used_in(plugin, 3))["ann"])
-            reason = (await slaq.status(one))["jobs"]["a"]["reason"]
-            assert reason.endswith(": its owner is at its limit of max-threads (1)")
-            async with slaq.job("b", owner="bob", client=two):
-                more = many_tasks(two, "b", 0.1, 270)
-                seen.append((await used_in(plugin, 8))["bob"])
-                standing = (await slaq.status(one))["owners"]
-            del alone, more
-            return standing
-
-    standing = on_virtual_clock(scenario, [2, 2], policy="max-total", owners=owners)
+    async with (
+        cluster.client() as one,
+        cluster.client() as two,
+        slaq.job("a", owner="ann", client=one),
+    ):
+        alone = many_tasks(one, "a", 0.1, 150)
+        seen.append((await used_in(plugin, 3))["ann"])
+        reason = (await slaq.status(one))["jobs"]["a"]["reason"]
+        assert reason.endswith(": its owner is at its limit of max-threads (1)")
+        async with slaq.job("b", owner="bob", client=two):
+            more = many_tasks(two, "b", 0.1, 270)
+            seen.append((await used_in(plugin, 8))["bob"])
+            standing = (await slaq.status(one))["owners"]
+        del alone, more
     alone, bob = seen
     assert alone == pytest.approx(3, abs=0.3)
     assert bob == pytest.approx(24, abs=1.5)
@@ -174,12 +171,8 @@ async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a,
             await c.scheduler.slaq_steer(job="a", client=c.id, what="set", gang=True)
         after = (await slaq.status(c))["jobs"]["a"]
         assert all(after[k] == status[k] for k in ("weight", "min_share", "max_share", "target"))
-        await job.set(max_share=float("inf"), worth_per_hour=7)
+        await job.set(max_share=float("inf"))
         assert plugin.engine.jobs["a"].max_share is None
-        assert plugin.jobs.worth_of("a") == 7.0
-        with pytest.raises(InvalidSetting, match="worth_per_hour must be a number > 0"):
-            await slaq.set("a", client=c, weight=5, worth_per_hour=0)
-        assert plugin.engine.jobs["a"].weight == 3
         with pytest.raises(UnknownJob, match="'x' is running; running are: 'a'"):
             await slaq.pause("x", client=c)
 

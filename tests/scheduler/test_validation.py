@@ -11,7 +11,7 @@ from driving import (
     assert_nothing_left,
     gen_cluster,
     jobs,
-    on_virtual_clock,
+    on_virtual,
     start_plugin,
     tasks_of,
     until,
@@ -167,36 +167,32 @@ async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, plugin, a):
     assert [loss for loss in losses if loss == loss] == [3.0, 2.0]
 
 
-def test_a_forgotten_job_keeps_no_cluster():
-    async def scenario(client, cluster, plugin):
-        cluster.scheduler.idle_timeout, began = 3, monotonic()
-        async with slaq.job("a", client=client):
-            while cluster.scheduler.status.name == "running":
-                cluster.scheduler.check_idle()
-                await asyncio.sleep(0.05)
-            assert monotonic() - began > 5  # its driver computes for so long, for all that is known
-            plugin.jobs.forget_all()
-
-    on_virtual_clock(scenario, [1], keep_workers="5s")
-
-
-def test_a_cluster_with_a_job_is_not_idle():
-    async def scenario(client, cluster, plugin):
-        scheduler = cluster.scheduler
-        scheduler.idle_timeout = 3
-        async with slaq.job("a", client=client) as job:
-            for k in range(8):  # the driver computes
-                await asyncio.sleep(1)
-                scheduler.check_idle()
-                job.report(1.0 / (k + 1))
-            assert scheduler.status.name == "running"
-        began = monotonic()
-        while scheduler.status.name == "running":
-            scheduler.check_idle()
+@on_virtual([1], keep_workers="5s")
+async def test_a_forgotten_job_keeps_no_cluster(client, cluster, plugin):
+    cluster.scheduler.idle_timeout, began = 3, monotonic()
+    async with slaq.job("a", client=client):
+        while cluster.scheduler.status.name == "running":
+            cluster.scheduler.check_idle()
             await asyncio.sleep(0.05)
-        return monotonic() - began
+        assert monotonic() - began > 5  # its driver computes for so long, for all that is known
+        plugin.jobs.forget_all()
 
-    assert on_virtual_clock(scenario, [1]) < 4
+
+@on_virtual([1])
+async def test_a_cluster_with_a_job_is_not_idle(client, cluster, plugin):
+    scheduler = cluster.scheduler
+    scheduler.idle_timeout = 3
+    async with slaq.job("a", client=client) as job:
+        for k in range(8):  # the driver computes
+            await asyncio.sleep(1)
+            scheduler.check_idle()
+            job.report(1.0 / (k + 1))
+        assert scheduler.status.name == "running"
+    began = monotonic()
+    while scheduler.status.name == "running":
+        scheduler.check_idle()
+        await asyncio.sleep(0.05)
+    assert monotonic() - began < 4
 
 
 @pytest.mark.parametrize("goal", [None, 3, "best"])
@@ -205,18 +201,17 @@ def test_packages_are_asked_for_a_goal_only_if_it_is_not_ours(monkeypatch, goal)
     edge.know_goal(goal)
 
 
-def test_the_end_of_a_job_waits_for_its_reports_without_looking_again_and_again():
+@on_virtual([1])
+async def test_the_end_of_a_job_waits_for_its_reports_without_looking_again_and_again(
+    client, cluster, plugin
+):
     looks = []
-
-    async def scenario(client, cluster, plugin):
-        async with slaq.job("a", client=client):
-            pass
-        job = slaq.job("a", client=client)
-        async with job:
-            runs = plugin.jobs.runs
-            plugin.jobs.runs = lambda *job: looks.append(1) or runs(*job)
-            job._losses.reports = 5  # that never arrive: it ends after two seconds
-        assert not plugin.jobs.reports
-
-    on_virtual_clock(scenario, [1])
+    async with slaq.job("a", client=client):
+        pass
+    job = slaq.job("a", client=client)
+    async with job:
+        runs = plugin.jobs.runs
+        plugin.jobs.runs = lambda *job: looks.append(1) or runs(*job)
+        job._losses.reports = 5  # that never arrive: it ends after two seconds
+    assert not plugin.jobs.reports
     assert len(looks) < 30

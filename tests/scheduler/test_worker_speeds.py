@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from distributed import get_worker
-from driving import ONE, on_virtual_clock, until, with_plugin
+from driving import ONE, on_virtual, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import summary, workers_table
@@ -32,14 +32,12 @@ async def iterate(client, iterations, tasks):
             job.report(1 / (k + 1))
 
 
-def test_a_slow_worker_is_shown():
-    async def scenario(client, cluster, plugin):
-        await iterate(client, 12, 8)
-        found = await workers_of(client)
-        status = await slaq.status(client)
-        return found, status, data_of(cluster.scheduler).head
-
-    found, status, head = on_virtual_clock(scenario, [1] * 4)
+@on_virtual([1] * 4)
+async def test_a_slow_worker_is_shown(client, cluster, plugin):
+    await iterate(client, 12, 8)
+    found = await workers_of(client)
+    status = await slaq.status(client)
+    found, status, head = found, status, data_of(cluster.scheduler).head
     factors = {worker["name"]: worker["factor"] for worker in found.values()}
     assert factors.pop("worker-1") == pytest.approx(SLOWER, rel=0.1)
     assert set(factors.values()) == {1.0}

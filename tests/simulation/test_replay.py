@@ -93,7 +93,10 @@ LEAVE = '{"event": "leave", "job": "a", "now": %s}'
         (['{"event"'], "line 1: not JSON: Expecting ':' delimiter at column 9"),
         ([START, "{", '{"event": "leave"}'], "line 2: not JSON"),
         ([START, "3"], "line 2: no recorder writes 3 here"),
-        ([START, '{"event": "begin"}'], "line 2: no recorder writes {'event': 'begin'} here"),
+        (
+            [START, '{"event": "begin"}'],
+            "line 2: no recorder writes {'event': 'begin'} here (KeyError",
+        ),
         ([START, LEAVE % "NaN"], "line 2: the time goes back, from 1.0 to nan s"),
         ([START, "[" * 100_000, ""], "line 2: not JSON: maximum recursion depth"),
         ([START, "", '{"event": "leave", "job": "a"}'], "line 3: no recorder writes"),

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from adapters.libraries import reported
 from dask_ml.wrappers import Incremental
 from driving import until
 from scipy.special import expit, huber
@@ -15,7 +16,6 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 import dask_slaq as slaq
-from dask_slaq.adapters import instrument
 from dask_slaq.adapters.dask_ml import LOSSES, loss_of_block
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -57,8 +57,7 @@ MODELS = [
 def test_every_block_is_an_iteration(rows, model, target, settings):
     from sklearn.base import clone
 
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         observed = fit(model, rows, target, **settings)
     with dask.config.set(scheduler="synchronous"):  # computed anew
         plain = fit(model, rows, target, **settings)
@@ -81,8 +80,7 @@ def test_blocks_of_other_kinds(rows, kind):
 
 def test_passes_over_the_data_go_on(rows):
     model = Incremental(SGDClassifier(loss="log_loss", random_state=0), shuffle_blocks=False)
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         for _ in range(3):
             model.partial_fit(rows.chunked("x", 4), rows.chunked("logistic", 4), **CLASSES)
     assert len(losses) == 3 * 4
@@ -90,8 +88,7 @@ def test_passes_over_the_data_go_on(rows):
 
 
 def test_an_estimator_without_a_loss_is_not_observed(rows):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         fit(GaussianNB(), rows, **CLASSES)
     assert losses == []
 

@@ -3,10 +3,9 @@
 import dask.array as da
 import numpy as np
 import pytest
+from adapters.libraries import reported
 from dask.callbacks import Callback
 from dask_ml.cluster import KMeans
-
-from dask_slaq.adapters import instrument
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -34,8 +33,7 @@ def fit(x, init, **settings):
 
 
 def observed(x, init, **settings):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         model = fit(x, init, **settings)
     return model, losses
 
@@ -57,8 +55,7 @@ def test_every_iteration_reports_the_inertia(rows):
 
 
 def test_a_scalable_start(rows):
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         model = KMeans(3, random_state=0, max_iter=4).fit(rows.chunked("x"))
     assert len(losses) == 1 + model.n_iter_
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from adapters.libraries import reported
 from dask_ml.model_selection import (
     HyperbandSearchCV,
     IncrementalSearchCV,
@@ -11,7 +12,6 @@ from dask_ml.model_selection import (
 from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
-from dask_slaq.adapters import instrument
 from dask_slaq.adapters.dask_ml import SearchObserver
 from dask_slaq.adapters.observing.session import opened
 
@@ -36,8 +36,7 @@ def test_a_search_reports_its_best_score_a_round(rows, kind, settings):
         )
         return found.fit(rows.chunked("x"), rows.chunked("logistic"), classes=[0.0, 1.0])
 
-    losses = []
-    with instrument(losses.append):
+    with reported() as losses:
         observed = search()
     rounds = {(h.get("bracket"), h["partial_fit_calls"]) for h in observed.history_}
     assert 0 < len(losses) <= len(rounds)

@@ -4,19 +4,18 @@ import asyncio
 import time
 
 import pytest
+from driving import virtually
 
 from benchmarks import virtual
 
 
-def test_tasks_take_their_virtual_time_on_real_workers():
-    async def main():
-        async with virtual.Cluster(threads=[2, 2]) as cluster, cluster.client() as client:
-            begin = virtual.now()
-            futures = client.map(virtual.work, range(8), seconds=600.0, result=7, pure=False)
-            assert await client.gather(futures) == [7] * 8
-            return virtual.now() - begin
-
-    assert virtual.run(main) == pytest.approx(1200, abs=1)
+@virtually
+async def test_tasks_take_their_virtual_time_on_real_workers():
+    async with virtual.Cluster(threads=[2, 2]) as cluster, cluster.client() as client:
+        begin = virtual.now()
+        futures = client.map(virtual.work, range(8), seconds=600.0, result=7, pure=False)
+        assert await client.gather(futures) == [7] * 8
+        assert virtual.now() - begin == pytest.approx(1200, abs=1)
 
 
 def test_modules_that_bound_the_clock_read_the_virtual_one():
@@ -31,13 +30,11 @@ def test_modules_that_bound_the_clock_read_the_virtual_one():
     assert time.time() > 1e9  # the real one again
 
 
-def test_sleeping_stalls_the_loop_in_virtual_time():
-    async def main():
-        begin = virtual.now()
-        time.sleep(3)
-        return virtual.now() - begin
-
-    assert virtual.run(main) == pytest.approx(3)
+@virtually
+async def test_sleeping_stalls_the_loop_in_virtual_time():
+    begin = virtual.now()
+    time.sleep(3)
+    assert virtual.now() - begin == pytest.approx(3)
 
 
 def test_a_run_that_cannot_go_on_says_so():
@@ -48,46 +45,39 @@ def test_a_run_that_cannot_go_on_says_so():
         virtual.run(main, limit=60)
 
 
-def test_sized_values_weigh_what_they_say():
-    async def main():
-        async with virtual.Cluster(threads=[1]) as cluster, cluster.client() as client:
-            future = client.submit(virtual.work, nbytes=10**9, result="x")
-            value = await future
-            return value, cluster.scheduler.tasks[future.key].nbytes
-
-    assert virtual.run(main) == (virtual.Sized("x", 10**9), pytest.approx(10**9))
+@virtually
+async def test_sized_values_weigh_what_they_say():
+    async with virtual.Cluster(threads=[1]) as cluster, cluster.client() as client:
+        future = client.submit(virtual.work, nbytes=10**9, result="x")
+        assert await future == virtual.Sized("x", 10**9)
+        assert cluster.scheduler.tasks[future.key].nbytes == pytest.approx(10**9)
 
 
-def test_one_virtual_run_at_a_time():
-    async def main():
-        with pytest.raises(RuntimeError, match="active already"):
-            virtual.run(main)
-
-    virtual.run(main)
+@virtually
+async def test_one_virtual_run_at_a_time():
+    with pytest.raises(RuntimeError, match="active already"):
+        virtual.run(asyncio.sleep, 0)
 
 
-def test_timers_that_are_set_again_and_again_just_ahead_do_not_stop_the_clock():
+@virtually
+async def test_timers_that_are_set_again_and_again_just_ahead_do_not_stop_the_clock():
     """As several of Dask's batched sends do, whose deadlines are subject to rounding."""
+    loop = asyncio.get_running_loop()
+    deadline = virtual.now() + 1e-10
+    turns = 0
 
-    async def main():
-        loop = asyncio.get_running_loop()
-        deadline = virtual.now() + 1e-10
-        turns = 0
+    def again(ended):
+        nonlocal turns
+        turns += 1
+        if virtual.now() >= deadline or turns > 1000:
+            ended.set_result(None)
+        else:
+            loop.call_soon(loop.call_later, 1e-12, again, ended)
 
-        def again(ended):
-            nonlocal turns
-            turns += 1
-            if virtual.now() >= deadline or turns > 1000:
-                ended.set_result(None)
-            else:
-                loop.call_soon(loop.call_later, 1e-12, again, ended)
-
-        several = [loop.create_future() for _ in range(3)]
-        for hops, ended in enumerate(several):
-            for _ in range(hops):
-                await asyncio.sleep(0)
-            again(ended)
-        await asyncio.gather(*several)
-        return turns
-
-    assert virtual.run(main) < 20
+    several = [loop.create_future() for _ in range(3)]
+    for hops, ended in enumerate(several):
+        for _ in range(hops):
+            await asyncio.sleep(0)
+        again(ended)
+    await asyncio.gather(*several)
+    assert turns < 20

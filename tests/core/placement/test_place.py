@@ -257,12 +257,6 @@ def test_a_job_that_names_all_workers_is_like_one_that_names_none(seed):
     assert place(shares, workers, previous, eligible=named) == want
 
 
-def test_eligible_workers_that_are_wanted_twice_are_shared():
-    eligible = {"a": ["gpu"], "b": ["gpu"]}
-    sets = place({"a": 1, "b": 1, "c": 1}, {"gpu": 1, "w1": 1, "w2": 1}, eligible=eligible)
-    assert sets["a"] == sets["b"] == {"gpu": 0.5}
-
-
 def test_shares_over_the_capacity_are_scaled():
     sets = place({"a": 4, "b": 2}, {"w1": 2, "w2": 1})
     assert {job: sum(held.values()) for job, held in sets.items()} == {"a": 2, "b": 1}

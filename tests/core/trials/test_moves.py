@@ -43,8 +43,10 @@ def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():
     assert (turns["c"].width, turns["a"].width, turns["b"].width) == (0, 1, 1)
 
 
-def test_one_that_waits_beside_better_ones_is_told_to_leave_for_a_free_thread():
+@pytest.mark.parametrize("copies", [EXPLORE, 0])
+def test_one_that_waits_beside_better_ones_is_told_to_leave_for_a_free_thread(copies):
     trials = trials_at("a", "a")
+    trials.alive[1].checkpoint.reports = copies
     turns, found = decided(trials, {"a": Room(1), "b": Room(1)})
     assert (turns["a"].order[:1], turns["a"].leave, found) == ([0], [1], [])
 
@@ -137,13 +139,6 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
     # A free thread is taken, or kept for a better one that is told to leave.
     free = sum(max(turn.width - len(turn.order), 0) for turn in turns.values())
     assert not away or free <= sum(len(turn.leave) for turn in turns.values())
-
-
-def test_one_without_a_copy_of_its_state_leaves_as_well():
-    trials = trials_at("a", "a")
-    trials.alive[1].checkpoint.reports = 0
-    turns, _ = decided(trials, {"a": Room(1), "b": Room(1)})
-    assert turns["a"].leave == [1]
 
 
 @pytest.mark.parametrize(("setup", "moves_away"), [(0.0, True), (10.0, False)])

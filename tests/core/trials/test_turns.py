@@ -91,27 +91,26 @@ def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
     assert served.count(0) == 8 and served[8] == 2
 
 
-def test_new_models_are_explored_first():
+@pytest.mark.parametrize(
+    ("room", "unstarted", "expected"),
+    [(Room(1, begun=1), 0, (0, 1)), (Room(1), 3, (0, 1)), (Room(2, begun=1), 0, (1, 0))],
+)
+def test_new_models_are_explored_first(room, unstarted, expected):
     trials = trials_at(*"aa")
     train(trials, 0)
-    turns = choose(trials, {"a": Room(1, begun=1)}, 0)["a"]
-    assert (turns.width, turns.explored) == (0, 1)
-    turns = choose(trials, {"a": Room(1)}, unstarted=3)["a"]
-    assert (turns.width, turns.explored) == (0, 1)
+    turns = choose(trials, {"a": room}, unstarted)["a"]
+    assert (turns.width, turns.explored) == expected
 
 
-def test_new_models_begin_where_the_work_will_end_first():
+@pytest.mark.parametrize(("begun", "unstarted", "width"), [(1, 5, 1), (0, 0, 0)])
+def test_new_models_begin_where_the_work_will_end_first(begun, unstarted, width):
+    """But one that is there does not wait for a worker with less work."""
     trials = trials_at(*"aaab")
     train(trials, 0, 3)
-    found = choose(trials, {"a": Room(1, begun=1), "b": Room(1, begun=1)}, unstarted=5)
-    assert {worker: turns.width for worker, turns in found.items()} == {"a": 1, "b": 0}
-
-
-def test_a_new_model_that_is_there_does_not_wait_for_a_worker_with_less_work():
-    trials = trials_at(*"aaab")
-    train(trials, 0, 3)
-    found = choose(trials, {"a": Room(1, begun=1), "b": Room(1)}, unstarted=0)
-    assert found["a"].width == 0
+    found = choose(trials, {"a": Room(1, begun=1), "b": Room(1, begun=begun)}, unstarted)
+    assert found["a"].width == width
+    if unstarted:
+        assert found["b"].width == 0
 
 
 @pytest.mark.parametrize("room", [Room(1, 1, crowded=True), Room(1, 1)])
@@ -390,11 +389,6 @@ def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
         trials, {"a": Room(0), "b": Room(2)}, 0, Destinations(lambda key: ())
     )
     assert turns["a"].leave == [other.key]
-
-
-def test_a_task_that_has_begun_takes_one_of_the_threads():
-    trials = trials_at(*"aa")
-    assert choose(trials, {"a": Room(2, begun=1)}, unstarted=0)["a"].width == 1
 
 
 def test_only_those_with_states_are_told_to_leave():

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import dask
 import pytest
 from distributed import Event, wait
-from distributed.diagnostics.plugin import SchedulerPlugin
 from driving import (
     TWO,
     gen_cluster,
+    hook,
     jobs,
-    on_virtual_clock,
+    on_virtual,
     running,
     state_of,
     tasks_of,
@@ -113,27 +113,21 @@ def test_a_gang_is_forgotten_with_its_last_member():
     assert gangs.add("pool", lightgbm(1), "a", 0.0) is not gang
 
 
-class Adding(SchedulerPlugin):
-    """Adds pinned tasks to gangs."""
-
-    def __init__(self):
-        self.gangs, self.found = Gangs(), {}
-
-    def update_graph(self, scheduler, *, client, tasks, **kwargs):
-        for ts in map(scheduler.tasks.get, tasks):
-            if ts.worker_restrictions and len(ts.worker_restrictions) == 1:
-                (worker,) = ts.worker_restrictions
-                self.found[ts.key] = self.gangs.add(client, ts, worker, 0.0)
-
-
 def train_part(**kwargs):
     return kwargs["num_machines"]
 
 
 @gen_cluster(client=True)
 async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
-    plugin = Adding()
-    s.add_plugin(plugin, name="adding")
+    gangs, found = Gangs(), {}
+
+    def add(scheduler, *, client, tasks, **kwargs):
+        for ts in map(scheduler.tasks.get, tasks):
+            if ts.worker_restrictions and len(ts.worker_restrictions) == 1:
+                (worker,) = ts.worker_restrictions
+                found[ts.key] = gangs.add(client, ts, worker, 0.0)
+
+    hook(s, "update_graph", add)
     addresses, inputs = [a.address, b.address], c.map(abs, range(2))
     parts = [
         c.submit(train_part, machines="a,b", num_machines=2, x=x, workers=[w], pure=False)
@@ -144,43 +138,43 @@ async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
     alone = c.submit(id, 2, workers=addresses[:1])
     await c.gather([*parts, *named, alone])
     for futures in (parts, named):
-        gang = plugin.found[futures[0].key]
-        assert plugin.found[futures[1].key] is gang
+        gang = found[futures[0].key]
+        assert found[futures[1].key] is gang
         assert members(gang) == addresses
-    assert plugin.found[alone.key] is None
+    assert found[alone.key] is None
 
 
 @pytest.mark.parametrize("needs", [{}, {"resources": {"GPU": 1}}])
-def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free(needs):
+@on_virtual([1, 1, 1], resources=[{"GPU": 1}] * 3)
+async def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free(
+    client, cluster, plugin, needs
+):
     """One half of them would hold its threads, and wait for the other."""
     from benchmarks import virtual
 
-    async def scenario(client, cluster, plugin):
-        home, other, _ = (worker.address for worker in cluster.workers)
-        async with slaq.job("a", gang=True, client=client), slaq.job("b", client=client):
-            with tasks_of("a"):
-                data = [
-                    client.submit(virtual.work, nbytes=10**8, workers=[w], pure=False)
-                    for w in (home, other)
-                ]
-            with client.as_current():
-                await wait(data)
-            with tasks_of("b"):
-                await client.submit(work, 0.5, pure=False)  # so that the duration is known
-                busy = client.submit(work, 0.5, workers=[home], pure=False)
-            await state_of(cluster.scheduler, busy, "processing")
-            with (
-                tasks_of("a"),
-                dask.annotate(**needs),
-            ):  # to fetch the data elsewhere takes a second
-                gang = client.map(work, [0.2] * 2, data, pure=False)
-            await until(lambda: running(plugin, "a") == 2)
-            assert cluster.scheduler.tasks[busy.key].state == "processing"
-            on = [cluster.scheduler.tasks[f.key].processing_on.address for f in gang]
-            assert len({*on, home}) == 3
-            await client.gather(gang)
-
-    on_virtual_clock(scenario, [1, 1, 1], resources=[{"GPU": 1}] * 3)
+    home, other, _ = (worker.address for worker in cluster.workers)
+    async with slaq.job("a", gang=True, client=client), slaq.job("b", client=client):
+        with tasks_of("a"):
+            data = [
+                client.submit(virtual.work, nbytes=10**8, workers=[w], pure=False)
+                for w in (home, other)
+            ]
+        with client.as_current():
+            await wait(data)
+        with tasks_of("b"):
+            await client.submit(work, 0.5, pure=False)  # so that the duration is known
+            busy = client.submit(work, 0.5, workers=[home], pure=False)
+        await state_of(cluster.scheduler, busy, "processing")
+        with (
+            tasks_of("a"),
+            dask.annotate(**needs),
+        ):  # to fetch the data elsewhere takes a second
+            gang = client.map(work, [0.2] * 2, data, pure=False)
+        await until(lambda: running(plugin, "a") == 2)
+        assert cluster.scheduler.tasks[busy.key].state == "processing"
+        on = [cluster.scheduler.tasks[f.key].processing_on.address for f in gang]
+        assert len({*on, home}) == 3
+        await client.gather(gang)
 
 
 def meet(mine, other):

@@ -15,7 +15,7 @@ from driving import (
     gen_cluster,
     jobs,
     map_in_each,
-    on_virtual_clock,
+    on_virtual,
     ready,
     start_plugin,
     state_of,
@@ -309,25 +309,23 @@ async def test_a_gang_above_the_limit_of_its_label_is_said_to_be(c, s, plugin, a
         assert await c.gather(futures) == [2, 2]
 
 
-def test_random_work_keeps_to_its_limits_and_ends():
-    async def scenario(client, cluster, plugin):
-        rng, peak = random.Random(0), Peak(cluster.scheduler)
-        async with slaq.job("a", client=client), slaq.job("b", client=client):
-            waves = []
-            for _ in range(40):
-                label, name = rng.choice(["database", "licence", "none"]), rng.choice("ab")
-                with tasks_of(name) if rng.random() < 0.8 else dask.annotate(), labelled(label):
-                    seconds = [rng.uniform(0.01, 0.5) for _ in range(rng.randint(1, 9))]
-                    waves.append(client.map(work, seconds, pure=False))
-                await asyncio.sleep(rng.uniform(0, 0.5))
-                if rng.random() < 0.2:
-                    await client.cancel(waves.pop(rng.randrange(len(waves))))
-            await client.gather([future for wave in waves for future in wave])
-        await client.gather(client.map(work, [0.1] * 5, pure=False))
-        assert not plugin.pools.limits.used.total() and not plugin.pools.limits.waiting
-        return peak.most
-
-    most = on_virtual_clock(scenario, [2, 2, 2], limits=LIMITS)
+@on_virtual([2, 2, 2], limits=LIMITS)
+async def test_random_work_keeps_to_its_limits_and_ends(client, cluster, plugin):
+    rng, peak = random.Random(0), Peak(cluster.scheduler)
+    async with slaq.job("a", client=client), slaq.job("b", client=client):
+        waves = []
+        for _ in range(40):
+            label, name = rng.choice(["database", "licence", "none"]), rng.choice("ab")
+            with tasks_of(name) if rng.random() < 0.8 else dask.annotate(), labelled(label):
+                seconds = [rng.uniform(0.01, 0.5) for _ in range(rng.randint(1, 9))]
+                waves.append(client.map(work, seconds, pure=False))
+            await asyncio.sleep(rng.uniform(0, 0.5))
+            if rng.random() < 0.2:
+                await client.cancel(waves.pop(rng.randrange(len(waves))))
+        await client.gather([future for wave in waves for future in wave])
+    await client.gather(client.map(work, [0.1] * 5, pure=False))
+    assert not plugin.pools.limits.used.total() and not plugin.pools.limits.waiting
+    most = peak.most
     assert {label: most[label] for label in LIMITS} == LIMITS
 
 
@@ -346,14 +344,12 @@ async def test_a_restart_leaves_no_task_counted(c, s, plugin, a, b):
     del futures
 
 
-def test_a_label_passes_from_task_to_task_at_once():
-    async def scenario(client, cluster, plugin):
-        begin = monotonic()
-        with labelled("licence"):
-            await client.gather(client.map(work, [0.1] * 5, pure=False))
-        return monotonic() - begin
-
-    assert on_virtual_clock(scenario, [2, 2], limits={"licence": 1}) < 0.7
+@on_virtual([2, 2], limits={"licence": 1})
+async def test_a_label_passes_from_task_to_task_at_once(client, cluster, plugin):
+    begin = monotonic()
+    with labelled("licence"):
+        await client.gather(client.map(work, [0.1] * 5, pure=False))
+    assert monotonic() - begin < 0.7
 
 
 @with_plugin([("127.0.0.1", 4)], limits={"licence": 1}, **LATE)

@@ -20,6 +20,7 @@ from driving import (
     hook,
     jobs,
     map_in_each,
+    on_virtual,
     on_virtual_clock,
     ready,
     reasons,
@@ -79,21 +80,20 @@ async def test_a_newcomer_does_not_wait_for_what_dask_had_sent_ahead(c, s, plugi
 @pytest.mark.parametrize(
     ("contended", "alone", "held"), [(1, 5, True), (1, 15, False), (30, 15, True)]
 )
-def test_a_job_left_alone_is_held_for_as_long_as_it_was_contended(contended, alone, held):
+@on_virtual([1, 1])
+async def test_a_job_left_alone_is_held_for_as_long_as_it_was_contended(
+    client, cluster, plugin, contended, alone, held
+):
     """And for ten seconds at least: its data is unevenly distributed."""
-
-    async def scenario(client, cluster, plugin):
-        async with slaq.job("a", client=client):
-            async with slaq.job("b", client=client):
-                await asyncio.sleep(contended)
-            with tasks_of("a"):
-                futures = client.map(work, [alone] * 8, pure=False)
-            await asyncio.sleep(alone)
-            holding = bool(plugin.pools.holds_or_releases)
-            await client.gather(futures)
-        return holding
-
-    assert on_virtual_clock(scenario, [1, 1]) is held
+    async with slaq.job("a", client=client):
+        async with slaq.job("b", client=client):
+            await asyncio.sleep(contended)
+        with tasks_of("a"):
+            futures = client.map(work, [alone] * 8, pure=False)
+        await asyncio.sleep(alone)
+        holding = bool(plugin.pools.holds_or_releases)
+        await client.gather(futures)
+    assert holding is held
 
 
 # Which task is next
@@ -140,16 +140,14 @@ async def test_the_job_with_the_higher_index_is_served_first(c, s, a, higher):
         assert await served_after(c, s, plugin, "a") == [*[higher] * 3, *[other] * 3]
 
 
-def test_jobs_of_equal_index_are_served_by_weight():
-    async def scenario(client, cluster, plugin):
-        async with slaq.job("a", client=client, weight=3), slaq.job("b", client=client):
-            futures = map_in_each(client, "ab", work, [0.2] * 200)
-            await asyncio.sleep(10)
-            attained = {name: job.attained for name, job in plugin.engine.jobs.items()}
-            await client.cancel(futures)
-        return attained["a"] / attained["b"]
-
-    assert on_virtual_clock(scenario, [2, 2]) == pytest.approx(3, rel=0.15)
+@on_virtual([2, 2])
+async def test_jobs_of_equal_index_are_served_by_weight(client, cluster, plugin):
+    async with slaq.job("a", client=client, weight=3), slaq.job("b", client=client):
+        futures = map_in_each(client, "ab", work, [0.2] * 200)
+        await asyncio.sleep(10)
+        attained = {name: job.attained for name, job in plugin.engine.jobs.items()}
+        await client.cancel(futures)
+    assert attained["a"] / attained["b"] == pytest.approx(3, rel=0.15)
 
 
 @pytest.mark.parametrize("least", [None, 1])
@@ -299,7 +297,8 @@ async def test_a_task_that_gave_up_its_slot_may_outlive_its_job(c, s, plugin, a,
 # What is charged and recorded
 
 
-def test_a_task_is_charged_until_it_gives_up_its_slot():
+@on_virtual([1])
+async def test_a_task_is_charged_until_it_gives_up_its_slot(client, cluster, plugin):
     async def secedes_after_half_a_second(key):
         from distributed import get_worker
         from distributed.worker_state_machine import SecedeEvent
@@ -309,13 +308,11 @@ def test_a_task_is_charged_until_it_gives_up_its_slot():
         get_worker().handle_stimulus(event)
         await asyncio.sleep(5)
 
-    async def scenario(client, cluster, plugin):
-        async with slaq.job("a", client=client), slaq.job("b", client=client):
-            with tasks_of("a"):
-                await client.submit(secedes_after_half_a_second, "long", key="long")
-            return plugin.engine.jobs["a"].attained
-
-    assert on_virtual_clock(scenario, [1]) == pytest.approx(0.5, abs=0.05)
+    async with slaq.job("a", client=client), slaq.job("b", client=client):
+        with tasks_of("a"):
+            await client.submit(secedes_after_half_a_second, "long", key="long")
+        found = plugin.engine.jobs["a"].attained
+    assert found == pytest.approx(0.5, abs=0.05)
 
 
 # What the user gave a task stays

@@ -4,26 +4,12 @@ import asyncio
 import contextlib
 
 import pytest
-from distributed.diagnostics.plugin import SchedulerPlugin
+from driving import hook
 
 import dask_slaq as slaq
 from benchmarks import virtual
 
 POLICIES = ["fair", "max-total"]
-
-
-class InMemory(SchedulerPlugin):
-    """Counts the loaded inputs in memory at once."""
-
-    name = "in-memory"
-
-    def __init__(self):
-        self.held, self.most = set(), 0
-
-    def transition(self, key, start, finish, *args, **kwargs):
-        if str(key).startswith("load-"):
-            (self.held.add if finish == "memory" else self.held.discard)(key)
-            self.most = max(self.most, len(self.held))
 
 
 async def work(seconds, *_):
@@ -54,8 +40,14 @@ async def beside_another_job(policy, gpus, priority):
     async with cluster, cluster.client() as one, cluster.client() as two:
         if policy != "none":
             await one.register_plugin(slaq.SlaqPlugin(policy=policy))
-        counted = InMemory()
-        cluster.scheduler.add_plugin(counted)
+        held, counts = set(), []
+
+        def count(key, start, finish, *args, **kwargs):
+            if str(key).startswith("load-"):
+                (held.add if finish == "memory" else held.discard)(key)
+                counts.append(len(held))
+
+        hook(cluster.scheduler, "transition", count)
 
         def job(name, client):
             none = contextlib.nullcontext()
@@ -65,7 +57,7 @@ async def beside_another_job(policy, gpus, priority):
             begin = virtual.now()
             others = two.map(work, [0.03] * 20, pure=False)
             await asyncio.gather(load_and_use(one, gpus, priority), two.gather(others))
-            return virtual.now() - begin, counted.most
+            return virtual.now() - begin, max(counts)
 
 
 @pytest.mark.slow

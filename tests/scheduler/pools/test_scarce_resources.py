@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from driving import jobs, on_virtual_clock, tasks_of
+from driving import jobs, on_virtual, tasks_of
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -30,16 +30,14 @@ async def of_job(client, name, function, n, **resources):
         return virtual.now() - begin
 
 
-def test_workers_with_a_resource_serve_those_who_need_it_first():
+@on_virtual([8, 1], resources=GPUS)
+async def test_workers_with_a_resource_serve_those_who_need_it_first(one, cluster, plugin):
     # Without a preference each job would get half of the single thread beside the second GPU, and
     # without late binding the worker with more threads would be sent most of the tasks.
-    async def scenario(one, cluster, plugin):
-        async with cluster.client() as two:
-            return await asyncio.gather(
-                of_job(one, "gpu", process, 8, GPU=1), of_job(two, "any", load, 400)
-            )
-
-    gpu, other = on_virtual_clock(scenario, [8, 1], resources=GPUS)
+    async with cluster.client() as two:
+        gpu, other = await asyncio.gather(
+            of_job(one, "gpu", process, 8, GPU=1), of_job(two, "any", load, 400)
+        )
     assert 2.0 <= gpu < 2.2  # four tasks of half a second on each of the two
     assert other < 400 * 0.05 / 7 + 0.2  # seven threads at least
 
@@ -52,20 +50,21 @@ async def used(made):
     return await process(made.value)
 
 
-def test_inputs_move_to_a_free_resource_although_their_worker_has_a_free_thread():
-    async def scenario(client, cluster, plugin):
-        async with jobs(client, "other", "gpu"):
-            with tasks_of("gpu"):
-                home = [cluster.workers[0].address]
-                inputs = client.map(made, range(2), pure=False, workers=home)
-                await client.gather(inputs)
-                begin = virtual.now()
-                futures = client.map(used, inputs, pure=False, resources={"GPU": 1})
-                assert await client.gather(futures) == [0, 1]
-            return virtual.now() - begin
-
+@on_virtual([8, 1], resources=GPUS)
+async def test_inputs_move_to_a_free_resource_although_their_worker_has_a_free_thread(
+    client, cluster, plugin
+):
     # One task of half a second on each of the two.
-    assert 0.5 <= on_virtual_clock(scenario, [8, 1], resources=GPUS) < 0.6
+    async with jobs(client, "other", "gpu"):
+        with tasks_of("gpu"):
+            home = [cluster.workers[0].address]
+            inputs = client.map(made, range(2), pure=False, workers=home)
+            await client.gather(inputs)
+            begin = virtual.now()
+            futures = client.map(used, inputs, pure=False, resources={"GPU": 1})
+            assert await client.gather(futures) == [0, 1]
+        found = virtual.now() - begin
+    assert 0.5 <= found < 0.6
 
 
 @pytest.mark.parametrize(
@@ -101,17 +100,11 @@ def test_loads_go_on_while_tasks_wait_for_a_resource_as_under_plain_dask(
 
 
 @pytest.mark.parametrize("need", ["resource", "workers"])
-def test_a_job_gets_its_share_beside_one_whose_tasks_all_need_something(need):
+@on_virtual([2, 2], resources=[{"GPU": 8}] * 2)
+async def test_a_job_gets_its_share_beside_one_whose_tasks_all_need_something(
+    one, cluster, plugin, need
+):
     # The other job's tasks came first without end, and it waited until the last of them.
-    async def scenario(one, cluster, plugin):
-        async with cluster.client() as two:
-            every = {"workers": [worker.address for worker in cluster.workers]}
-            needs = {"resources": {"GPU": 1}} if need == "resource" else every
-            any_ = asyncio.ensure_future(ended(two, "any", 100))
-            await asyncio.sleep(0.1)
-            both = await asyncio.gather(any_, ended(one, "needs", 100, **needs))
-            return [sum(end < 1.5 for end in ends) for ends in both]
-
     async def ended(client, name, n, **needs):
         async with slaq.job(name, client=client):
             futures = [
@@ -123,5 +116,11 @@ def test_a_job_gets_its_share_beside_one_whose_tasks_all_need_something(need):
         await future
         return virtual.now() - 1000
 
-    first, second = on_virtual_clock(scenario, [2, 2], resources=[{"GPU": 8}] * 2)
+    async with cluster.client() as two:
+        every = {"workers": [worker.address for worker in cluster.workers]}
+        needs = {"resources": {"GPU": 1}} if need == "resource" else every
+        any_ = asyncio.ensure_future(ended(two, "any", 100))
+        await asyncio.sleep(0.1)
+        both = await asyncio.gather(any_, ended(one, "needs", 100, **needs))
+        first, second = [sum(end < 1.5 for end in ends) for ends in both]
     assert first >= 40 and second >= 40  # of 116 or so that end within 1.5 s

@@ -5,7 +5,7 @@ from time import monotonic
 
 import dask
 import pytest
-from driving import HELD, on_virtual_clock, state_of, tasks_of, work
+from driving import HELD, on_virtual, on_virtual_clock, state_of, tasks_of, work
 
 import dask_slaq as slaq
 
@@ -76,32 +76,31 @@ def test_short_tasks_with_inputs_are_sent_at_once_within_the_worker_set(seconds,
 
 
 @pytest.mark.parametrize("about", ["pause", "resources", "gang", "label"])
-def test_what_has_a_limit_is_held_however_short(about):
-    async def scenario(client, cluster, plugin):
-        given = {"gang": True} if about == "gang" else {}
-        async with slaq.job("a", client=client, **given), slaq.job("b", client=client):
-            await learn(client, SHORT)
-            with tasks_of("a"):
-                data = client.submit(work, 0.0, 1, pure=False)
-                await data
-                if about == "pause":
-                    await slaq.pause("a", client=client)
-                annotations = {"resources": {"GPU": 1}} if about == "resources" else {}
-                if about == "label":
-                    annotations = {"slaq_limit": "db"}
-                with dask.annotate(**annotations):
-                    future = client.submit(work, SHORT, data, pure=False)
-            await state_of(cluster.scheduler, future, *HELD, "processing")
-            log = [f for key, _, f, *_ in cluster.scheduler.transition_log if key == future.key]
-            assert not set(HELD).isdisjoint(log)
+@on_virtual([1, 1], resources=[{"GPU": 1}] * 2, limits={"db": 1})
+async def test_what_has_a_limit_is_held_however_short(client, cluster, plugin, about):
+    given = {"gang": True} if about == "gang" else {}
+    async with slaq.job("a", client=client, **given), slaq.job("b", client=client):
+        await learn(client, SHORT)
+        with tasks_of("a"):
+            data = client.submit(work, 0.0, 1, pure=False)
+            await data
             if about == "pause":
-                await slaq.resume("a", client=client)
-            await future
+                await slaq.pause("a", client=client)
+            annotations = {"resources": {"GPU": 1}} if about == "resources" else {}
+            if about == "label":
+                annotations = {"slaq_limit": "db"}
+            with dask.annotate(**annotations):
+                future = client.submit(work, SHORT, data, pure=False)
+        await state_of(cluster.scheduler, future, *HELD, "processing")
+        log = [f for key, _, f, *_ in cluster.scheduler.transition_log if key == future.key]
+        assert not set(HELD).isdisjoint(log)
+        if about == "pause":
+            await slaq.resume("a", client=client)
+        await future
 
-    on_virtual_clock(scenario, [1, 1], resources=[{"GPU": 1}] * 2, limits={"db": 1})
 
-
-def test_short_tasks_do_not_pass_a_job_that_waits_for_a_thread():
+@on_virtual([1, 1, 1, 1], policy="fair")
+async def test_short_tasks_do_not_pass_a_job_that_waits_for_a_thread(client, cluster, plugin):
     used = {"short": 0.0, "long": 0.0}
 
     async def go(client, name, seconds, until):
@@ -116,10 +115,7 @@ def test_short_tasks_do_not_pass_a_job_that_waits_for_a_thread():
         with tasks_of(name):
             await asyncio.gather(*(one_by_one() for _ in range(16)))
 
-    async def scenario(client, cluster, plugin):
-        async with slaq.job("short", client=client), slaq.job("long", client=client):
-            until = monotonic() + 3
-            await asyncio.gather(go(client, "short", 0.02, until), go(client, "long", LONG, until))
-
-    on_virtual_clock(scenario, [1, 1, 1, 1], policy="fair")
+    async with slaq.job("short", client=client), slaq.job("long", client=client):
+        until = monotonic() + 3
+        await asyncio.gather(go(client, "short", 0.02, until), go(client, "long", LONG, until))
     assert used["short"] < 1.5 * used["long"]  # 9.7 times as much without this rule

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from driving import Fixed, on_virtual_clock, tasks_of, work
+from driving import Fixed, on_virtual, on_virtual_clock, tasks_of, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -33,8 +33,9 @@ def test_tasks_that_can_only_run_on_one_worker_keep_it(policy):
     assert took < 20 * 0.05 + 2 * 0.08 + 0.05
 
 
-async def chain_beside_others(one, cluster, plugin):
-    """Return the core-seconds lost while a chain, which is behind, runs beside many tasks."""
+@on_virtual([2, 2], policy=POLICY)
+async def test_no_more_threads_are_kept_for_a_job_than_it_can_use(one, cluster, plugin):
+    """Few core-seconds are lost while a chain, which is behind, runs beside many tasks."""
     chain = slaq.job("chain", client=one)
     async with cluster.client() as two, chain, slaq.job("many", client=two):
         begin = virtual.now()
@@ -45,11 +46,7 @@ async def chain_beside_others(one, cluster, plugin):
             await link
         await two.gather(many)
         took = virtual.now() - begin
-        return 4 * took - 240 * 0.044 - 40 * 0.018
-
-
-def test_no_more_threads_are_kept_for_a_job_than_it_can_use():
-    assert on_virtual_clock(chain_beside_others, [2, 2], policy=POLICY) < 40 * 0.02 + 0.4
+        assert 4 * took - 240 * 0.044 - 40 * 0.018 < 40 * 0.02 + 0.4
 
 
 async def both_need(policy, threads, resources, needs, others):
@@ -85,8 +82,9 @@ def test_jobs_that_need_the_same_resource_take_turns():
     assert abs(one - two) <= 0.3, (one, two)
 
 
-async def pinned_input(one, cluster, plugin):
-    """Return the seconds of 40 tasks of 0.1 s whose input was loaded on one of four workers."""
+@on_virtual([1] * 4, policy=POLICY)
+async def test_data_loaded_on_one_worker_may_be_used_on_others(one, cluster, plugin):
+    """By 40 tasks of 0.1 s."""
     other_job = slaq.job("other", client=one)
     async with cluster.client() as two, other_job, slaq.job("using", client=two):
         other = one.map(work, [0.05] * 20, pure=False)
@@ -95,20 +93,16 @@ async def pinned_input(one, cluster, plugin):
         begin = virtual.now()
         await two.gather([two.submit(work, 0.1, loaded, pure=False) for _ in range(40)])
         await one.gather(other)
-        return virtual.now() - begin
-
-
-def test_data_loaded_on_one_worker_may_be_used_on_others():
-    seconds = on_virtual_clock(pinned_input, [1] * 4, policy=POLICY)
-    assert seconds < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
+        assert virtual.now() - begin < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
 
 
 async def use(*_):
     return await virtual.work(seconds=0.002)
 
 
-async def short_tasks_on_large_inputs(client, cluster, plugin):
-    """Return the seconds of many short tasks whose inputs are on the smaller workers."""
+@on_virtual([8, 1, 1], policy=POLICY)
+async def test_short_tasks_of_unknown_length_do_not_move_large_inputs(client, cluster, plugin):
+    """Of which the smaller workers have all."""
     large, *small = (worker.address for worker in cluster.workers)
     async with slaq.job("other", client=client), slaq.job("short", client=client):
         with tasks_of("other"):
@@ -121,11 +115,6 @@ async def short_tasks_on_large_inputs(client, cluster, plugin):
         begin = virtual.now()
         with tasks_of("short"):
             await client.gather([client.submit(use, inputs[i % 6], pure=False) for i in range(240)])
-        took = virtual.now() - begin
+        # At home it takes 0.24 s. Each input takes 0.4 s to move, and a worker sends one at a time.
+        assert virtual.now() - begin < 0.5
         del other
-        return took
-
-
-def test_short_tasks_of_unknown_length_do_not_move_large_inputs():
-    # At home they take 0.24 s. Each input takes 0.4 s to move, and a worker sends one at a time.
-    assert on_virtual_clock(short_tasks_on_large_inputs, [8, 1, 1], policy=POLICY) < 0.5

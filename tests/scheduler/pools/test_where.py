@@ -12,6 +12,7 @@ from driving import (
     Fixed,
     gen_cluster,
     jobs,
+    on_virtual,
     on_virtual_clock,
     running,
     start_plugin,
@@ -71,25 +72,24 @@ def big(n: int = 100_000_000) -> bytes:
 
 
 @pytest.mark.parametrize(("busy", "moves"), [(0.5, False), (20.0, True)])
-def test_a_task_waits_for_its_inputs_worker_while_moving_them_takes_longer(busy, moves):
+@on_virtual([1, 1])
+async def test_a_task_waits_for_its_inputs_worker_while_moving_them_takes_longer(
+    client, cluster, plugin, busy, moves
+):
     """Moving takes ten seconds."""
-
-    async def scenario(client, cluster, plugin):
-        one, other = (worker.address for worker in cluster.workers)
-        async with slaq.job("a", client=client), slaq.job("b", client=client):
-            with tasks_of("a"):
-                x = client.submit(virtual.work, nbytes=10**9, key="x", workers=[one])
-                await x
-                for n in range(3):  # so that it is known how long they take
-                    await client.submit(work, busy, key=f"busy-{n}")
-                first = client.submit(work, busy, key="busy-3", workers=[one, "tcp://1.2.3.4:5"])
-                await asyncio.sleep(0.1)
-                later = client.submit(where, x, key="later")
-            place = await later
-            await first
-        return place == other
-
-    assert on_virtual_clock(scenario, [1, 1]) is moves
+    one, other = (worker.address for worker in cluster.workers)
+    async with slaq.job("a", client=client), slaq.job("b", client=client):
+        with tasks_of("a"):
+            x = client.submit(virtual.work, nbytes=10**9, key="x", workers=[one])
+            await x
+            for n in range(3):  # so that it is known how long they take
+                await client.submit(work, busy, key=f"busy-{n}")
+            first = client.submit(work, busy, key="busy-3", workers=[one, "tcp://1.2.3.4:5"])
+            await asyncio.sleep(0.1)
+            later = client.submit(where, x, key="later")
+        place = await later
+        await first
+    assert (place == other) is moves
 
 
 @pytest.mark.parametrize("why", ["gone", "paused", "not allowed", "lacks the resource", "strict"])
@@ -150,29 +150,26 @@ async def keep_for(seconds, *inputs):
     await virtual.work(seconds=seconds)
 
 
-def test_a_task_moves_to_where_some_of_its_inputs_are():
+@on_virtual([1, 1])
+async def test_a_task_moves_to_where_some_of_its_inputs_are(client, cluster, plugin):
     """Half of its inputs are fetched sooner than its home is free, all of them are not."""
-
-    async def scenario(client, cluster, plugin):
-        home, other = (worker.address for worker in cluster.workers)
-        async with slaq.job("a", client=client), slaq.job("b", client=client):
-            with tasks_of("a"):
-                data = [
-                    client.submit(virtual.work, nbytes=nbytes, workers=[w], pure=False)
-                    for nbytes, w in ((50_000_000, home), (49_000_000, other))
-                ]
-                with client.as_current():
-                    await wait(data)
-                await client.submit(work, 0.7, pure=False)  # so that the duration is known
-            with tasks_of("b"):
-                await client.submit(work, 0.7, workers=[home], pure=False)
-                busy = client.submit(work, 0.7, workers=[home], pure=False)
-            await until(lambda: cluster.scheduler.workers[home].processing)
-            with tasks_of("a"):
-                task = client.submit(keep_for, 0.01, *data, pure=False)
-                await state_of(cluster.scheduler, task, "memory")
-                (ws,) = cluster.scheduler.tasks[task.key].who_has
-                await client.gather([task, busy])
-            return ws.address == other
-
-    assert on_virtual_clock(scenario, [1, 1])
+    home, other = (worker.address for worker in cluster.workers)
+    async with slaq.job("a", client=client), slaq.job("b", client=client):
+        with tasks_of("a"):
+            data = [
+                client.submit(virtual.work, nbytes=nbytes, workers=[w], pure=False)
+                for nbytes, w in ((50_000_000, home), (49_000_000, other))
+            ]
+            with client.as_current():
+                await wait(data)
+            await client.submit(work, 0.7, pure=False)  # so that the duration is known
+        with tasks_of("b"):
+            await client.submit(work, 0.7, workers=[home], pure=False)
+            busy = client.submit(work, 0.7, workers=[home], pure=False)
+        await until(lambda: cluster.scheduler.workers[home].processing)
+        with tasks_of("a"):
+            task = client.submit(keep_for, 0.01, *data, pure=False)
+            await state_of(cluster.scheduler, task, "memory")
+            (ws,) = cluster.scheduler.tasks[task.key].who_has
+            await client.gather([task, busy])
+        assert ws.address == other

@@ -55,20 +55,15 @@ async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
     assert sorted(await c.gather(rest)) == sorted(i for i in range(8) if futures[i].key != waits)
 
 
+@pytest.mark.parametrize("how", ["paused", "retired", "lost"])
 @with_plugin(TWO)
-async def test_a_worker_is_paused(c, s, plugin, a, b):
-    _, futures = await begin(c, s, plugin)
-    a.status = Status.paused
-    await until(lambda: not waiting(a))
-    a.status = Status.running
-    assert await c.gather(futures) == list(range(8))
-
-
-@pytest.mark.parametrize("how", ["retired", "lost"])
-@with_plugin(TWO)
-async def test_a_worker_leaves(c, s, plugin, a, b, how):
+async def test_a_worker_leaves_or_is_paused(c, s, plugin, a, b, how):
     search, futures = await begin(c, s, plugin)
-    if how == "retired":
+    if how == "paused":
+        a.status = Status.paused
+        await until(lambda: not waiting(a))
+        a.status = Status.running
+    elif how == "retired":
         await c.retire_workers([a.address])
     else:
         await a.close(executor_wait=False)

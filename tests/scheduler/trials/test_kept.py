@@ -52,14 +52,17 @@ async def begin(scheduler, plugin, models=6, **settings):
     return kept
 
 
+@pytest.mark.parametrize("have", ["begun", "ended"])
 @with_plugin(TWO)
-async def test_a_new_program_finds_models_that_train_on(c, s, plugin, a, b):
+async def test_a_new_program_finds_models_that_train_on_or_have_ended(c, s, plugin, a, b, have):
     await begin(s, plugin)
     assert "grid" in plugin.searches.running
     GO.set()
+    if have == "ended":
+        await until(lambda: "grid" not in plugin.jobs.reports)
     async with slaq.search("grid", client=c, steps=STEPS, reattach=True) as search:
         assert await c.gather(search.futures) == list(range(6))
-        assert {t["state"] for t in await search.trials()} == {"done"}
+        assert [t["state"] for t in await search.trials()] == ["done"] * 6
     await until(lambda: "grid" not in plugin.jobs.reports)
     await until(lambda: not clients_of_kept(s))  # the new client wants them
     search.futures.clear()
@@ -78,17 +81,6 @@ async def test_a_search_that_is_over_is_kept_when_its_driver_leaves(c, s, plugin
         assert not clients_of_kept(s)
     async with slaq.search("grid", client=c, steps=STEPS, reattach=True) as search:
         assert await c.gather(search.futures) == list(range(3))
-    assert plugin.failed is None
-
-
-@with_plugin(TWO)
-async def test_results_are_kept_once_all_have_ended(c, s, plugin, a, b):
-    await begin(s, plugin)
-    GO.set()
-    await until(lambda: "grid" not in plugin.jobs.reports)
-    async with slaq.search("grid", client=c, steps=STEPS, reattach=True) as search:
-        assert await c.gather(search.futures) == list(range(6))
-        assert [t["state"] for t in await search.trials()] == ["done"] * 6
     assert plugin.failed is None
 
 

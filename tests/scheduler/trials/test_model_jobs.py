@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from distributed import Client, Event, get_client
 from distributed.utils_test import captured_logger, inc
-from driving import PATIENCE, alerts_of, on_virtual_clock, tasks_of, work
+from driving import PATIENCE, alerts_of, on_virtual, tasks_of, work
 
 import dask_slaq as slaq
 from dask_slaq.client import request
@@ -31,15 +31,12 @@ async def train(client: Client, final: float, ends: list[float], reported=None) 
     ends.append(final)
 
 
-def test_the_best_models_of_a_search_are_ready_first():
-    async def scenario(client, cluster, plugin):
-        ends, reported = [], []
-        async with slaq.search("grid", steps=STEPS, client=client):
-            finals = [3.0, 1.0, 4.0, 0.0, 2.0, 5.0]  # in the order of their submission
-            await asyncio.gather(*(train(client, each, ends, reported) for each in finals))
-        return ends, reported
-
-    ends, reported = on_virtual_clock(scenario, [2] * 4)
+@on_virtual([2] * 4)
+async def test_the_best_models_of_a_search_are_ready_first(client, cluster, plugin):
+    ends, reported = [], []
+    async with slaq.search("grid", steps=STEPS, client=client):
+        finals = [3.0, 1.0, 4.0, 0.0, 2.0, 5.0]  # in the order of their submission
+        await asyncio.gather(*(train(client, each, ends, reported) for each in finals))
     assert ends[:3] == [0.0, 1.0, 2.0]
     first = reported.index(0.0, max(i for i, r in enumerate(reported) if r == 0.0))
     assert first < 0.7 * len(reported)
@@ -47,41 +44,36 @@ def test_the_best_models_of_a_search_are_ready_first():
     assert set(reported[:first]) == set(ends)
 
 
-def test_other_work_does_not_pay_for_it():
-    async def scenario(client, cluster, plugin):
-        begin, ends, ready = time.monotonic(), [], {}
+@on_virtual([2] * 4)
+async def test_other_work_does_not_pay_for_it(client, cluster, plugin):
+    begin, ends, ready = time.monotonic(), [], {}
 
-        async def other():
-            async with slaq.job("other", client=client) as job:
-                for step in range(STEPS):
-                    names = [f"other-{step}-{part}" for part in range(8)]
-                    with tasks_of("other"):
-                        some = [client.submit(work, 0.25, key=name) for name in names]
-                    await client.gather(some)
-                    job.report(loss_of(9.0, step))
-            ready["other"] = time.monotonic() - begin
+    async def other():
+        async with slaq.job("other", client=client) as job:
+            for step in range(STEPS):
+                names = [f"other-{step}-{part}" for part in range(8)]
+                with tasks_of("other"):
+                    some = [client.submit(work, 0.25, key=name) for name in names]
+                await client.gather(some)
+                job.report(loss_of(9.0, step))
+        ready["other"] = time.monotonic() - begin
 
-        task = asyncio.create_task(other())
-        async with slaq.search("grid", steps=STEPS, client=client):
-            await asyncio.gather(*(train(client, each, ends) for each in range(5)))
-        ready["all"] = time.monotonic() - begin
-        await task
-        return ready
-
-    ready = on_virtual_clock(scenario, [2] * 4)
+    task = asyncio.create_task(other())
+    async with slaq.search("grid", steps=STEPS, client=client):
+        await asyncio.gather(*(train(client, each, ends) for each in range(5)))
+    ready["all"] = time.monotonic() - begin
+    await task
     assert ready["other"] <= 1.1 * ready["all"]  # under plain Dask all six end together
 
 
-def test_a_search_whose_models_are_done_is_not_silent():
-    async def scenario(client, cluster, plugin):
-        seen = await alerts_of(client, cluster.scheduler)
-        async with slaq.search("grid", steps=STEPS, client=client):
-            await train(client, 1.0, [])
-            await asyncio.sleep(100)
-            reason = (await slaq.explain("grid", client=client))["reason"]
-        return [alert for alert in seen if alert["event"] == "silent"], reason
-
-    seen, reason = on_virtual_clock(scenario, [1] * 4)
+@on_virtual([1] * 4)
+async def test_a_search_whose_models_are_done_is_not_silent(client, cluster, plugin):
+    seen = await alerts_of(client, cluster.scheduler)
+    async with slaq.search("grid", steps=STEPS, client=client):
+        await train(client, 1.0, [])
+        await asyncio.sleep(100)
+        reason = (await slaq.explain("grid", client=client))["reason"]
+    seen, reason = [alert for alert in seen if alert["event"] == "silent"], reason
     assert seen == [] and reason == "search: 1 done"
 
 
@@ -192,48 +184,48 @@ def test_a_model_that_fails_is_a_row(client, plugin):
     assert [row["state"] for row in search.trials()] == ["failed"]
 
 
-@pytest.mark.slow
-def test_real_models_are_ranked_by_what_their_libraries_report(client, plugin):
-    pytest.importorskip("dask_ml")
-    import dask.array as da
+def fit_logistic(client, X, y, C):
     from dask_ml.linear_model import LogisticRegression
 
-    rng = np.random.default_rng(0)
-    X = da.from_array(rng.normal(size=(400, 5)), chunks=(100, 5)).persist()
-    y = (X[:, 0] > 0).astype(int).persist()
+    model = LogisticRegression(C=C, solver="gradient_descent", max_iter=8).fit(X, y)
+    assert model.coef_.shape == (5,)
 
-    def fit_one(C):
-        return LogisticRegression(C=C, solver="gradient_descent", max_iter=8).fit(X, y)
 
-    with slaq.search("grid") as search:
-        names = {C: f"C-{C}" for C in (0.01, 1.0, 100.0)}
-        futures = [slaq.submit(fit_one, C, name=name) for C, name in names.items()]
-        models = [future.result(PATIENCE) for future in futures]
-    rows = {row["params"]["C"]: row for row in search.trials()}
-    assert all(rows[C]["iteration"] > 1 and rows[C]["state"] == "done" for C in names)
-    assert models[0].coef_.shape == (5,)
+def boost(client, X, y, depth):
+    import xgboost.dask
+
+    settings = {"objective": "binary:logistic", "max_depth": depth, "nthread": 1}
+    data = xgboost.dask.DaskDMatrix(client, X, y)
+    found = xgboost.dask.train(client, settings, data, num_boost_round=6)
+    assert found["booster"].num_boosted_rounds() == 6
 
 
 @pytest.mark.slow
-def test_boosting_on_dask_is_a_model_of_a_search(client, plugin):
-    dask_xgboost = pytest.importorskip("xgboost.dask")
+@pytest.mark.parametrize(
+    ("train", "library", "values", "steps"),
+    [
+        (fit_logistic, "dask_ml", (0.01, 1.0, 100.0), range(2, 10)),
+        (boost, "xgboost.dask", (1, 2, 3), [6]),
+    ],
+)
+def test_real_models_are_ranked_by_what_their_libraries_report(
+    client, plugin, train, library, values, steps
+):
+    pytest.importorskip(library)
     import dask.array as da
 
     rng = np.random.default_rng(0)
     X = da.from_array(rng.normal(size=(400, 5)), chunks=(100, 5)).persist()
     y = (X[:, 0] > 0).astype(int).persist()
 
-    def fit_one(depth):
-        settings = {"objective": "binary:logistic", "max_depth": depth, "nthread": 1}
-        data = dask_xgboost.DaskDMatrix(client, X, y)
-        return dask_xgboost.train(client, settings, data, num_boost_round=6)
+    def train_one(value):
+        train(client, X, y, value)
 
-    with slaq.search("boosting", steps=6) as search:
-        futures = [slaq.submit(fit_one, k, name=f"depth-{k}") for k in (1, 2, 3)]
-        found = [future.result(PATIENCE)["booster"].num_boosted_rounds() for future in futures]
-    assert found == [6, 6, 6]
-    rows = {row["params"]["depth"]: row for row in search.trials()}
-    assert {k: (row["iteration"], row["state"]) for k, row in rows.items()} == dict.fromkeys(
-        (1, 2, 3), (6, "done")
-    )
-    assert search.best_params == {"depth": min(rows, key=lambda k: rows[k]["loss"])}
+    with slaq.search("grid") as search:
+        futures = [slaq.submit(train_one, value, name=f"model-{value}") for value in values]
+        for future in futures:
+            future.result(PATIENCE)
+    rows = {row["params"]["value"]: row for row in search.trials()}
+    assert rows.keys() == set(values)
+    assert all(row["iteration"] in steps and row["state"] == "done" for row in rows.values())
+    assert search.best_params == {"value": min(rows, key=lambda value: rows[value]["loss"])}

@@ -302,10 +302,7 @@ async def test_models_that_have_left_go_on_whatever_fails(c, s, plugin, a, b, wh
 @with_plugin(TWO)
 async def test_code_that_catches_exceptions_lets_its_model_leave(c, s, plugin, a, b):
     LEFT.clear()
-    async with slaq.search("grid", client=c, steps=STEPS):
-        futures = c.map(guarded, range(8), pure=False)
-    search = plugin.searches.running["grid"]
-    await until(lambda: sum(bool(t.checkpoint.reports) for t in search.trials.alive.values()) >= 4)
+    _, futures = await begin(c, plugin, guarded)
     await c.retire_workers([a.address])
     for made, said in await c.gather(futures):
         assert made == list(range(1, STEPS + 1)) and not said

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from distributed.deploy import Adaptive
-from driving import TWO, on_virtual_clock, until, with_plugin
+from driving import TWO, on_virtual, until, with_plugin
 from moving import STEPS, begin, check
 
 import dask_slaq as slaq
@@ -66,34 +66,31 @@ async def test_models_without_states_keep_their_worker_until_they_end(c, s, plug
 
 
 @pytest.mark.slow
-def test_workers_come_for_models_and_go_as_these_end():
+@on_virtual([], scaling=TERMS)
+async def test_workers_come_for_models_and_go_as_these_end(client, cluster, plugin):
     models, steps = 8, 20
-
-    async def scenario(client, cluster, plugin):
-        elastic = Elastic(cluster, 10.0, 1)
-        adaptive = Adaptive(elastic, interval=1.0, minimum=0, maximum=8, wait_count=3)
-        counts = []  # of workers, by the number of models that have not ended
-        async with slaq.search("grid", steps=steps, client=client) as search:
-            futures = [
-                client.submit(model, f"m-{i}", search._run, i, steps, 5.0 + i, key=f"m-{i}")
-                for i in range(models)
-            ]
-            while not all(future.done() for future in futures):
-                counts.append((sum(not f.done() for f in futures), len(elastic.observed)))
-                await asyncio.sleep(1.0)
-            trials = await search.trials()
-            found = await client.gather(futures)
-        await asyncio.sleep(60.0)
-        counts.append((0, len(elastic.observed)))  # it has the results
-        del futures
-        await asyncio.sleep(60.0)
-        left = len(elastic.plan)
-        adaptive.stop()
-        await elastic.close()
-        assert not plugin.scaling.failed
-        return counts, found, trials, elastic.starts, left
-
-    counts, found, trials, starts, left = on_virtual_clock(scenario, [], scaling=TERMS)
+    elastic = Elastic(cluster, 10.0, 1)
+    adaptive = Adaptive(elastic, interval=1.0, minimum=0, maximum=8, wait_count=3)
+    counts = []  # of workers, by the number of models that have not ended
+    async with slaq.search("grid", steps=steps, client=client) as search:
+        futures = [
+            client.submit(model, f"m-{i}", search._run, i, steps, 5.0 + i, key=f"m-{i}")
+            for i in range(models)
+        ]
+        while not all(future.done() for future in futures):
+            counts.append((sum(not f.done() for f in futures), len(elastic.observed)))
+            await asyncio.sleep(1.0)
+        trials = await search.trials()
+        found = await client.gather(futures)
+    await asyncio.sleep(60.0)
+    counts.append((0, len(elastic.observed)))  # it has the results
+    del futures
+    await asyncio.sleep(60.0)
+    left = len(elastic.plan)
+    adaptive.stop()
+    await elastic.close()
+    assert not plugin.scaling.failed
+    counts, found, trials, starts, left = counts, found, trials, elastic.starts, left
     assert found == list(range(models))
     assert [trial["iteration"] for trial in trials] == [steps] * models
     last = dict(counts)  # workers when the next model ended

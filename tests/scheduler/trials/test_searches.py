@@ -142,6 +142,8 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
         {"prune": {"slack": -1}},
         {"max_waiting": -1},
         {"reattach": "yes"},
+        {"silent": 0},
+        {"silent": "soon"},
         {"states": 3},
         {"states": ""},
         {"states": "s4://bucket/runs"},
