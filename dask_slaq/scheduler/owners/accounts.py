@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import Scheduler
 from distributed.scheduler import TaskState
@@ -21,8 +21,10 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.owners.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
 from dask_slaq.core.safely import safely
-from dask_slaq.memory import RunStore
 from dask_slaq.scheduler.pools import Pool, TaskTracker
+
+if TYPE_CHECKING:
+    from dask_slaq.memory import RunStore  # and SQLite
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import localtime, strftime, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owners.reservations import Reservation, Reservations
 from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number, shown
-from dask_slaq.memory import RunStore
+
+if TYPE_CHECKING:
+    from dask_slaq.memory import RunStore  # and SQLite
 
 logger = logging.getLogger(__name__)
 
