@@ -43,14 +43,6 @@ class Shown:
         self._pages.clear()
 
 
-class HasTarget(Protocol):
-    """What limits the number of workers that an adaptive cluster asks for."""
-
-    def limit(self, target: int) -> int:
-        """Return the number to ask for instead of Dask's `target`."""
-        ...
-
-
 class RunningPlugin(Protocol):
     """What requests, pages and metrics read of the plugin of a scheduler, and ask of it.
 
@@ -75,8 +67,8 @@ class RunningPlugin(Protocol):
     followers: set[str]
 
     @property
-    def scaling(self) -> HasTarget:
-        """What limits Dask's adaptive target."""
+    def scaling(self) -> Any:
+        """What limits Dask's adaptive target: `Scaling`."""
 
     @property
     def registered(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,11 @@ class _Fit(NamedTuple):
     value: FloatArray
     error: FloatArray
     unlike: BoolArray
+
+    def known(self, i: Any) -> Known:
+        """Return what is known of one of them."""
+        estimate = math.exp(self.value[i])
+        return Known(estimate if self.unlike[i] else 1.0, estimate, float(self.error[i]))
 
 
 class WorkerSpeeds:
@@ -144,12 +149,16 @@ class WorkerSpeeds:
             [math.log(self.workers[w].estimate) if w in self.workers else 0.0 for w in names]
         )
         offset = _fit(value, 1 / variance, group, worker, before)
-        of_others = _variance_of_others(1 / variance, group, len(groups))
+        weight = 1 / variance
+        others = np.bincount(group, weight, len(groups))[group] - weight  # of its group
+        of_others = 1 / np.maximum(others, 1e-300)
         was = np.array(
             [name in self.workers and self.workers[name].factor != 1.0 for name in names]
         )
         fit = _combined(offset, variance + of_others, worker, len(names), was)
-        self.workers = _table(names, fit)
+        self.workers = {
+            name: fit.known(i) for name, i in workers.items() if fit.error[i] < math.inf
+        }
         by_kind = by_kind + of_others
         self.kinds = self._differing(offset, by_kind, worker, kind, names, list(kinds), fit)
         self.unlike = bool(self.kinds) or bool(fit.unlike.any())
@@ -194,10 +203,7 @@ class WorkerSpeeds:
             used = np.where(overall.unlike, overall.value, 0.0)
             apart = np.abs(fit.value - used) > _least(fit.error, was)
             for i in np.flatnonzero(apart & np.isfinite(fit.error)):
-                value = float(fit.value[i])
-                found[names[i], name] = Known(
-                    math.exp(value) if fit.unlike[i] else 1.0, math.exp(value), float(fit.error[i])
-                )
+                found[names[i], name] = fit.known(i)
         return found
 
 
@@ -237,12 +243,6 @@ def _fit(
     return offset
 
 
-def _variance_of_others(weight: FloatArray, group: IntArray, n_groups: int) -> FloatArray:
-    """Return the variance (n,) of the mean of the other values of a group."""
-    others = np.bincount(group, weight, n_groups)[group] - weight
-    return 1 / np.maximum(others, 1e-300)
-
-
 def _combined(
     offset: FloatArray, variance: FloatArray, worker: IntArray, n_workers: int, was: BoolArray
 ) -> _Fit:
@@ -267,15 +267,3 @@ def _least(error: FloatArray, was: BoolArray) -> FloatArray:
     """Return the logarithms (n,) from which on factors count, for those that `was` true or not."""
     begins, ends = (np.maximum(ratio, errors * error) for ratio, errors in (BEGINS, ENDS))
     return np.where(was, ends, begins)
-
-
-def _table(names: list[str], fit: _Fit) -> dict[str, Known]:
-    return {
-        name: Known(
-            math.exp(fit.value[i]) if fit.unlike[i] else 1.0,
-            math.exp(fit.value[i]),
-            float(fit.error[i]),
-        )
-        for i, name in enumerate(names)
-        if fit.error[i] < math.inf
-    }

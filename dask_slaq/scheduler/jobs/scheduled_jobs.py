@@ -93,6 +93,7 @@ class ScheduledJobs:
         self.epochs = Epochs(settings.history)
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
+        self.other_weight = settings.other_weight  # of tasks outside of jobs
         pools.tracker.charge = self.charge
         self._alert = alert
         self.owners = ClientOwners(scheduler, name_of, lambda: self.accounts.settle())
@@ -409,11 +410,6 @@ class ScheduledJobs:
             return self.worth.get(name, math.nan)
         return self.engine.owners.worth_of(self.owner[name])
 
-    @property
-    def other_weight(self) -> float:
-        """Weight of tasks outside of jobs."""
-        return self._settings.other_weight
-
     def _latest_of(self, owner: str) -> float | None:
         return None if self.engine.owners is None else self.engine.owners.latest_of(owner)
 
@@ -428,20 +424,21 @@ class ScheduledJobs:
         name = f"other:{client}"
         if (already := self.pools.pools.get(name)) is not None:
             return already
-        weight = self._settings.other_weight
         of = self.owners.named if self.engine.owners is None else self.owners.of
         owner = of(client)
         self.engine.add_job(
             name,
             monotonic(),
-            weight=weight,
+            weight=self.other_weight,
             latest=self._latest_of(owner),
             reports=False,
             owner=owner,
         )
         self.owner[name] = owner
         group = self._group_of(owner)
-        pool = self.pools.add(name, client, reports=False, weight=weight, owner=owner, group=group)
+        pool = self.pools.add(
+            name, client, reports=False, weight=self.other_weight, owner=owner, group=group
+        )
         pool.floor = bool(self._settings.reserve)
         self._changed()
         return pool

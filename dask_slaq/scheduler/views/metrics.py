@@ -38,20 +38,19 @@ FAMILIES = (
 )
 
 
-def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> list[Any]:
-    """Return all families of a scheduler; `build_name` puts the prefix before a name."""
-    return list(_each(plugin, build_name))
-
-
-def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[Any]:
+def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[Any]:
+    """Yield all families of a scheduler; `build_name` puts the prefix before a name."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     jobs = plugin.jobs
     own = jobs.accounts.counted
-    gauge, series = partial(_gauge, build_name), partial(_series, build_name, own)
-    yield gauge("jobs", "Running jobs", len(jobs.reports))
-    yield gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)
-    yield gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
+    series = partial(_series, build_name, own)
+    for name, text, value in (
+        ("jobs", "Running jobs", len(jobs.reports)),
+        ("holding", "Whether tasks are held", plugin.pools.tracker.holding),
+        ("failed", "Whether plain Dask schedules", plugin.failed is not None),
+    ):
+        yield GaugeMetricFamily(build_name(name), text, value=float(value))
     status = {name: job for name, job in status_of_jobs(jobs).items() if job["reports"]}
     states = Counter(dict.fromkeys(STATES, 0))
     states.update(job["state"] for job in status.values())
@@ -82,12 +81,6 @@ def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[A
         known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
         name, text = f"owner_{key}_threads", f"Threads {key}"
         yield series(GaugeMetricFamily, name, text, ("owner",), known)
-
-
-def _gauge(build_name: Callable[[str], str], name: str, text: str, value: float) -> Any:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(build_name(name), text, value=float(value))
 
 
 def _series(
@@ -154,8 +147,7 @@ def add_metrics(scheduler: Scheduler) -> None:
         def families(self) -> list[Any]:
             if (plugin := registered_plugin(self.server)) is None:
                 return []
-            made = partial(families, plugin, self.build_name)
-            return list(plugin.shown.get("metrics", made))
+            return plugin.shown.get("metrics", lambda: list(families(plugin, self.build_name)))
 
         def fall_back(self, error: BaseException) -> None:
             logger.error("the metrics of jobs could not be collected", exc_info=error)

@@ -158,7 +158,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
         {name: grant.got for name, grant in mine.items()},
     )
     for owner in (*known, *listed):
-        own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
+        own, used = jobs.terms_of(owner), usage.get(owner, Usage())
         grant, spending = grants.get(owner), jobs.budgets.of(owner)
         standing: dict[str, Any] = dict.fromkeys(
             ("deserved", "got", "lent", "borrowed", "idle", "factor", "lately")
@@ -175,7 +175,9 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             "spare": jobs.budgets.is_over(owner),
             "jobs": running[owner],
             **standing,
-            **in_short(usage.get(owner, Usage())),
+            "core_seconds": used.core_seconds,
+            "finished_jobs": used.jobs,
+            "loss_reduction": used.loss_reduction,
         }
     return found
 
@@ -217,15 +219,6 @@ def _terms(own: OwnerTerms) -> dict[str, Any]:
         "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
         "max_resources": dict(own.max_resources or {}),
         "core_hours": own.core_hours if own.has_budget else None,
-    }
-
-
-def in_short(usage: Usage) -> dict[str, float]:
-    """Return core-seconds, jobs that ended, and the losses' normalized reduction."""
-    return {
-        "core_seconds": usage.core_seconds,
-        "finished_jobs": usage.jobs,
-        "loss_reduction": usage.loss_reduction,
     }
 
 
