@@ -68,21 +68,18 @@ class Scaling:
         elif not self._active:
             return workers
         else:
-            found = self._without_data(workers)
+            busy, owner = self._busy(), self._pools.tracker.owner
+            found = [
+                ws
+                for ws in workers
+                if not any((p := owner.get(ts.key)) and p.name in busy for ts in ws.has_what)
+            ]
         stay = set()
         for ws in self._pools.scheduler.workers.values():
             group = group_of(ws)
             if ws not in found or (group[0] and ws.processing):
                 stay.add(group)
         return [ws for ws in found if group_of(ws) not in stay]
-
-    def _without_data(self, workers: list[WorkerState]) -> list[WorkerState]:
-        busy, owner = self._busy(), self._pools.tracker.owner
-        return [
-            ws
-            for ws in workers
-            if not any((p := owner.get(ts.key)) and p.name in busy for ts in ws.has_what)
-        ]
 
     @property
     def _active(self) -> bool:

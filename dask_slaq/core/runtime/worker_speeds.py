@@ -159,8 +159,18 @@ class WorkerSpeeds:
         self.workers = {
             name: fit.known(i) for name, i in workers.items() if fit.error[i] < math.inf
         }
-        by_kind = by_kind + of_others
-        self.kinds = self._differing(offset, by_kind, worker, kind, names, list(kinds), fit)
+        # Kinds of task that surely differ from the other tasks on their worker.
+        by_kind, used = by_kind + of_others, np.where(fit.unlike, fit.value, 0.0)
+        differing: dict[tuple[str, str], Known] = {}
+        for name, k in kinds.items() if len(kinds) > 1 else ():
+            if not len(mine := np.flatnonzero(kind == k)):
+                continue
+            was = np.array([(each, name) in self.kinds for each in names])
+            own = _combined(offset[mine], by_kind[mine], worker[mine], len(names), was)
+            apart = np.abs(own.value - used) > _least(own.error, was)
+            for i in np.flatnonzero(apart & np.isfinite(own.error)):
+                differing[names[i], name] = own.known(i)
+        self.kinds = differing
         self.unlike = bool(self.kinds) or bool(fit.unlike.any())
 
     def _measured(
@@ -179,32 +189,6 @@ class WorkerSpeeds:
         within = np.divide(1.8 * total, cells, out=np.full(n_groups, WITHIN), where=cells > 0)
         variance = 1.57 * within[group] ** 2 / count + BETWEEN**2
         return value, variance * _doublings(self._now - self._seen[used], HALF_LIFE)
-
-    def _differing(
-        self,
-        offset: FloatArray,
-        variance: FloatArray,
-        worker: IntArray,
-        kind: IntArray,
-        names: list[str],
-        kinds: list[str],
-        overall: _Fit,
-    ) -> dict[tuple[str, str], Known]:
-        """Return the kinds of task that surely differ from the other tasks on their worker."""
-        found: dict[tuple[str, str], Known] = {}
-        if len(kinds) < 2:
-            return found
-        for k, name in enumerate(kinds):
-            mine = np.flatnonzero(kind == k)
-            if not len(mine):
-                continue
-            was = np.array([(each, name) in self.kinds for each in names])
-            fit = _combined(offset[mine], variance[mine], worker[mine], len(names), was)
-            used = np.where(overall.unlike, overall.value, 0.0)
-            apart = np.abs(fit.value - used) > _least(fit.error, was)
-            for i in np.flatnonzero(apart & np.isfinite(fit.error)):
-                found[names[i], name] = fit.known(i)
-        return found
 
 
 def _medians(rows: FloatArray, count: IntArray) -> FloatArray:

@@ -37,14 +37,12 @@ class BudgetWatch:
         owners = self._engine.owners if self._accounts.broken is None else None
         before, self._read = (self._over(), self._read), self._accounts.loaded
         for spending in self._budgets.update(owners, int(time() // DAY)):
-            self._alert(
-                {
-                    "event": "budget",
-                    "job": "",
-                    "owner": spending.account,
-                    "message": spending.in_words() + (": " + _above(spending)) * spending.is_over,
-                }
-            )
+            message = spending.in_words()
+            if spending.is_over:
+                wait = "new jobs wait, and " if spending.waits else ""
+                message += f": {wait}its jobs run on what nobody else wants"
+            about = {"job": "", "owner": spending.account, "message": message}
+            self._alert({"event": "budget", **about})
         if (self._over(), self._read) != before:
             self._changed()
 
@@ -80,12 +78,6 @@ class BudgetWatch:
         """Return whether an owner runs on what nobody else wants."""
         spending = self.of(owner)
         return spending is not None and spending.is_over
-
-
-def _above(spending: Spending) -> str:
-    """Return what happens above a budget."""
-    on_spare = "its jobs run on what nobody else wants"
-    return f"new jobs wait, and {on_spare}" if spending.waits else on_spare
 
 
 class Admission:

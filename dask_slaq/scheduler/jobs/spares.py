@@ -189,7 +189,11 @@ class Spares:
         idle = list(self._idle(ts, running.worker))
         if not idle or ts in _stolen(self.scheduler):
             return False
-        ws = min(idle, key=lambda ws: (-_bytes_there(ts, ws), ws.address))
+        there = {
+            ws: sum(dep.nbytes for dep in ts.dependencies if ws in (dep.who_has or ()))
+            for ws in idle
+        }
+        ws = min(idle, key=lambda ws: (-there[ws], ws.address))
         running.copy = ws.address
         self._on[ws.address] += 1
         self._slow[running.worker] += 1
@@ -261,7 +265,3 @@ def _stolen(scheduler: Scheduler) -> Mapping[TaskState, Any]:
     """Return the tasks that work stealing has asked for, and has no answer about yet."""
     stealing = scheduler.extensions.get("stealing")
     return {} if stealing is None else stealing.in_flight
-
-
-def _bytes_there(ts: TaskState, ws: WorkerState) -> int:
-    return sum(dep.nbytes for dep in ts.dependencies if ws in (dep.who_has or ()))

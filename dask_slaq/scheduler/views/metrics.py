@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -44,7 +43,24 @@ def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterato
 
     jobs = plugin.jobs
     own = jobs.accounts.counted
-    series = partial(_series, build_name, own)
+
+    def series(
+        kind: Any, name: str, text: str, labels: Sequence[str], values: dict[Any, float]
+    ) -> Any:
+        family = kind(build_name(name), text, labels=labels)
+        if labels[0] in MADE_UP:
+            first = dict.fromkeys(labelled[0] for labelled in values)
+            mine = own if labels[0] == "owner" else set(islice(first, MOST))
+            known, values = values, {}
+            for labelled, value in known.items():
+                if labelled[0] not in mine:
+                    parts = zip(labels, labelled, strict=True)
+                    labelled = tuple(OTHERS if label in MADE_UP else part for label, part in parts)
+                values[labelled] = values.get(labelled, 0.0) + value
+        for labelled, value in values.items():
+            family.add_metric(tuple(map(printable, labelled)), value)
+        return family
+
     for name, text, value in (
         ("jobs", "Running jobs", len(jobs.reports)),
         ("holding", "Whether tasks are held", plugin.pools.tracker.holding),
@@ -81,30 +97,6 @@ def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterato
         known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
         name, text = f"owner_{key}_threads", f"Threads {key}"
         yield series(GaugeMetricFamily, name, text, ("owner",), known)
-
-
-def _series(
-    build_name: Callable[[str], str],
-    owners: Collection[str],
-    kind: Any,
-    name: str,
-    text: str,
-    labels: Sequence[str],
-    values: dict[Any, float],
-) -> Any:
-    family = kind(build_name(name), text, labels=labels)
-    if labels and labels[0] in MADE_UP:
-        first = dict.fromkeys(labelled[0] for labelled in values)
-        own = owners if labels[0] == "owner" else set(islice(first, MOST))
-        known, values = values, {}
-        for labelled, value in known.items():
-            if labelled[0] not in own:
-                parts = zip(labels, labelled, strict=True)
-                labelled = tuple(OTHERS if label in MADE_UP else part for label, part in parts)
-            values[labelled] = values.get(labelled, 0.0) + value
-    for labelled, value in values.items():
-        family.add_metric(tuple(map(printable, labelled)), value)
-    return family
 
 
 logger = logging.getLogger(__name__)

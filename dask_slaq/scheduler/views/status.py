@@ -38,23 +38,17 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
     pool = jobs.pools.pools[name]
-    if found is None or _has_unknown_stages(jobs, name) or cannot_run(jobs, pool) is not None:
+    stages = pool.stages
+    # Neither like runs nor reports tell which stages are to come.
+    unknown = stages and not (stages.current.reports or jobs.memory.expected_stages(name))
+    if found is None or unknown or cannot_run(jobs, pool) is not None:
         return None
     found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
     if found["high"] is None:
         found.update(fair=None, low=None, expected=None)  # the fair end is known as little
-    job, stages = jobs.engine.jobs[name], pool.stages
-    announced = job.max_iter is not None or stages is not None
+    announced = jobs.engine.jobs[name].max_iter is not None or stages is not None
     some = {key: found[key] for key in TOLD}
     return {**some, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}
-
-
-def _has_unknown_stages(jobs: ScheduledJobs, name: str) -> bool:
-    """Return whether neither like runs nor reports tell which stages of a job are to come."""
-    stages = jobs.pools.pools[name].stages
-    if stages is None or stages.current.reports:
-        return False
-    return not jobs.memory.expected_stages(name)
 
 
 def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:
