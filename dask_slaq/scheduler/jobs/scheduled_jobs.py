@@ -75,8 +75,8 @@ class ScheduledJobs:
         self.paused: set[str] = set()
         # They wait until another job of their owner ends, or for its budget.
         self.queued: set[str] = set()
-        self._within: dict[str, str] = {}  # job around a nested one
-        self._admission: Admission | None = None
+        self.within: dict[str, str] = {}  # job around a nested one
+        self.admission = Admission(self)
         self.pace: dict[str, Pace] = {}
         # Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
@@ -149,7 +149,7 @@ class ScheduledJobs:
         if settings["worth_per_hour"] is not None:
             self.worth[name] = settings["worth_per_hour"]
         if within in self.reports:  # so no circle of blocks is made up
-            self._within[name] = within
+            self.within[name] = within
         self.reports[name] = 0
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         group = self._group_of(owner)
@@ -180,17 +180,6 @@ class ScheduledJobs:
             if not self.admission.must_wait(name, full):
                 self.queued.discard(name)
                 self._hold_back(name)
-
-    @property
-    def admission(self) -> Admission:
-        """Which jobs wait for others of their owner; made for the first owner with terms."""
-        if self._admission is None:
-            owners = self.engine.owners
-            assert owners is not None, "jobs wait for nobody"
-            some = self.reports, self.owner, self._within, self.queued, self.stopping
-            searches = self.engine.jobs.search
-            self._admission = Admission(owners, *some, searches, self.budgets.is_awaited)
-        return self._admission
 
     def terms_of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner or team."""
@@ -295,21 +284,17 @@ class ScheduledJobs:
         """Forget a job that has no pool any more; nothing if it is forgotten."""
         if name not in self._runs and name not in self.engine.jobs:
             return
-        self.resources.pop(name, None)
-        self.worth.pop(name, None)
-        self.reports.pop(name, None)
-        self._runs.pop(name, None)
-        self.entered.pop(name, None)
-        self._comms.pop(name, None)
+        known: list[dict[str, Any]] = [self.resources, self.worth, self.reports, self.pace]
+        for each in (*known, self._runs, self._comms, self.entered):
+            each.pop(name, None)
         for some in (self.stopping, self.paused, self.queued):
             some.discard(name)
-        outer = self._within.pop(name, None)
-        for inner in [inner for inner, around in self._within.items() if around == name]:
+        outer = self.within.pop(name, None)
+        for inner in [inner for inner, around in self.within.items() if around == name]:
             if outer is None:
-                del self._within[inner]
+                del self.within[inner]
             else:
-                self._within[inner] = outer
-        self.pace.pop(name, None)
+                self.within[inner] = outer
         try:
             if name in self.engine.jobs and self.engine.jobs[name].reports:
                 self._sum_up(name, outcome or "lost")
