@@ -28,7 +28,7 @@ from dask_slaq.memory import Memory
 from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch
 from dask_slaq.scheduler.jobs.goals import Goals
 from dask_slaq.scheduler.jobs.values import Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage, UsageByOwner
+from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.owners.identity import ClientOwners
 from dask_slaq.scheduler.owners.reserved import KeptReservations
 from dask_slaq.scheduler.pools import Pool, Pools
@@ -112,11 +112,6 @@ class ScheduledJobs:
         self.ended.extendleft(
             each for each in reversed(whole) if (each["job"], each["ended"]) not in known
         )
-
-    @property
-    def usage(self) -> UsageByOwner:
-        """Usage by owner."""
-        return self.accounts.totals
 
     # Coming and going
 

@@ -76,7 +76,8 @@ def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterato
     for key, text in BY_JOB.items():
         values = {(name, job["owner"]): job[key] for name, job in status.items()}
         yield series(GaugeMetricFamily, f"job_{key}", text, ("job", "owner"), values)
-    owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in jobs.usage}
+    totals = jobs.accounts.totals
+    owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in totals}
     counters = jobs.accounts.counters()
     if counters is not None:  # unknown, they would seem to begin at 0 again
         # Those that used most, for good: the counters of the others would fall.

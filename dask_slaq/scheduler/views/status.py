@@ -136,7 +136,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     ``core_hours_left`` what is left of that (None without a budget or any use), ``spare`` whether
     nothing is.
     """
-    engine, usage = jobs.engine, jobs.usage
+    engine, usage = jobs.engine, jobs.accounts.totals
     running = Counter(jobs.owner[name] for name in jobs.reports)
     found = {}
     known = {**usage, **running}
