@@ -28,7 +28,7 @@ from dask_slaq.scheduler.jobs.spares import Spares
 from dask_slaq.scheduler.owners.identity import sender_of_message
 from dask_slaq.scheduler.pools import Pools, TaskOwners
 from dask_slaq.scheduler.requests import Messages
-from dask_slaq.scheduler.scaling import Progress, Scaling
+from dask_slaq.scheduler.scaling import Scaling
 from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,6 @@ class DaskHooks(SchedulerPlugin):
     jobs: ScheduledJobs
     messages: Messages
     pools: Pools
-    progress: Progress
     scaling: Scaling
     searches: Searches
     spares: Spares
@@ -322,7 +321,7 @@ class DaskHooks(SchedulerPlugin):
         if not (self.jobs.reports and self.registered):
             return
         self.scheduler.idle_since, idle_since = None, self.scheduler.idle_since
-        if not self.progress.busy():
+        if not self.scaling.busy():
             self.scheduler.idle_since = idle_since
 
 

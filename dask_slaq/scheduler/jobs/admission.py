@@ -5,48 +5,65 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.owners.budgets import Budgets, Spending
+from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.owners.usage import DAY
+from dask_slaq.scheduler.jobs.values import Pace
 from dask_slaq.scheduler.owners.accounts import Accounts
 
-if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+
+class KnownJobs:
+    """What is known of the jobs on a scheduler, by their names; `ScheduledJobs` follows them."""
+
+    engine: Engine
+    accounts: Accounts
+    budgets: BudgetWatch
+    reports: dict[str, int]  # numbers of reports of the running jobs
+    owner: dict[str, str]
+    within: dict[str, str]  # job around a nested one
+    pace: dict[str, Pace]
+    queued: set[str]  # they wait until another job of their owner ends, or for its budget
+    stopping: set[str]  # they were asked to stop
+    alert: Callable[[dict[str, Any]], object]
+    budgets_changed: Callable[[], None]
+    cap: Callable[[str, float | None], None]
+    stop: Callable[[str], None]
+
+    def terms_of(self, owner: str) -> OwnerTerms:
+        """Return the terms of an owner or team."""
+        if self.engine.owners is not None:
+            return self.engine.owners.of(owner)
+        return OwnerTerms()
+
+    def line(self, owner: str) -> tuple[str, ...]:
+        """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
+        return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
 
 
 class BudgetWatch:
-    """Budgets of the owners of an engine, by what `accounts` have counted.
+    """Budgets of the owners, by what the accounts have counted."""
 
-    `alert` is called with alerts, and `changed` when other jobs may run than before.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        accounts: Accounts,
-        alert: Callable[[dict[str, Any]], object],
-        changed: Callable[[], object],
-    ) -> None:
-        self._engine, self._accounts = engine, accounts
-        self._alert, self._changed = alert, changed
-        self._budgets = Budgets(accounts.spent)
-        self._read = accounts.loaded  # whether usage was read from the file at the last check
+    def __init__(self, jobs: KnownJobs) -> None:
+        self._jobs = jobs
+        self._budgets = Budgets(jobs.accounts.spent)
+        self._read = jobs.accounts.loaded  # whether usage was read from the file at the last check
 
     def check(self) -> None:
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
-        owners = self._engine.owners if self._accounts.broken is None else None
-        before, self._read = (self._over(), self._read), self._accounts.loaded
+        owners = self._jobs.engine.owners if self._jobs.accounts.broken is None else None
+        before, self._read = (self._over(), self._read), self._jobs.accounts.loaded
         for spending in self._budgets.update(owners, int(time() // DAY)):
             message = spending.in_words()
             if spending.is_over:
                 wait = "new jobs wait, and " if spending.waits else ""
                 message += f": {wait}its jobs run on what nobody else wants"
             about = {"job": "", "owner": spending.account, "message": message}
-            self._alert({"event": "budget", **about})
+            self._jobs.alert({"event": "budget", **about})
         if (self._over(), self._read) != before:
-            self._changed()
+            self._jobs.budgets_changed()
 
     def _over(self) -> set[tuple[str, str]]:
         """Return the accounts of budgets that are used up, and what happens then."""
@@ -68,10 +85,10 @@ class BudgetWatch:
 
         Until usage is read from the file, all wait that have a budget.
         """
-        if self._accounts.broken is not None:
+        if self._jobs.accounts.broken is not None:
             return False
-        if not self._accounts.loaded:
-            owners = self._engine.owners
+        if not self._jobs.accounts.loaded:
+            owners = self._jobs.engine.owners
             return owners is not None and owners.of(owner).has_budget
         spending = self.of(owner)
         return spending is not None and spending.waits
@@ -85,7 +102,7 @@ class BudgetWatch:
 class Admission:
     """Places of owners and teams for jobs, by the terms of owners: jobs run that are not queued."""
 
-    def __init__(self, jobs: ScheduledJobs) -> None:
+    def __init__(self, jobs: KnownJobs) -> None:
         self._jobs = jobs
 
     def _line(self, name: str) -> tuple[str, ...]:

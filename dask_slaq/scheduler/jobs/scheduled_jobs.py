@@ -22,12 +22,11 @@ from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.jobs.history import Epochs
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.memory import kind_of_name
-from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.settings import STOP, shown
 from dask_slaq.memory import Memory
-from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch
+from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch, KnownJobs
 from dask_slaq.scheduler.jobs.goals import Goals
-from dask_slaq.scheduler.jobs.values import Pace, etas, stage_of, values_of_jobs
+from dask_slaq.scheduler.jobs.values import Pace, stage_of, values_of_jobs
 from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.owners.identity import ClientOwners
 from dask_slaq.scheduler.owners.reserved import KeptReservations
@@ -43,7 +42,7 @@ KEPT = 3600.0
 GOAL = ("target", "target_kind", "by", "stop")
 
 
-class ScheduledJobs:
+class ScheduledJobs(KnownJobs):
     """All jobs on a scheduler, and one pool per client for its unowned tasks.
 
     In all methods, `job` or `name` is the name of a job, `client` the identifier of its client, and
@@ -65,29 +64,17 @@ class ScheduledJobs:
         alert: Callable[[dict[str, Any]], object],
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
-        self.reports: dict[str, int] = {}  # numbers of reports of the running jobs
+        self.reports = {}
         self._runs: dict[str, str] = {}
         self._comms: dict[str, Comm | None] = {}
-        self.owner: dict[str, str] = {}
-        self.budgets: BudgetWatch
-        self.stopping: set[str] = set()  # they were asked to stop
+        self.owner, self.within, self.pace = {}, {}, {}
+        self.queued, self.stopping = set(), set()
         self.entered: dict[str, float] = {}  # when the block was entered, Unix seconds
         self.paused: set[str] = set()
-        # They wait until another job of their owner ends, or for its budget.
-        self.queued: set[str] = set()
-        self.within: dict[str, str] = {}  # job around a nested one
         self.admission = Admission(self)
-        self.pace: dict[str, Pace] = {}
         # Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
-        self.goals = Goals(
-            engine,
-            self.reports,
-            eta=lambda name: etas(engine, self.pace, [name]).get(name),
-            stop=self.stop,
-            cap=self._cap,
-            tell=self._tell,
-        )
+        self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}  # that each task of a job needs
         self.worth: dict[str, float] = {}  # of an hour of a job's time, where it was told
         self.epochs = Epochs(settings.history)
@@ -95,12 +82,12 @@ class ScheduledJobs:
         self._settings, self._changed, self.memory = settings, changed, memory
         self.other_weight = settings.other_weight  # of tasks outside of jobs
         pools.tracker.charge = self.charge
-        self._alert = alert
+        self.alert = alert
         self.owners = ClientOwners(scheduler, name_of, lambda: self.accounts.settle())
         counted = scheduler, pools.tracker, self._payer_of, self.owners.of, settings.half_life
         self.accounts = Accounts(memory.store, *counted, lambda: self.budgets.check())
         self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
-        self.budgets = BudgetWatch(engine, self.accounts, alert, self._budgets_changed)
+        self.budgets = BudgetWatch(self)
         self.budgets.check()
         memory.lately(time() - KEPT, self._put_back)
 
@@ -176,17 +163,8 @@ class ScheduledJobs:
                 self.queued.discard(name)
                 self._hold_back(name)
 
-    def terms_of(self, owner: str) -> OwnerTerms:
-        """Return the terms of an owner or team."""
-        if self.engine.owners is not None:
-            return self.engine.owners.of(owner)
-        return OwnerTerms()
-
-    def line(self, owner: str) -> tuple[str, ...]:
-        """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
-        return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
-
-    def _budgets_changed(self) -> None:
+    def budgets_changed(self) -> None:
+        """Let jobs begin that may now, and decide soon."""
         self.admit()
         self._changed()
 
@@ -366,14 +344,11 @@ class ScheduledJobs:
         if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
             stream.send({"op": what, "run": self._runs[name], **more})
 
-    def _cap(self, name: str, most: float | None) -> None:
+    def cap(self, name: str, most: float | None) -> None:
+        """Cap the threads of a job; None for no cap."""
         self.engine.set_job(name, max_share=most)
         self.pools.pools[name].granted.most = most or math.inf
         self.pools.pools[name].touch()
-
-    def _tell(self, name: str, event: dict[str, Any]) -> None:
-        event["owner"] = self.owner.get(name, "")
-        self._alert(event)
 
     def expect(self, job: str, iterations: Any) -> None:
         """Record the maximum number of `iterations` to come of a running job; None if unknown.
