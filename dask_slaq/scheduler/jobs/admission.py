@@ -8,7 +8,7 @@ from time import time
 from typing import Any
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.owners.budgets import Budgets, Spending
+from dask_slaq.core.owners.budgets import Budgets
 from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.owners.usage import DAY
 from dask_slaq.scheduler.jobs.values import Pace
@@ -43,19 +43,19 @@ class KnownJobs:
         return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
 
 
-class BudgetWatch:
-    """Budgets of the owners, by what the accounts have counted."""
+class BudgetWatch(Budgets):
+    """Budgets of the owners, by what the accounts have counted until the last check."""
 
     def __init__(self, jobs: KnownJobs) -> None:
+        super().__init__(jobs.accounts.spent)
         self._jobs = jobs
-        self._budgets = Budgets(jobs.accounts.spent)
         self._read = jobs.accounts.loaded  # whether usage was read from the file at the last check
 
     def check(self) -> None:
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
         owners = self._jobs.engine.owners if self._jobs.accounts.broken is None else None
         before, self._read = (self._over(), self._read), self._jobs.accounts.loaded
-        for spending in self._budgets.update(owners, int(time() // DAY)):
+        for spending in self.update(owners, int(time() // DAY)):
             message = spending.in_words()
             if spending.is_over:
                 wait = "new jobs wait, and " if spending.waits else ""
@@ -68,17 +68,6 @@ class BudgetWatch:
     def _over(self) -> set[tuple[str, str]]:
         """Return the accounts of budgets that are used up, and what happens then."""
         return {(each.account, each.terms.over) for each in self.all() if each.is_over}
-
-    def all(self) -> list[Spending]:
-        """Return what was used of all budgets, the most used one first."""
-        return self._budgets.all()
-
-    def of(self, owner: str) -> Spending | None:
-        """Return what was used of the budget that limits an owner or team most; None without any.
-
-        It is as of the last check.
-        """
-        return self._budgets.of(owner)
 
     def is_awaited(self, owner: str) -> bool:
         """Return whether new jobs of an owner wait, because nothing of its budget is left.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import Status
-from dask_slaq.core.owners.terms import OwnerTerms, standings
+from dask_slaq.core.owners.terms import standings
 from dask_slaq.core.owners.usage import Usage
 from dask_slaq.scheduler.jobs.hindrances import is_waiting
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
@@ -151,24 +151,13 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
         {name: grant.deserved for name, grant in mine.items()},
         {name: grant.got for name, grant in mine.items()},
     )
+    unknown = dict.fromkeys(("deserved", "got", "lent", "borrowed", "idle"))
     for owner in (*known, *listed):
-        own, used = jobs.terms_of(owner), usage.get(owner, Usage())
-        grant, spending = grants.get(owner), jobs.budgets.of(owner)
-        standing: dict[str, Any] = dict.fromkeys(
-            ("deserved", "got", "lent", "borrowed", "idle", "factor", "lately")
-        )
-        if grant is not None:
-            standing = {
-                **of_all[owner],
-                "factor": grant.factor if jobs.accounts.half_life is not None else None,
-                "lately": grant.lately if jobs.accounts.half_life is not None else None,
-            }
+        used = usage.get(owner, Usage())
         found[owner] = {
-            **_terms(own),
-            "core_hours_left": None if spending is None else spending.left,
-            "spare": jobs.budgets.is_over(owner),
+            **_terms(jobs, owner),
             "jobs": running[owner],
-            **standing,
+            **of_all.get(owner, unknown),
             "core_seconds": used.core_seconds,
             "finished_jobs": used.jobs,
             "loss_reduction": used.loss_reduction,
@@ -188,31 +177,28 @@ def teams_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             members.setdefault(team, []).append(owner)
     found = {}
     for team, names in sorted(members.items()):
-        spending = jobs.budgets.of(team)
-        grant = jobs.engine.grants.owners.get(team) if jobs.pools.pools else None
-        found[team] = {
-            **_terms(jobs.terms_of(team)),
-            "core_hours_left": None if spending is None else spending.left,
-            "spare": jobs.budgets.is_over(team),
-            "factor": None,
-            "lately": None,
-        }
-        if grant is not None and jobs.accounts.half_life is not None:
-            found[team].update(factor=grant.factor, lately=grant.lately)
+        found[team] = _terms(jobs, team)
         for key in owners[names[0]].keys() - found[team].keys():
             known = [owners[name][key] for name in names if owners[name][key] is not None]
             found[team][key] = sum(known) if known else None
     return found
 
 
-def _terms(own: OwnerTerms) -> dict[str, Any]:
-    """Return the weight and the limits of an owner or team; None for no limit."""
+def _terms(jobs: ScheduledJobs, owner: str) -> dict[str, Any]:
+    """Return the terms of an owner or team, None for no limit, and how it stands by them."""
+    own, spending, grant = jobs.terms_of(owner), jobs.budgets.of(owner), None
+    if jobs.pools.pools and jobs.accounts.half_life is not None:
+        grant = jobs.engine.grants.owners.get(owner)
     return {
         "weight": own.weight,
         "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
         "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
         "max_resources": dict(own.max_resources or {}),
         "core_hours": own.core_hours if own.has_budget else None,
+        "core_hours_left": None if spending is None else spending.left,
+        "spare": jobs.budgets.is_over(owner),
+        "factor": None if grant is None else grant.factor,
+        "lately": None if grant is None else grant.lately,
     }
 
 
