@@ -101,14 +101,6 @@ class SlaqPlugin(DaskHooks):
     """
 
     name = "slaq"
-    engine: Engine
-    identity: Identity
-    jobs: ScheduledJobs
-    pools: Pools
-    messages: Messages
-    audited: deque[dict[str, Any]]
-    followers: set[str]  # clients that are told all alerts
-    notices: Any  # `Notices`, if anybody is told
     _by_worth: ByWorth | None
 
     def __init__(
