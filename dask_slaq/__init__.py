@@ -10,7 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+# ruff: noqa: F401
+if TYPE_CHECKING:  # for editors and type checkers
     from dask_slaq.adapters import instrument
     from dask_slaq.client import (
         Pruned,
@@ -43,52 +44,21 @@ if TYPE_CHECKING:
     from dask_slaq.simulation import simulate
     from dask_slaq.worker import steps, waited
 
-__all__ = [
-    "Pruned",
-    "SlaqPlugin",
-    "StopTraining",
-    "TrialPruned",
-    "alerts",
-    "ended",
-    "explain",
-    "history",
-    "instrument",
-    "job",
-    "pause",
-    "progress",
-    "report",
-    "reservations",
-    "reserve",
-    "resume",
-    "search",
-    "set",
-    "set_limit",
-    "set_owner",
-    "set_policy",
-    "simulate",
-    "status",
-    "steps",
-    "stop",
-    "submit",
-    "trial",
-    "unreserve",
-    "usage",
-    "waited",
-    "whatif",
-]
-
-
-# Modules of the names that are not `dask_slaq.client`'s. Imported on first use, so that a scheduler
-# starts fast.
-_ELSEWHERE = {
-    "SlaqPlugin": "dask_slaq.scheduler.plugin",
-    "StopTraining": "dask_slaq.core.errors",
-    "TrialPruned": "dask_slaq.core.errors",
-    "instrument": "dask_slaq.adapters",
-    "simulate": "dask_slaq.simulation",
-    "steps": "dask_slaq.worker",
-    "waited": "dask_slaq.worker",
+#: Names by the module that they are imported from on first use, so that a scheduler starts fast.
+_NAMES = {
+    "client": (
+        *("Pruned", "alerts", "ended", "explain", "history", "job", "pause", "progress", "report"),
+        *("reservations", "reserve", "resume", "search", "set", "set_limit", "set_owner"),
+        *("set_policy", "status", "stop", "submit", "trial", "unreserve", "usage", "whatif"),
+    ),
+    "core.errors": ("StopTraining", "TrialPruned"),
+    "scheduler.plugin": ("SlaqPlugin",),
+    "adapters": ("instrument",),
+    "simulation": ("simulate",),
+    "worker": ("steps", "waited"),
 }
+_MODULES = {name: f"dask_slaq.{module}" for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
@@ -98,10 +68,9 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("dask-slaq")
     if name in ("optuna", "xgboost"):  # what programs call that use these libraries
         return import_module(f"dask_slaq.adapters.{name}")
-    if name in __all__:
-        module = import_module(_ELSEWHERE.get(name, "dask_slaq.client"))
+    if name in _MODULES:
         # `set` is an alias, as the module that defines it needs the builtin.
-        return getattr(module, "set_job" if name == "set" else name)
+        return getattr(import_module(_MODULES[name]), "set_job" if name == "set" else name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -63,10 +63,20 @@ def _added(kind: str) -> Callable[[Any], str]:
     return read
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
+def _value(is_ok: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """Return a reader of values as they are."""
+
+    def read(value: Any) -> Any:
+        if not is_ok(value):
+            raise ValueError
+        return value
+
+    return read
+
+
+_flag = _value(lambda value: isinstance(value, bool))
+_text = _value(lambda value: isinstance(value, str) and 0 < len(value) <= 256)
+_normalizer = _value(lambda value: value in NORMALIZERS)
 
 
 def _number(low: float, high: float, parse: Callable[[Any], Any] = float) -> Callable[[Any], float]:
@@ -94,26 +104,11 @@ def _whole(low: int, high: int, parse: Callable[[Any], Any] = float) -> Callable
     return read
 
 
-def _one_of(*allowed: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if value not in allowed:
-            raise ValueError
-        return str(value)
-
-    return read
-
-
 def _file(value: Any) -> str:
     name = os.fspath(value)
     if not isinstance(name, str) or not name or "\0" in name:
         raise ValueError
     return name
-
-
-def _text(value: Any) -> str:
-    if not (isinstance(value, str) and 0 < len(value) <= 256):
-        raise ValueError
-    return value
 
 
 def _owners(value: Any) -> dict[str, OwnerTerms]:
@@ -197,7 +192,7 @@ class Settings:
         _time(0.001, _DAY), "a time from 1ms to 1 day, such as 1s or 500ms", str
     )
     lend: bool = _setting(_flag, _FLAG, bool)
-    normalizer: str = _setting(_one_of(*NORMALIZERS), f"one of {', '.join(NORMALIZERS)}", str)
+    normalizer: str = _setting(_normalizer, f"one of {', '.join(NORMALIZERS)}", str)
     latest: float = _setting(_number(1, math.inf), "a factor of at least 1, or inf", float)
     floor: float = _setting(_number(0, 1), "a fraction in [0, 1]", float)
     other_weight: float = _setting(_number(1e-6, 1e6), "a number from 1e-6 to 1e6", float)

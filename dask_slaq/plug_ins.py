@@ -116,8 +116,8 @@ def add_goals() -> None:
 
 def _goal_of(text: str) -> Goal:
     """Return a new goal by its name. One that is broken is told, and orders as best."""
-    made = _made("goal", text, "models", "goal of a search", "best")
-    return GuardedGoal(made, partial(_tell_broken, "goals", text, "best"))
+    made = _made("goal", text, "goal of a search", "best", "models")
+    return GuardedGoal(made and Timely(made), partial(_tell_broken, "goals", text, "best"))
 
 
 def scaling_rule_of(text: str) -> ScalingRule | None:
@@ -125,22 +125,26 @@ def scaling_rule_of(text: str) -> ScalingRule | None:
     from dask_slaq.core.scaling import GuardedRule
 
     setting, instead = "scaling.rule", "the default"
-    made = _made("scaling", text, "a Worth", f"slaq.{setting}", instead)
-    return (
-        None if made is None else GuardedRule(made, partial(_tell_broken, setting, text, instead))
-    )
+    made = _made("scaling", text, f"slaq.{setting}", instead, "a Worth")
+    tell = partial(_tell_broken, setting, text, instead)
+    return None if made is None else GuardedRule(Timely(made), tell)
 
 
-def _made(kind: str, text: str, what: str, setting: str, instead: str) -> Any:
-    """Return what can be called with `what`; None if it is broken, which is told."""
+def _made(
+    kind: str, text: str, setting: str, instead: str, what: str, methods: Iterable[str] = ()
+) -> Any:
+    """Return what can be called with `what`, or has the `methods`; None, which is told, if not."""
     try:
         made = load(kind, text)
-        if not callable(made):
+        if not methods and not callable(made):
             raise InvalidSetting(f"{text} cannot be used: it cannot be called with {what}")
+        for method in methods:
+            if not callable(getattr(made, method, None)):
+                raise InvalidSetting(f"{text} cannot be used: it has no method {method}")
     except InvalidSetting as error:
         logger.error("%s: %s; %s is used instead", setting, error, instead)
         return None
-    return Timely(made)
+    return made
 
 
 class Timely:
@@ -197,12 +201,8 @@ def policy_of(text: str, *, timely: bool = False) -> Policy:
     instead = own_policy(INSTEAD)
     if text in POLICIES:
         return own_policy(text)
-    try:
-        made = load("policy", text)
-        if not callable(made):
-            raise InvalidSetting(f"{text} is no policy: it cannot be called with a snapshot")
-    except InvalidSetting as error:
-        logger.error("slaq.policy: %s; %s is used instead", error, INSTEAD)
+    made = _made("policy", text, "slaq.policy", INSTEAD, "a snapshot")
+    if made is None:
         return instead
     made = Timely(made) if timely else made
     return GuardedPolicy(text, made, instead, partial(_tell_broken, "policy", text, INSTEAD))
@@ -211,13 +211,9 @@ def policy_of(text: str, *, timely: bool = False) -> Policy:
 def predictor_of(text: str, memory: PastRuns | None) -> Predictor:
     """Return a new predictor, or the default with the `memory` where it is broken."""
     instead, default = LossPredictor(memory), "the default"
-    try:
-        made = load("predictor", text)
-        for method in ("add", "remove", "report", "fit", "forecast"):
-            if not callable(getattr(made, method, None)):
-                raise InvalidSetting(f"{text} is no predictor: it has no method {method}")
-    except InvalidSetting as error:
-        logger.error("slaq.predictor: %s; %s is used instead", error, default)
+    methods = ("add", "remove", "report", "fit", "forecast")
+    made = _made("predictor", text, "slaq.predictor", default, "", methods)
+    if made is None:
         return instead
     made = Timely(made, ("fit", "forecast"))
     return GuardedPredictor(made, instead, partial(_tell_broken, "predictor", text, default))

@@ -329,9 +329,9 @@ async def report_epochs(plugin: slaq.SlaqPlugin, job: Any, losses: Iterable[floa
 
 async def used_in(plugin: slaq.SlaqPlugin, seconds: float) -> dict[str, float]:
     """Return the core-seconds that each owner uses in so many seconds from now on."""
-    before = {owner: usage.core_seconds for owner, usage in plugin.jobs.usage.items()}
+    before = {owner: usage.core_seconds for owner, usage in plugin.jobs.accounts.totals.items()}
     await asyncio.sleep(seconds)
-    usage = plugin.jobs.usage
+    usage = plugin.jobs.accounts.totals
     return {o: usage.of(o).core_seconds - before.get(o, 0.0) for o, _ in usage.items()}
 
 

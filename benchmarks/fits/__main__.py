@@ -25,7 +25,7 @@ from benchmarks.common.results import Names, give, json_option
 from benchmarks.fits.recording import record
 from benchmarks.fits.replay import run
 from benchmarks.virtual.latency import parse
-from dask_slaq.demo.fits import estimators, more_estimators
+from dask_slaq.demo.fits import estimators
 
 LISTS = ("six", "twelve", "long")
 POLICIES = ["none", "fair", "max-total", "first-to-target", "oracle"]
@@ -66,7 +66,7 @@ def main(path: str | None, lists: list[str], latency: list[float], policies: lis
     """Run the benchmark."""
     if target is not None:
         with open(target, "w") as file:
-            json.dump(record(estimators(0, 0.7) | more_estimators(0.7), rows), file)
+            json.dump(record(estimators(0, 0.7), rows), file)
         return
     if quick:
         lists, policies, seeds = ["six"], ["none", "first-to-target"], 1

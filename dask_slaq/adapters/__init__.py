@@ -4,15 +4,7 @@ There is one file per library, which declares its loops and never imports the li
 loops of a new file to `LOOPS` in ``fits.py``. ``docs/adapters.md`` lists what each reports.
 """
 
-from typing import TYPE_CHECKING
-
 from dask_slaq.core.lazy import lazy
-
-if TYPE_CHECKING:
-    from dask_slaq.adapters.fits import end_calls as end_calls
-    from dask_slaq.adapters.fits import instrument as instrument
-    from dask_slaq.adapters.fits import loop_states as loop_states
-    from dask_slaq.adapters.fits import observe_fits as observe_fits
 
 # Tasks import the file of one library, while another thread of their process imports all of them.
 __getattr__ = lazy(__name__, {"fits": ("end_calls", "instrument", "loop_states", "observe_fits")})

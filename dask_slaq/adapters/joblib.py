@@ -31,7 +31,8 @@ class Backend(Loop):
             if not can_end(backend):
                 return await function(backend, *args, **kwargs)
             for block in open_blocks():
-                block.when_stopped(backend, end_soon)
+                # In the event loop of its client, which brings their results.
+                block.when_stopped(backend, lambda b, why: b.client.loop.add_callback(end, b, why))
             if not stopped():
                 prepared = await function(backend, *args, **kwargs)
             if stopped():  # maybe while it sent data to the workers
@@ -46,11 +47,6 @@ def can_end(backend: Any) -> bool:
     parallel = getattr(backend, "parallel", None)
     ordered = getattr(parallel, "return_ordered", False) or hasattr(parallel, "_jobs_set")
     return ordered and getattr(backend, "supports_retrieve_callback", False)
-
-
-def end_soon(backend: Any, why: str) -> None:
-    """End the calls of a backend in the event loop of its client, which brings their results."""
-    backend.client.loop.add_callback(end, backend, why)
 
 
 async def end(backend: Any, why: str) -> None:

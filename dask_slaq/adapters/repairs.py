@@ -30,10 +30,6 @@ Changes = list[tuple[Any, str, Any]]
 
 # Incremental searches: their coroutine calls `dask.persist`, which raises in the event loop of a
 # client since dask 2025.3.0 (dask-ml#1016).
-def _persist_by_client(module: ModuleType) -> Changes:
-    return [(module, "dask", Proxy(module.dask, persist=_persist))]
-
-
 def _persist(*collections: Any, **kwargs: Any) -> tuple[Any, ...]:
     """Do what `dask.persist` does, also in the event loop of the current client."""
     from dask.base import unpack_collections
@@ -60,10 +56,6 @@ def _start_with_equal_weights(module: ModuleType) -> Changes:
 
 # r2_score: it assigns to a slice of an array of unknown length, which Dask rejects since 2025.2.0
 # (ended by dask-ml#1013). Its code is replaced, since others import it by name.
-def _score_by_where(module: ModuleType) -> Changes:
-    return [(module.r2_score, "__code__", _r2_score.__code__)]
-
-
 def _r2_score(
     y_true: Any,
     y_pred: Any,
@@ -88,11 +80,6 @@ def _r2_score(
     return result.compute() if compute and hasattr(result, "compute") else result
 
 
-# PCA and IncrementalPCA lack an attribute that scikit-learn reads since 1.8 (dask-ml#1023).
-def _normalizer(module: ModuleType) -> Changes:
-    return [(module.PCA, "power_iteration_normalizer", "auto")]
-
-
 # Hashed text: Dask infers the result from a made-up series. One of strings has missing values, and
 # with pandas 3 one of objects no longer has text.
 def _hash_without_inference(module: ModuleType) -> Changes:
@@ -112,10 +99,20 @@ def _hash_without_inference(module: ModuleType) -> Changes:
 
 #: Name, and what it changes, by module.
 REPAIRS: dict[str, tuple[str, Callable[[ModuleType], Changes]]] = {
-    "dask_ml.model_selection._incremental": ("incremental-search", _persist_by_client),
+    "dask_ml.model_selection._incremental": (
+        "incremental-search",
+        lambda module: [(module, "dask", Proxy(module.dask, persist=_persist))],
+    ),
     "dask_ml.cluster.k_means": ("k-means++", _start_with_equal_weights),
-    "dask_ml.metrics.regression": ("r2-score", _score_by_where),
-    "dask_ml.decomposition.pca": ("pca", _normalizer),
+    "dask_ml.metrics.regression": (
+        "r2-score",
+        lambda module: [(module.r2_score, "__code__", _r2_score.__code__)],
+    ),
+    # PCA and IncrementalPCA lack an attribute that scikit-learn reads since 1.8 (dask-ml#1023).
+    "dask_ml.decomposition.pca": (
+        "pca",
+        lambda module: [(module.PCA, "power_iteration_normalizer", "auto")],
+    ),
     "dask_ml.feature_extraction.text": ("text-hashing", _hash_without_inference),
 }
 

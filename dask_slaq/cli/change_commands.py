@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from dask_slaq.cli.options import Where, call, json_flag, scheduler_options
-from dask_slaq.cli.text import aligned, printable, to_json
+from dask_slaq.cli.text import aligned, local_time, printable, to_json
 from dask_slaq.core.jobs.settings import CHANGEABLE, JOB_SETTINGS
 
 _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if there are none."
@@ -225,7 +224,7 @@ def reserve(
         raise click.UsageError("give OWNER, THREADS and --to")
     else:
         made = call(where, "reserve", owner, threads, begin, end)
-        span = f"from {_time(made['begin'])} to {_time(made['end'])}"
+        span = f"from {local_time(made['begin'])} to {local_time(made['end'])}"
         what = "1 thread" if threads == 1 else f"{threads:g} threads"
         click.echo(printable(f"reservation {made['number']}: {owner} {what} {span}"))
         if made["note"]:
@@ -237,10 +236,6 @@ def _table(found: Sequence[dict[str, Any]]) -> str:
         return "nothing is reserved"
     cells = [["number", "owner", "threads", "from", "to", ""]]
     for one in found:
-        times = [_time(one["begin"]), _time(one["end"]), "now" * one["now"]]
+        times = [local_time(one["begin"]), local_time(one["end"]), "now" * one["now"]]
         cells.append([str(one["number"]), printable(one["owner"]), f"{one['threads']:g}", *times])
     return "\n".join(aligned(cells, left=(1,)))
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import dask
@@ -15,9 +15,6 @@ from dask_slaq.cli.options import Where, call, json_flag, scheduler_options
 from dask_slaq.cli.text import aligned, duration, number, printable, to_json
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.owners.usage import DAY
-
-if TYPE_CHECKING:
-    from dask_slaq.memory import KindSummary
 
 
 @click.command()
@@ -59,7 +56,13 @@ def memory(
         for one in read_kinds(path)
         if kind in (None, one.kind) and (before is None or one.last < before)
     ]
-    click.echo(to_json(_figures(path, kinds)) if as_json else _table(kinds))
+    figures = {
+        "file": path,
+        "bytes": os.path.getsize(path),
+        "runs": sum(one.runs for one in kinds),
+        "kinds": [asdict(one) for one in kinds],
+    }
+    click.echo(to_json(figures) if as_json else _table(kinds))
 
 
 def file_to_read(file: str | None, where: Where) -> str | None:
@@ -92,16 +95,7 @@ def _seconds(option: str, given: str | None, example: str) -> float | None:
         raise click.BadParameter(str(error)) from None
 
 
-def _figures(path: str, kinds: Sequence[KindSummary]) -> dict[str, Any]:
-    return {
-        "file": path,
-        "bytes": os.path.getsize(path),
-        "runs": sum(one.runs for one in kinds),
-        "kinds": [asdict(one) for one in kinds],
-    }
-
-
-def _table(kinds: Sequence[KindSummary]) -> str:
+def _table(kinds: Sequence[Any]) -> str:
     if not kinds:
         return "no runs"
     cells = [["kind", "runs", "done", "iterations", "last run"]]

@@ -6,10 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dask_slaq.cli.text import aligned, duration, number, printable
+from dask_slaq.cli.text import aligned, duration, local_time, number, printable
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, Column, Row, rows
 from dask_slaq.core.owners.usage import DAY
 
+TO_SECONDS = "%Y-%m-%d %H:%M:%S"
 #: Columns of the table of running jobs.
 COLUMNS = tuple(column for column in JOB_COLUMNS if column.terminal)
 #: Heading, key and number of significant digits of each column of the table of owners.
@@ -80,7 +81,11 @@ def _cut(line: str, width: int) -> str:
 def ended_table(jobs: Sequence[Mapping[str, Any]], started: float) -> str:
     """Return jobs that ended since the scheduler `started`, at a Unix time, as a table."""
     young = time.time() - started < DAY and all(job["ended"] >= started for job in jobs)
-    period = f"since the scheduler's start at {_time(started)}" if young else "within a day"
+    period = (
+        f"since the scheduler's start at {local_time(started, TO_SECONDS)}"
+        if young
+        else "within a day"
+    )
     if not jobs:
         return f"no job has ended {period}"
     cells = [["job", "owner", "outcome", "iterations", "loss", "time", "core-s", "ended"]]
@@ -88,12 +93,8 @@ def ended_table(jobs: Sequence[Mapping[str, Any]], started: float) -> str:
         names = [printable(job["job"]), printable(job["owner"]) or "-", job["event"]]
         numbers = [number(job[key]) for key in ("iteration", "loss")]
         took = [duration(job["seconds"]), number(job["core_seconds"])]
-        cells.append([*names, *numbers, *took, _time(job["ended"])])
+        cells.append([*names, *numbers, *took, local_time(job["ended"], TO_SECONDS)])
     return "\n".join([*aligned(cells, left=(0, 1, 2)), "", f"jobs that ended {period}"])
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 
 from dask_slaq.core.text import duration, number, printable, without_nan
 
-__all__ = ["aligned", "duration", "number", "printable", "tell", "to_json"]
+__all__ = ["aligned", "duration", "local_time", "number", "printable", "tell", "to_json"]
 
 
 def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
@@ -34,6 +35,11 @@ def _width(text: str) -> int:
         return len(text)
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
+
+
+def local_time(seconds: float, form: str = "%Y-%m-%d %H:%M") -> str:
+    """Return Unix seconds as a time of this machine."""
+    return time.strftime(form, time.localtime(seconds))
 
 
 def to_json(found: Any) -> str:

@@ -75,7 +75,9 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     `SlaqError` if the client is closed.
     """
     check_text("what is sent", arguments)
-    await _reconnected(client)
+    # What a client submits waits, too, while it connects again; else Dask closes it.
+    while client.status == "connecting" and client.scheduler_comm is None:
+        await asyncio.sleep(RECONNECTING)
     known = await check_plugin(client)
     if operation in PROVEN:
         arguments["proof"] = _prove(client, known)
@@ -98,12 +100,6 @@ def _prove(client: Client, known: Any) -> str:
         _secrets[client] = client.scheduler_comm, secret
         client._send_to_scheduler({"op": "slaq-prove", "proof": secret})
     return secret
-
-
-async def _reconnected(client: Client) -> None:
-    """Wait while a client that lost its scheduler connects again, as what it submits does."""
-    while client.status == "connecting" and client.scheduler_comm is None:  # else Dask closes it
-        await asyncio.sleep(RECONNECTING)
 
 
 async def check_plugin(client: Client) -> Any:

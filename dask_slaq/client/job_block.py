@@ -171,8 +171,10 @@ class Job(Block):
     def _report_loss(self, loss: float, step: int | None = None) -> None:
         """Report a loss, which is lower for better models; see `report`."""
         loss = self._losses.report(loss, step, self._say)
-        if self._plain and self._ends_at(loss):
-            self.ask_to_stop()
+        if self._plain and self._settings["stop"] and self._settings["target_kind"] == "loss":
+            target = self._settings["target"]  # without the plugin, nobody else looks
+            if target is not None and is_usable(loss) and loss <= target:
+                self.ask_to_stop()
         if self._asked_to_stop:
             raise StopTraining(self._why_stopped)
 
@@ -298,13 +300,6 @@ class Job(Block):
     def warn_of_limits(self, why: str) -> None:
         """Warn that limits never let tasks of the job start."""
         logger.warning("%r is blocked: %s; stop it, or change that", self.name, why)
-
-    def _ends_at(self, loss: float) -> bool:
-        """Return whether the job is to stop at a loss: without the plugin, nobody else looks."""
-        settings = self._settings
-        target = settings["target"] if settings["target_kind"] == "loss" else None
-        reached = target is not None and is_usable(loss) and loss <= target
-        return bool(settings["stop"] and reached)
 
     def set(self, **settings: float) -> Any:
         """Change settings of the job while it runs: those that `set_job` takes."""

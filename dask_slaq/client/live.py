@@ -179,19 +179,15 @@ class Followed:
         if not names:
             return False
         now = time.monotonic()
-        if any(_has_tasks(jobs[name], models.get(name)) for name in names):
-            self._busy = now
-            return True
+        for name in names:
+            job, rows = jobs[name], models[name]["rows"] if name in models else ()
+            begun = job["running"] or job["ready"] or job["state"] in ("running", "waiting")
+            if begun or any(row["state"] not in ENDED for row in rows):
+                self._busy = now
+                return True
         # A large graph takes some time to arrive.
         sent = any(f.status == "pending" for f in list(self._client.futures.values()))
         return sent and now - self._busy < ON_THEIR_WAY
-
-
-def _has_tasks(job: Mapping[str, Any], models: Mapping[str, Any] | None) -> bool:
-    """Return whether tasks of a job, or models of a search, have not ended."""
-    if models is not None and any(row["state"] not in ENDED for row in models["rows"]):
-        return True
-    return bool(job["running"] or job["ready"]) or job["state"] in ("running", "waiting")
 
 
 def _ended(event: dict[str, Any]) -> dict[str, Any]:

@@ -18,15 +18,15 @@ from distributed.protocol import pickle
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import is_whole, shown
-from dask_slaq.core.text import duration, number, printable
+from dask_slaq.core.text import duration, in_cell, number
 from dask_slaq.core.trials import STATE_COLORS, as_parameters
 
 if TYPE_CHECKING:
     import pandas
     import xarray
 
-#: Maximum number of rows of a table for people, of parameters in it, and of characters of a value.
-MOST_SHOWN, MOST_NAMES, LONGEST = 20, 8, 24
+#: Maximum number of rows of a table for people, and of parameters in it.
+MOST_SHOWN, MOST_NAMES = 20, 8
 #: Columns of a DataFrame before the parameters, and after them.
 FIRST = ("loss", "state", "iteration")
 LAST = (
@@ -176,12 +176,6 @@ def as_html(name: str, rows: Sequence[Row], maximize: bool) -> str:
 def html_row(tag: str, cells: Sequence[str], style: str = "") -> str:
     """Return the row of a table."""
     return "<tr>" + "".join(f"<{tag}{style}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-
-def in_cell(value: Any) -> str:
-    """Return the value of a parameter as text."""
-    text = number(value) if isinstance(value, float) else printable(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 #: Annotations with the names of the last state in Dask's memory, and with the task that kept it.

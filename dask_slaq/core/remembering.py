@@ -19,7 +19,9 @@ class Remembering:
         self.memory = memory
         self.kinds: dict[str, Kind] = {}
         self._jobs, self._predictor = jobs, predictor
-        self.takes_kind = _takes_kind(predictor)
+        # Predictors that were written before there were kinds have no such parameter.
+        parameters = inspect.signature(predictor.add).parameters.values()
+        self.takes_kind = any(p.name == "kind" or p.kind is p.VAR_KEYWORD for p in parameters)
 
     def add(self, job: str, kind: Kind) -> None:
         """Record the kind of a job that was added, and expect running times as of like runs."""
@@ -61,12 +63,3 @@ class Remembering:
             law=tuple(seen.column["law"][row].tolist()) if seen.column["scaled"][row] else None,
             ended=ended,
         )
-
-
-def _takes_kind(predictor: Predictor) -> bool:
-    """Return whether `Predictor.add` has a parameter ``kind``, which older ones lack."""
-    try:
-        parameters = inspect.signature(predictor.add).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(p.name == "kind" or p.kind is p.VAR_KEYWORD for p in parameters)

@@ -43,6 +43,12 @@ def shortened(name: str, most: int) -> str:
     return f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"
 
 
+def in_cell(value: Any, most: int = 24) -> str:
+    """Return the value of a parameter as text of at most `most` characters."""
+    text = number(value) if isinstance(value, float) else printable(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def without_nan(value: Any) -> Any:
     """Return a value with None for every nan and infinity in it, which JSON does not have."""
     if isinstance(value, dict):

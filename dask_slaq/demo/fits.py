@@ -36,36 +36,6 @@ def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
 
     `part` is the number of iterations relative to a full run.
     """
-    return _make(
-        part,
-        {
-            "logistic-gd": ("classes", 20, {"solver": "gradient_descent"}),
-            "kmeans": ("clusters", 16, {"n_clusters": CENTERS, "random_state": seed}),
-            "logistic-lbfgs": ("classes", 12, {"solver": "lbfgs", "C": 10.0}),
-            "linear-gd": ("amounts", 20, {"solver": "gradient_descent"}),
-            "logistic-l1": ("classes", 16, {"solver": "proximal_grad", "penalty": "l1"}),
-            "poisson-lbfgs": ("counts", 12, {"solver": "lbfgs"}),
-        },
-    )
-
-
-def more_estimators(part: float = 1.0) -> dict[str, tuple[str, Any]]:
-    """Make six more of them, with other solvers and settings."""
-    return _make(
-        part,
-        {
-            "logistic-newton": ("classes", 11, {"solver": "newton"}),
-            "logistic-1": ("classes", 29, {"solver": "lbfgs", "C": 1.0}),
-            "linear-lbfgs": ("amounts", 21, {"solver": "lbfgs"}),
-            "poisson-gd": ("counts", 21, {"solver": "gradient_descent"}),
-            "linear-l1": ("amounts", 29, {"solver": "proximal_grad", "penalty": "l1"}),
-            "kmeans-20": ("clusters", 17, {"n_clusters": 20, "random_state": 1}),
-        },
-    )
-
-
-def _make(part: float, rows: dict[str, tuple[str, int, dict[str, Any]]]) -> dict[str, Any]:
-    """Make the estimators of `rows`, which have data, iterations of a full run and settings."""
     from dask_ml.cluster import KMeans
     from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
 
@@ -74,6 +44,21 @@ def _make(part: float, rows: dict[str, tuple[str, int, dict[str, Any]]]) -> dict
         "amounts": LinearRegression,
         "counts": PoissonRegression,
         "clusters": partial(KMeans, init="random"),
+    }
+    # Data, iterations of a full run, and settings.
+    rows: dict[str, tuple[str, int, dict[str, Any]]] = {
+        "logistic-gd": ("classes", 20, {"solver": "gradient_descent"}),
+        "kmeans": ("clusters", 16, {"n_clusters": CENTERS, "random_state": seed}),
+        "logistic-lbfgs": ("classes", 12, {"solver": "lbfgs", "C": 10.0}),
+        "linear-gd": ("amounts", 20, {"solver": "gradient_descent"}),
+        "logistic-l1": ("classes", 16, {"solver": "proximal_grad", "penalty": "l1"}),
+        "poisson-lbfgs": ("counts", 12, {"solver": "lbfgs"}),
+        "logistic-newton": ("classes", 11, {"solver": "newton"}),
+        "logistic-1": ("classes", 29, {"solver": "lbfgs", "C": 1.0}),
+        "linear-lbfgs": ("amounts", 21, {"solver": "lbfgs"}),
+        "poisson-gd": ("counts", 21, {"solver": "gradient_descent"}),
+        "linear-l1": ("amounts", 29, {"solver": "proximal_grad", "penalty": "l1"}),
+        "kmeans-20": ("clusters", 17, {"n_clusters": 20, "random_state": 1}),
     }
     # tol=0 runs all iterations, as users often do to be safe.
     return {
@@ -178,7 +163,7 @@ def fits(client: Client, options: Options) -> local.Result:
     print(f"Making the data, of {PARTITIONS} times {rows:,} rows each ...", flush=True)
     local.on_each_worker(client, compile_kmeans)
     part = PART * options.steps / many_tasks.STEPS
-    models = estimators(options.seed, part) | more_estimators(part)
+    models = estimators(options.seed, part)
     rng = np.random.default_rng(options.seed)
     names = rng.permutation(list(models))[: options.count].tolist()
     data = {name: make_data(name, options.seed, rows) for name, _ in models.values()}

@@ -8,7 +8,6 @@ from dask_slaq.core.lazy import lazy
 from dask_slaq.memory.following import MEMORY_TOPIC, Memory
 
 if TYPE_CHECKING:
-    from dask_slaq.memory.file import KindSummary as KindSummary
     from dask_slaq.memory.file import StoreError as StoreError
     from dask_slaq.memory.file import prune as prune
     from dask_slaq.memory.file import read_audit as read_audit
@@ -25,7 +24,7 @@ _READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "rea
 __getattr__ = lazy(
     __name__,
     {
-        "file": ("KindSummary", *_READING),
+        "file": _READING,
         "store": ("RunStore",),
         "rows": ("usage_as_dicts",),
     },

@@ -155,7 +155,10 @@ class Memory:
         """Follow a job no longer, which had some `stages`: core-seconds and numbers of blocks."""
         job = self.following.pop(name, None)
         if job is not None and stages and outcome == "done":
-            self._keep_stages(StagedRun(job.kind, stages, time()))
+            staged = StagedRun(job.kind, stages, time())
+            self.stages.add(staged)
+            if self.store is not None:
+                self.store.add_stages(staged)
 
     @safely
     def keep_models(
@@ -189,11 +192,6 @@ class Memory:
             job.expected = self.stages.expected(job.kind)
         return job.expected
 
-    def _keep_stages(self, staged: StagedRun) -> None:
-        self.stages.add(staged)
-        if self.store is not None:
-            self.store.add_stages(staged)
-
     # What is done for a file
 
     def _read(
@@ -220,8 +218,10 @@ class Memory:
         if self.store is None or kind in self._loaded:
             return None
         if kind not in self._loading:
-            then = functools.partial(self._recall, kind)
-            self._loading[kind] = self._read(then, _read_kind, self.store, kind)
+            store, then = self.store, functools.partial(self._recall, kind)
+            self._loading[kind] = self._read(
+                then, lambda: (store.load(kind, MOST_LOADED), store.stages(kind))
+            )
         return self._loading[kind]
 
     def _recall(self, kind: str, found: _Loaded) -> None:
@@ -329,7 +329,3 @@ class Memory:
                 await self._loop.run_in_executor(None, self.store.close)
             except RuntimeError:  # the program ends, and no other thread takes work any more
                 self.store.close()
-
-
-def _read_kind(store: RunStore, kind: str) -> _Loaded:
-    return store.load(kind, MOST_LOADED), store.stages(kind)

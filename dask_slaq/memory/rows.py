@@ -130,12 +130,19 @@ def shrink(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def insert_end(connection: sqlite3.Connection, held: bool, score: float) -> None:
-    """Insert whether a job ended in its band, and its score; delete all but the newest rows."""
-    connection.execute("INSERT INTO foretold (held, score) VALUES (?, ?)", (int(held), score))
+def _insert(connection: sqlite3.Connection, table: str, most: int, **values: Any) -> None:
+    """Insert a row into a table of numbered rows, and delete all but the newest `most`."""
+    names, places = ", ".join(values), ", ".join("?" * len(values))
+    row = tuple(values.values())
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", row)
     connection.execute(
-        "DELETE FROM foretold WHERE number <= (SELECT max(number) FROM foretold) - ?", (HITS,)
+        f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?", (most,)
     )
+
+
+def insert_end(connection: sqlite3.Connection, held: bool, score: float) -> None:
+    """Insert whether a job ended in its band, and its score."""
+    _insert(connection, "foretold", HITS, held=int(held), score=score)
 
 
 def select_ends(connection: sqlite3.Connection) -> list[tuple[bool, float]]:
@@ -179,17 +186,13 @@ def insert_stages(connection: sqlite3.Connection, run: StagedRun) -> None:
     """Insert the stages of a run, and delete the oldest rows of its kind, and of all."""
     kind = storable(run.kind.name)
     times = {storable(name): time for name, time in run.times.items()}
-    connection.execute(
-        "INSERT INTO stages (kind, features, times, ended) VALUES (?, ?, ?, ?)",
-        (kind, json.dumps(dict(run.kind.features)), json.dumps(times), float(run.ended)),
-    )
+    features, ended = json.dumps(dict(run.kind.features)), float(run.ended)
+    row = {"kind": kind, "features": features, "times": json.dumps(times), "ended": ended}
+    _insert(connection, "stages", MOST_STAGES, **row)
     connection.execute(
         "DELETE FROM stages WHERE kind = ? AND number NOT IN"
         " (SELECT number FROM stages WHERE kind = ? ORDER BY number DESC LIMIT ?)",
         (kind, kind, MOST_STAGED),
-    )
-    connection.execute(
-        "DELETE FROM stages WHERE number <= (SELECT max(number) FROM stages) - ?", (MOST_STAGES,)
     )
 
 
@@ -262,11 +265,11 @@ def usage_as_dicts(
         row = dict(zip(by, key, strict=True)) | {name: getattr(usage, name) for name in numbers}
         rows.append(row)
     rows.sort(key=lambda row: row.get("day", 0))
-    return [row | {"day": _date(row["day"])} if "day" in row else row for row in rows]
-
-
-def _date(day: int) -> str:
-    return "earlier" if day == EARLIER else (date(1970, 1, 1) + timedelta(day)).isoformat()
+    for row in rows:
+        if (day := row.get("day")) is not None:
+            known = date(1970, 1, 1) + timedelta(max(day, 0))
+            row["day"] = "earlier" if day == EARLIER else known.isoformat()
+    return rows
 
 
 def compact_usage(connection: sqlite3.Connection, now: float) -> None:
@@ -298,11 +301,7 @@ def _add_up(connection: sqlite3.Connection, before: int, day: str, kind: str, wh
 def add_event(connection: sqlite3.Connection, table: str, event: Mapping[str, Any]) -> None:
     """Add an event of plain values to a `table` of an open store, one of `MOST_LINES`."""
     text = storable(json.dumps(event, default=str))
-    connection.execute(f"INSERT INTO {table} (event) VALUES (?)", (text,))
-    connection.execute(
-        f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?",
-        (MOST_LINES[table],),
-    )
+    _insert(connection, table, MOST_LINES[table], event=text)
 
 
 def select_events(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:

@@ -100,7 +100,13 @@ class ByWorth:
             self._since.clear()  # nothing takes any time
         order = engine.jobs.order()
         if order.names:
-            self._had = {name: self._tasks_of(jobs.pools.pools[name]) for name in order.names}
+            # Those to run at once, now or of late: between iterations there are none.
+            self._had = {
+                name: max(
+                    float(self._usable(jobs.pools.pools[name])), FORGETS * self._had.get(name, 0.0)
+                )
+                for name in order.names
+            }
             had = np.array(list(self._had.values()))
             forecast = engine._predictor.forecast(order.reported)
             work, width = work_left(engine.jobs, forecast, had)
@@ -127,10 +133,6 @@ class ByWorth:
             seconds = self._expected(outside, now, unknown)
             yield _Need("", seconds, float(len(outside)), jobs.other_weight, math.nan)
         self._since = {name: at for name, at in self._since.items() if name in unknown}
-
-    def _tasks_of(self, pool: Pool) -> float:
-        """Return the tasks that a job has to run at once, or had of late, as between iterations."""
-        return max(float(self._usable(pool)), FORGETS * self._had.get(pool.name, 0.0))
 
     def _expected(self, tasks: Iterable[TaskState], now: float, unknown: set[str]) -> float:
         """Return the core-seconds that tasks take by what Dask knows of others of their names."""

@@ -43,16 +43,8 @@ class Shown:
         self._pages.clear()
 
 
-class HasTarget(Protocol):
-    """What limits the number of workers that an adaptive cluster asks for."""
-
-    def limit(self, target: int) -> int:
-        """Return the number to ask for instead of Dask's `target`."""
-        ...
-
-
 class RunningPlugin(Protocol):
-    """What requests, pages and metrics read of the plugin of a scheduler, and ask of it.
+    """What hooks, requests, pages and metrics read of the plugin of a scheduler, and ask of it.
 
     Modules below `SlaqPlugin` name this, and never the class that is made of them.
     """
@@ -69,14 +61,11 @@ class RunningPlugin(Protocol):
     identity: Identity
     speeds: WorkerSpeeds
     shown: Shown
-    notices: Any
+    notices: Any  # `Notices`, if anybody is told
     failed: str | None
     audited: deque[dict[str, Any]]
-    followers: set[str]
-
-    @property
-    def scaling(self) -> HasTarget:
-        """What limits Dask's adaptive target."""
+    followers: set[str]  # clients that are told all alerts
+    scaling: Any  # `Scaling`, which limits Dask's adaptive target
 
     @property
     def registered(self) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.settings import (
     ASTRAY_TOPIC,
     LIMIT_LABEL,
@@ -22,14 +21,11 @@ from dask_slaq.core.settings import (
     SPARE_LABEL,
     our_topics,
 )
+from dask_slaq.scheduler.current import RunningPlugin
 from dask_slaq.scheduler.hooks import guarded, guarded_as, surround
-from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.jobs.spares import Spares
 from dask_slaq.scheduler.owners.identity import sender_of_message
-from dask_slaq.scheduler.pools import Pools, TaskOwners
 from dask_slaq.scheduler.requests import Messages
-from dask_slaq.scheduler.scaling import Progress, Scaling
-from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
 
@@ -45,27 +41,11 @@ def received_at(stimulus: str) -> float:
         return -math.inf
 
 
-class DaskHooks(SchedulerPlugin):
+class DaskHooks(SchedulerPlugin, RunningPlugin):
     """Hooks of `SlaqPlugin`, which has the parts that they tell."""
 
-    scheduler: Scheduler
-    failed: str | None
-    followers: set[str]
-    jobs: ScheduledJobs
     messages: Messages
-    pools: Pools
-    progress: Progress
-    scaling: Scaling
-    searches: Searches
     spares: Spares
-    speeds: WorkerSpeeds
-    task_owners: TaskOwners
-    registered: Any
-    alert: Callable[[dict[str, Any]], None]
-    changed: Callable[[], None]
-    end_job: Callable[..., None]
-    enter: Callable[..., Any]
-    run_once: Callable[[], None]
     _announce: Callable[[], None]
     _from_outside = False  # whether what is published now is not the scheduler's
 
@@ -322,7 +302,7 @@ class DaskHooks(SchedulerPlugin):
         if not (self.jobs.reports and self.registered):
             return
         self.scheduler.idle_since, idle_since = None, self.scheduler.idle_since
-        if not self.progress.busy():
+        if not self.scaling.busy():
             self.scheduler.idle_since = idle_since
 
 

@@ -5,9 +5,10 @@ An error in one makes the plugin fall back, or what `safely` guards, or a page, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from distributed import Scheduler
@@ -124,32 +125,28 @@ def surround(
                 return False
         return before(**message)
 
+    @contextlib.contextmanager
+    def entered(message: dict[str, Any]) -> Iterator[bool]:
+        """Yield whether Dask is to handle the message."""
+        then = first(message)
+        try:
+            yield then is not False
+        finally:
+            if callable(then):
+                then()
+
     def around(handler: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.iscoroutinefunction(handler):
-
-            async def wait_for(**message: Any) -> None:
-                then = first(message)
-                if then is False:
-                    return
-                try:
+        async def wait_for(**message: Any) -> None:
+            with entered(message) as goes_on:
+                if goes_on:
                     await handler(**message)
-                finally:
-                    if then is not None:
-                        then()
-
-            return wait_for
 
         def call(**message: Any) -> None:
-            then = first(message)
-            if then is False:
-                return
-            try:
-                handler(**message)
-            finally:
-                if then is not None:
-                    then()
+            with entered(message) as goes_on:
+                if goes_on:
+                    handler(**message)
 
-        return call
+        return wait_for if inspect.iscoroutinefunction(handler) else call
 
     for handlers in (scheduler.stream_handlers, scheduler.handlers):
         if op in handlers:  # without work stealing there is none for it

@@ -17,6 +17,7 @@ from typing import Any
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.notice_terms import NoticeTerms
 from dask_slaq.core.owners.terms import DEFAULT
+from dask_slaq.core.settings import teams_above
 from dask_slaq.plug_ins import load
 
 logger = logging.getLogger(__name__)
@@ -59,10 +60,9 @@ class Notices:
 
 def _names_of(owner: str) -> list[str]:
     """Return under which names an owner may be told, nearest first: hers, her teams', and all."""
-    team, _, member = owner.rpartition("/")
-    parts = team.split("/") if team else []
-    teams = ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
-    return [owner, owner.partition("@")[0], member, member.partition("@")[0], *teams, DEFAULT]
+    member = owner.rpartition("/")[2]
+    short = [name.partition("@")[0] for name in (owner, member)]
+    return [owner, short[0], member, short[1], *teams_above(owner), DEFAULT]
 
 
 class _Way:

@@ -55,7 +55,7 @@ from dask_slaq.scheduler.registration import (
     with_settings_of_machine,
 )
 from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
-from dask_slaq.scheduler.scaling import Progress, Scaling, add_scaling
+from dask_slaq.scheduler.scaling import Scaling, add_scaling
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_metrics
 
@@ -101,14 +101,6 @@ class SlaqPlugin(DaskHooks):
     """
 
     name = "slaq"
-    engine: Engine
-    identity: Identity
-    jobs: ScheduledJobs
-    pools: Pools
-    messages: Messages
-    audited: deque[dict[str, Any]]
-    followers: set[str]  # clients that are told all alerts
-    notices: Any  # `Notices`, if anybody is told
     _by_worth: ByWorth | None
 
     def __init__(
@@ -221,10 +213,8 @@ class SlaqPlugin(DaskHooks):
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
         self.soon = Soon(self.reallocate, REST, least=LEAST_REST, burst=BURST)
-        self.progress = Progress(self.pools.pools, self.jobs.reports, chosen.keep_workers)
-        self.scaling = Scaling(
-            self.pools, self.jobs.reports, self.progress.busy, lambda: self.is_active
-        )
+        keep = chosen.keep_workers
+        self.scaling = Scaling(self.pools, self.jobs.reports, keep, lambda: self.is_active)
         self._by_worth = None
         if chosen.scaling is not None:
             self.scaling.by_worth = self.by_worth

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -31,20 +31,21 @@ RUNNABLE, MANY = ("processing", "queued", "no-worker"), 10_000
 class Scaling:
     """Caps Dask's adaptive target to what jobs can use. Errors leave the target unchanged.
 
-    `reports` has the number of reports of each job, and `busy` returns the jobs that have computed
-    or reported lately: their data keeps workers. With `by_worth` the number of workers is what
-    pays, whatever Dask's target is, and these are the ones that are given back.
+    `reports` has the number of reports of each job; data of those that have computed or reported in
+    the last `keep` seconds keeps workers. With `by_worth` the number of workers is what pays,
+    whatever Dask's target is, and these are the ones that are given back.
     """
 
     def __init__(
         self,
         pools: Pools,
         reports: Mapping[str, int],
-        busy: Callable[[], Collection[str]],
+        keep: float,
         is_active: Callable[[], bool],
     ) -> None:
         self.by_worth: ByWorth | None = None
-        self._pools, self._reports, self._busy, self._is_active = pools, reports, busy, is_active
+        self._pools, self._reports, self._keep, self._is_active = pools, reports, keep, is_active
+        self._seen: dict[str, tuple[Any, float]] = {}  # by job: its progress, and since when
         self.failed = False  # whether Dask's own numbers were used because of an error
 
     @guarded_as(always=True, otherwise=lambda self, target: target)
@@ -54,7 +55,7 @@ class Scaling:
             return self.by_worth.target()
         if not self._active:
             return target
-        self._busy()
+        self.busy()
         return self._limited(target)
 
     @guarded_as(always=True, otherwise=lambda self, workers: workers)
@@ -68,7 +69,12 @@ class Scaling:
         elif not self._active:
             return workers
         else:
-            found = self._without_data(workers)
+            busy, owner = self.busy(), self._pools.tracker.owner
+            found = [
+                ws
+                for ws in workers
+                if not any((p := owner.get(ts.key)) and p.name in busy for ts in ws.has_what)
+            ]
         stay = set()
         for ws in self._pools.scheduler.workers.values():
             group = group_of(ws)
@@ -76,13 +82,17 @@ class Scaling:
                 stay.add(group)
         return [ws for ws in found if group_of(ws) not in stay]
 
-    def _without_data(self, workers: list[WorkerState]) -> list[WorkerState]:
-        busy, owner = self._busy(), self._pools.tracker.owner
-        return [
-            ws
-            for ws in workers
-            if not any((p := owner.get(ts.key)) and p.name in busy for ts in ws.has_what)
-        ]
+    def busy(self) -> set[str]:
+        """Note which jobs have made progress since the last call, and return those of late."""
+        now, seen = monotonic(), {}
+        for name, reports in self._reports.items():
+            pool = self._pools.pools[name]
+            progress = (reports, len(pool.tasks), len(pool.unfinished))
+            before = self._seen.get(name)
+            same = before is not None and before[0] == progress and not pool.has_thread
+            seen[name] = before if before is not None and same else (progress, now)
+        self._seen = seen
+        return {name for name, (_, since) in seen.items() if now - since < self._keep}
 
     @property
     def _active(self) -> bool:
@@ -169,27 +179,3 @@ def add_scaling(scheduler: Scheduler) -> None:
     limited = replace(scheduler.adaptive_target, around)
     scheduler.adaptive_target = limited  # type: ignore[method-assign]
     scheduler.handlers["adaptive_target"] = limited  # what `Adaptive` calls
-
-
-class Progress:
-    """Which jobs have computed or reported in the last `keep` seconds.
-
-    `reports` has the number of reports of each job, and `pools` its tasks.
-    """
-
-    def __init__(self, pools: Mapping[str, Pool], reports: Mapping[str, int], keep: float) -> None:
-        self._pools, self._reports, self._keep = pools, reports, keep
-        self._seen: dict[str, tuple[Any, float]] = {}  # by job: its progress, and since when
-
-    def busy(self) -> set[str]:
-        """Note which jobs have made progress since the last call, and return those of late."""
-        now, seen = monotonic(), {}
-        for name, reports in self._reports.items():
-            pool = self._pools[name]
-            progress = (reports, len(pool.tasks), len(pool.unfinished))
-            before = self._seen.get(name)
-            same = before is not None and before[0] == progress and not pool.has_thread
-            seen[name] = before if before is not None and same else (progress, now)
-        self._seen = seen
-        now = monotonic()
-        return {n for n, (_, since) in self._seen.items() if now - since < self._keep}

@@ -1,7 +1,7 @@
 """Event-driven simulation of jobs on a virtual clock, with the engine that also runs on clusters.
 
 Events are arrivals, ends of iterations and jobs, epochs, and ends of pauses.
-Between two events every job computes at a constant rate on the threads that `divide` gives it.
+Between two events every job computes at a constant rate on the threads that it has.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.grants import Decision
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.placement import Placement, Workers
 from dask_slaq.core.policies import fair_fill, fit_floors
 from dask_slaq.simulation.workload import Law, SimulatedJob, rate
 
+#: Weight, in threads, of a job without a share when threads that no other job can use are lent.
+NEGLIGIBLE = 1e-9
 #: Parallel tasks per thread of the cluster, for jobs that can be divided at will.
 DIVISIONS = 1000
 
@@ -159,21 +160,49 @@ class Simulation:
         a = self.active
         if not len(a):
             return
-        threads = divide(
-            self.engine.grants.decision,
-            self.place[a],
-            self.law,
-            a,
-            self.cap[a],
-            self.cluster.cores,
-            self.engine.epoch,
-        )
+        threads = self._shares(a)
         if self.watch is not None:
             self.watch(self.now, a, threads)
         threads = threads * self.cluster.arrived(a, self.now)
         speed = rate(self.law, a, threads)
         self.iterations.rate[a] = speed
         self.iterations.compute[a] = self.law.computed(a, threads, speed)
+
+    def _shares(self, active: IntArray) -> FloatArray:
+        """Divide the threads (n_active,) among the active jobs until the next event."""
+        decision, place = self.engine.grants.decision, self.place[active]
+        cores, law = self.cluster.cores, self.law
+
+        def granted(name: str) -> FloatArray:
+            every = np.zeros(1) if decision is None else getattr(decision, name)
+            return np.where(place < 0, 0.0, every[place])
+
+        cap = np.minimum(self.cap[active], cores)
+        wanted = granted("tokens") / self.engine.epoch + granted("rate")
+        floor = fit_floors(np.minimum(wanted, cap), cores)
+        share = np.maximum(granted("share"), NEGLIGIBLE)
+        threads = fair_fill(share, floor, cap, min(cores, max(share.sum(), floor.sum())))
+        useful = law.useful(active, threads)
+        if cores - useful.sum() > NEGLIGIBLE:
+            threads = self._lend(active, useful, cap, granted("index"))
+        return threads * min(1.0, cores / max(threads.sum(), NEGLIGIBLE))  # despite rounding
+
+    def _lend(
+        self, jobs: IntArray, threads: FloatArray, cap: FloatArray, index: FloatArray
+    ) -> FloatArray:
+        """Lend threads that are left, highest `index` first, while they save a job a wave."""
+        threads, left = threads.copy(), self.cluster.cores - threads.sum()
+        order = np.argsort(-index, kind="stable")
+        lent = True
+        while lent:
+            lent = False
+            cost = self.law.step(jobs, threads) - threads
+            for j in order:
+                if cost[j] <= left and threads[j] + cost[j] <= cap[j]:
+                    threads[j] += cost[j]
+                    left -= cost[j]
+                    lent = True
+        return threads
 
     def _at_once(self, i: int) -> int:
         """Return the number of parallel tasks per iteration of a job."""
@@ -234,58 +263,6 @@ def workers(cores: int, threads: int = GROUP) -> Workers:
     """Make workers of some `threads`; the last one has the rest."""
     starts = range(0, cores, threads)
     return Workers({f"worker-{s // threads:06d}": min(threads, cores - s) for s in starts})
-
-
-#: Weight, in threads, of a job without a share when threads that no other job can use are lent.
-NEGLIGIBLE = 1e-9
-
-
-def divide(
-    decision: Decision | None,
-    place: IntArray,
-    law: Law,
-    jobs: IntArray,
-    cap: FloatArray,
-    cores: int,
-    epoch: float,
-) -> FloatArray:
-    """Divide the threads (n_active,) among the active jobs until the next event.
-
-    `place` (n_active,) is the position of each in the `decision`, -1 without a grant, `jobs` are
-    their rows in the `law`, and `cap` the most threads that each can use of all `cores`.
-    """
-
-    def granted(name: str) -> FloatArray:
-        every = np.zeros(1) if decision is None else getattr(decision, name)
-        return np.where(place < 0, 0.0, every[place])
-
-    cap = np.minimum(cap, cores)
-    wanted = granted("tokens") / epoch + granted("rate")
-    floor = fit_floors(np.minimum(wanted, cap), cores)
-    share, index = np.maximum(granted("share"), NEGLIGIBLE), granted("index")
-    threads = fair_fill(share, floor, cap, min(cores, max(share.sum(), floor.sum())))
-    useful = law.useful(jobs, threads)
-    if cores - useful.sum() > NEGLIGIBLE:
-        threads = _lend(law, jobs, useful, cap, cores, index)
-    return threads * min(1.0, cores / max(threads.sum(), NEGLIGIBLE))  # despite rounding
-
-
-def _lend(
-    law: Law, jobs: IntArray, threads: FloatArray, cap: FloatArray, cores: int, index: FloatArray
-) -> FloatArray:
-    """Lend threads that are left, highest `index` first, while they save a job a wave."""
-    threads, left = threads.copy(), cores - threads.sum()
-    order = np.argsort(-index, kind="stable")
-    lent = True
-    while lent:
-        lent = False
-        cost = law.step(jobs, threads) - threads
-        for j in order:
-            if cost[j] <= left and threads[j] + cost[j] <= cap[j]:
-                threads[j] += cost[j]
-                left -= cost[j]
-                lent = True
-    return threads
 
 
 #: Tolerance in iterations: work this close to the end of an iteration has reached it.

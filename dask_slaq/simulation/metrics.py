@@ -101,12 +101,14 @@ def summarize(
     rho95 = np.concatenate([a.time_to(0.95) / b.time_to(0.95) for a, b in pairs])
     decisions = [d for run in runs for d in run.outcome.decisions]
     time = sum(run.makespan for run in runs)
+    every = np.concatenate([run.completion for run in runs])
+    young = np.concatenate([run.time_to(0.95) for run in runs])
     return {
         "t90_mean_s": _mean(run.time_to(0.90) for run in runs),
         "t95_mean_s": _mean(run.time_to(0.95) for run in runs),
         "completion_mean_s": _mean(run.completion for run in runs),
         "mean_normalized_loss": float(np.mean([run.mean_loss() for run in runs])),
-        "converged_share": _converged_share(runs),
+        "converged_share": float(1.0 - np.nan_to_num(young).sum() / every.sum()),
         "area": _mean(run.area for run in runs),
         "rho_mean": float(np.mean(rho)),
         "rho_p95": float(np.percentile(rho, 95)),
@@ -119,13 +121,6 @@ def summarize(
         "decisions": len(decisions),
         "decision_seconds": float(np.mean(decisions)) if decisions else None,
     }
-
-
-def _converged_share(runs: Sequence[Run]) -> float:
-    """Return the fraction of the seconds of all jobs after 95 % of their loss reduction."""
-    every = np.concatenate([run.completion for run in runs])
-    young = np.concatenate([run.time_to(0.95) for run in runs])
-    return float(1.0 - np.where(np.isnan(young), 0.0, young).sum() / every.sum())
 
 
 def _mean(values: Iterable[FloatArray]) -> float | None:

@@ -169,11 +169,11 @@ def test_jobs_stay_within_the_limit_however_they_are_nested(steps, most):
             count, limit = jobs.admission.jobs_at_once("ann")
             assert count <= limit == most
             assert bool(running) == bool(opened)  # somebody goes on
-            around = {jobs._within.get(name) for name in running}
+            around = {jobs.within.get(name) for name in running}
             if count < most:  # who waits then, waits for the job around it
-                assert all(jobs._within.get(name) in jobs.queued for name in jobs.queued)
+                assert all(jobs.within.get(name) in jobs.queued for name in jobs.queued)
             for name in running - around:
-                assert jobs._within.get(name) not in jobs.queued
+                assert jobs.within.get(name) not in jobs.queued
         for name in opened:
             plugin.end_job(name)
 

@@ -126,7 +126,7 @@ async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin
             assert "a" not in plugin.engine.jobs and not plugin.pools.tracker.owner
             await Event("go").set()
             assert await c.gather(futures) == [*range(8)]
-            assert plugin.progress.busy() <= {"b"}
+            assert plugin.scaling.busy() <= {"b"}
     assert log.getvalue().count("dask_slaq failed") == 1
 
 

@@ -97,7 +97,7 @@ def seen_of(plugin):
     state = [name for each in sets for name in each], plugin.memory.kind_name("a"), jobs.entered
     rules = plugin.settings.policy, plugin.engine.owners, dict(plugin.pools.limits.most)
     counts = dict(jobs.reports), job.loss, job.max_iter, job.weight
-    return jobs._runs["a"], *state, *rules, *counts, jobs.owner["a"], jobs.usage
+    return jobs._runs["a"], *state, *rules, *counts, jobs.owner["a"], jobs.accounts.totals
 
 
 @pytest.mark.parametrize("claim", [OWN, OTHERS, WORKERS, None])  # the next test has them all

@@ -179,13 +179,10 @@ def iterations_to_losses(
     if (band := getattr(predictor, "band", None)) is not None and jobs:
         lower, upper = band(jobs)
         low, high = np.fmin(lower, curve), np.fmax(upper, curve)
-    found = [_first_below(forecast.horizons, each, targets) for each in (low, curve, high)]
+    found = []
+    for losses in (low, curve, high):
+        fallen = -np.minimum.accumulate(losses, axis=1)
+        ahead = first_at(-targets, fallen, forecast.horizons)
+        found.append(np.where(fallen[:, -1] < -targets, np.inf, ahead))
     known = (forecast.status == Status.OK) & np.isfinite(forecast.level)
     return np.where(known[:, None], np.array(found).T, np.nan)
-
-
-def _first_below(horizons: FloatArray, losses: FloatArray, targets: FloatArray) -> FloatArray:
-    """Return where losses (n_jobs, n_horizons) reach their targets (n_jobs,); inf if nowhere."""
-    fallen = -np.minimum.accumulate(losses, axis=1)
-    ahead = first_at(-targets, fallen, horizons)
-    return np.where(fallen[:, -1] < -targets, np.inf, ahead)

@@ -240,20 +240,14 @@ BETWEEN: FloatArray = interpolate(np.eye(N_BINS), HORIZONS)
 class FromMemory:
     """What past runs tell of jobs of known kind. See `LossPredictor`."""
 
-    def __init__(self, memory: PastRuns) -> None:
-        self._memory = memory
-        self._slot_of = np.full(0, -1, dtype=np.int64)  # by the row of the predictor; -1 for none
+    def __init__(self, memory: PastRuns, cache: ForecastCache) -> None:
+        self._memory, self._cache = memory, cache
         self._traces = Traces()
         self._hypotheses: Hypotheses | None = None  # until a job has a like run
 
     def add(self, row: int, kind: Kind) -> FloatArray | None:
         """Add a job. Returns its falls before the first report; None without a like run."""
-        slot = self._traces.acquire()
-        if row >= len(self._slot_of):
-            grown = np.full(max(16, 2 * row), -1, dtype=np.int64)
-            grown[: len(self._slot_of)] = self._slot_of
-            self._slot_of = grown
-        self._slot_of[row] = slot
+        slot = self._cache.column["slot"][row] = self._traces.acquire()
         like = self._memory.like(kind)
         if self._hypotheses is None:
             if not any(run.outcome == "done" for run, _ in like):
@@ -264,14 +258,12 @@ class FromMemory:
     def remove(self, row: int) -> None:
         """Forget the job in a row."""
         if (slot := self._slot(row)) >= 0:
-            self._slot_of[row] = -1
+            self._cache.column["slot"][row] = -1
             self._traces.release(slot)
 
     def append(self, rows: IntArray, losses: FloatArray) -> None:
         """Append reports; those of jobs without a kind are ignored. See `Histories.append`."""
-        if not len(self._slot_of):
-            return
-        slots = self._slots(rows)
+        slots = self._cache.column["slot"][rows]
         some = slots >= 0
         if some.any():
             self._traces.append(slots[some], losses[some])
@@ -292,15 +284,9 @@ class FromMemory:
         return None if slot < 0 else self._traces.curve(slot)
 
     def _slot(self, row: int) -> int:
-        return self._slot_of.item(row) if row < len(self._slot_of) else -1
+        return self._cache.column["slot"].item(row)
 
-    def _slots(self, rows: IntArray) -> IntArray:
-        slots = np.full(len(rows), -1, dtype=np.int64)
-        inside = rows < len(self._slot_of)
-        slots[inside] = self._slot_of[rows[inside]]
-        return slots
-
-    def mix(self, rows: IntArray, cache: ForecastCache) -> None:
+    def mix(self, rows: IntArray) -> None:
         """Mix forecasts from memory into those that the reports of these jobs alone gave."""
         if self._hypotheses is not None:
-            self._hypotheses.mix(rows, self._slots(rows), cache)
+            self._hypotheses.mix(rows, self._cache.column["slot"][rows], self._cache)

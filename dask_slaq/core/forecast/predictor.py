@@ -62,7 +62,7 @@ class LossPredictor:
         self._history = Histories(WINDOW)
         self._cache = ForecastCache()
         self._bands = Bands()
-        self._memory = None if memory is None else FromMemory(memory)
+        self._memory = None if memory is None else FromMemory(memory, self._cache)
         self._experts = Ensemble(WINDOW, self._history.n_means)
         self._backtest = Backtest(self._experts.noise_cost)
         self._gate = trained()
@@ -146,7 +146,7 @@ class LossPredictor:
         mixed = blend(curves, mix, view.zero)
         self._cache.store(rows, view, self._history, mixed)
         if self._memory is not None:
-            self._memory.mix(rows, self._cache)
+            self._memory.mix(rows)
         ahead = (curves[:, :, 1 + AT] - curves[:, :, :1]) - (mixed[:, 1 + AT] - mixed[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
         self._bands.store(rows, view, spread, mixed[:, 1 + AT])

@@ -173,7 +173,12 @@ class FirstToTarget(MaxTotal):
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
         """Return threads given where each shortens the time most. See `GreedyPolicy.first`."""
-        worth = MarginalValues(_shortening, snapshot)
+
+        def shortening(part: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+            faster = part.speed(stop) - part.speed(start)
+            return faster / ((stop - start) * _work_left(part))
+
+        worth = MarginalValues(shortening, snapshot)
         return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
@@ -202,12 +207,6 @@ class MaxMin(GreedyPolicy):
         most = np.clip(snapshot.cap, start, np.maximum(start, snapshot.capacity))
         left = snapshot.weight * np.maximum(snapshot.normalized - reached, 0.0)
         return np.where(snapshot.gain(most) > reached, left, 0.0)
-
-
-def _shortening(snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
-    """Return the relative shortening of the time to the target, per thread."""
-    faster = snapshot.speed(stop) - snapshot.speed(start)
-    return faster / ((stop - start) * _work_left(snapshot))
 
 
 def _work_left(snapshot: Snapshot) -> FloatArray:

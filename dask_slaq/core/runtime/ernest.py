@@ -132,43 +132,19 @@ def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
     Each solution (n, k) is the best nonnegative one among those of all subsets of terms, a tree in
     which each differs from its parent by one sweep of Gauss-Jordan for all jobs at once.
     """
-    return _Subsets(gram, right).best()
+    n, k = right.shape
+    diagonal = np.sqrt(np.einsum("nii->ni", gram))
+    # All terms have size 1, so the rest of a term after a sweep shows whether it is redundant.
+    unit = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+    whole = np.empty((k + 1, k + 1, n))  # jobs are the last axis
+    whole[:k, :k] = np.moveaxis(gram * unit[:, :, None] * unit[:, None, :], 0, -1)
+    whole[k, :k] = whole[:k, k] = (right * unit).T
+    whole[k, k] = 0.0
+    least, x = np.zeros(n), np.zeros((k, n))
 
-
-class _Subsets:
-    """Search of `nnls` through the subsets of terms. Jobs are the last axis of its arrays."""
-
-    def __init__(self, gram: FloatArray, right: FloatArray) -> None:
-        n, self.k = right.shape
-        diagonal = np.sqrt(np.einsum("nii->ni", gram))
-        # All terms have size 1, so the rest of a term after a sweep shows whether it is redundant.
-        self.unit = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
-        table = np.empty((self.k + 1, self.k + 1, n))
-        table[: self.k, : self.k] = np.moveaxis(
-            gram * self.unit[:, :, None] * self.unit[:, None, :], 0, -1
-        )
-        table[self.k, : self.k] = table[: self.k, self.k] = (right * self.unit).T
-        table[self.k, self.k] = 0.0
-        self.least = np.zeros(n)
-        self.which = np.zeros(n, dtype=np.int64)
-        self.solutions: list[tuple[tuple[int, ...], FloatArray]] = [((), np.zeros((0, n)))]
-        self._visit(table, (), 0, np.ones(n, dtype=bool))
-
-    def best(self) -> FloatArray:
-        """Return the solutions, (n, k)."""
-        x: FloatArray = np.zeros(self.unit.shape)
-        for number, (subset, solution) in enumerate(self.solutions):
-            mine = np.flatnonzero(self.which == number)
-            if len(mine) and subset:
-                x[mine[:, None], subset] = solution[:, mine].T
-        x *= self.unit
-        return x
-
-    def _visit(
-        self, table: FloatArray, chosen: tuple[int, ...], first: int, sound: BoolArray
-    ) -> None:
+    def visit(table: FloatArray, chosen: tuple[int, ...], first: int, sound: BoolArray) -> None:
         """Try all subsets with `chosen` and a term from `first` on, where jobs are `sound`."""
-        for term in range(first, self.k):
+        for term in range(first, k):
             done, ahead = len(chosen), term - first
             pivot = table[done + ahead, ahead]
             good = sound & (pivot > _SAME)
@@ -176,16 +152,15 @@ class _Subsets:
             keep = [*range(done), *range(done + ahead + 1, len(table))]
             rest = table[keep, ahead + 1 :] - table[keep, ahead, None] * row
             child = np.concatenate([rest[:done], row[None], rest[done:]])
-            self._judge((*chosen, term), child, good)
-            if term + 1 < self.k:
-                self._visit(child, (*chosen, term), term + 1, good)
+            subset, solution, left = (*chosen, term), child[: done + 1, -1], child[-1, -1]
+            better = np.flatnonzero(good & (left < least) & (solution >= 0).all(axis=0))
+            least[better] = left[better]
+            x[:, better] = 0.0
+            x[np.array(subset)[:, None], better] = solution[:, better]
+            visit(child, subset, term + 1, good)
 
-    def _judge(self, subset: tuple[int, ...], table: FloatArray, sound: BoolArray) -> None:
-        solution, left = table[: len(subset), -1], table[-1, -1]
-        better = sound & (left < self.least) & (solution >= 0).all(axis=0)
-        self.least = np.where(better, left, self.least)
-        self.which[better] = len(self.solutions)
-        self.solutions.append((subset, solution))
+    visit(whole, (), 0, np.ones(n, dtype=bool))
+    return x.T * unit
 
 
 #: Weight of the prior in the fit of each job, in observations.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,11 @@ class _Fit(NamedTuple):
     value: FloatArray
     error: FloatArray
     unlike: BoolArray
+
+    def known(self, i: Any) -> Known:
+        """Return what is known of one of them."""
+        estimate = math.exp(self.value[i])
+        return Known(estimate if self.unlike[i] else 1.0, estimate, float(self.error[i]))
 
 
 class WorkerSpeeds:
@@ -144,14 +149,28 @@ class WorkerSpeeds:
             [math.log(self.workers[w].estimate) if w in self.workers else 0.0 for w in names]
         )
         offset = _fit(value, 1 / variance, group, worker, before)
-        of_others = _variance_of_others(1 / variance, group, len(groups))
+        weight = 1 / variance
+        others = np.bincount(group, weight, len(groups))[group] - weight  # of its group
+        of_others = 1 / np.maximum(others, 1e-300)
         was = np.array(
             [name in self.workers and self.workers[name].factor != 1.0 for name in names]
         )
         fit = _combined(offset, variance + of_others, worker, len(names), was)
-        self.workers = _table(names, fit)
-        by_kind = by_kind + of_others
-        self.kinds = self._differing(offset, by_kind, worker, kind, names, list(kinds), fit)
+        self.workers = {
+            name: fit.known(i) for name, i in workers.items() if fit.error[i] < math.inf
+        }
+        # Kinds of task that surely differ from the other tasks on their worker.
+        by_kind, used = by_kind + of_others, np.where(fit.unlike, fit.value, 0.0)
+        differing: dict[tuple[str, str], Known] = {}
+        for name, k in kinds.items() if len(kinds) > 1 else ():
+            if not len(mine := np.flatnonzero(kind == k)):
+                continue
+            was = np.array([(each, name) in self.kinds for each in names])
+            own = _combined(offset[mine], by_kind[mine], worker[mine], len(names), was)
+            apart = np.abs(own.value - used) > _least(own.error, was)
+            for i in np.flatnonzero(apart & np.isfinite(own.error)):
+                differing[names[i], name] = own.known(i)
+        self.kinds = differing
         self.unlike = bool(self.kinds) or bool(fit.unlike.any())
 
     def _measured(
@@ -170,35 +189,6 @@ class WorkerSpeeds:
         within = np.divide(1.8 * total, cells, out=np.full(n_groups, WITHIN), where=cells > 0)
         variance = 1.57 * within[group] ** 2 / count + BETWEEN**2
         return value, variance * _doublings(self._now - self._seen[used], HALF_LIFE)
-
-    def _differing(
-        self,
-        offset: FloatArray,
-        variance: FloatArray,
-        worker: IntArray,
-        kind: IntArray,
-        names: list[str],
-        kinds: list[str],
-        overall: _Fit,
-    ) -> dict[tuple[str, str], Known]:
-        """Return the kinds of task that surely differ from the other tasks on their worker."""
-        found: dict[tuple[str, str], Known] = {}
-        if len(kinds) < 2:
-            return found
-        for k, name in enumerate(kinds):
-            mine = np.flatnonzero(kind == k)
-            if not len(mine):
-                continue
-            was = np.array([(each, name) in self.kinds for each in names])
-            fit = _combined(offset[mine], variance[mine], worker[mine], len(names), was)
-            used = np.where(overall.unlike, overall.value, 0.0)
-            apart = np.abs(fit.value - used) > _least(fit.error, was)
-            for i in np.flatnonzero(apart & np.isfinite(fit.error)):
-                value = float(fit.value[i])
-                found[names[i], name] = Known(
-                    math.exp(value) if fit.unlike[i] else 1.0, math.exp(value), float(fit.error[i])
-                )
-        return found
 
 
 def _medians(rows: FloatArray, count: IntArray) -> FloatArray:
@@ -237,12 +227,6 @@ def _fit(
     return offset
 
 
-def _variance_of_others(weight: FloatArray, group: IntArray, n_groups: int) -> FloatArray:
-    """Return the variance (n,) of the mean of the other values of a group."""
-    others = np.bincount(group, weight, n_groups)[group] - weight
-    return 1 / np.maximum(others, 1e-300)
-
-
 def _combined(
     offset: FloatArray, variance: FloatArray, worker: IntArray, n_workers: int, was: BoolArray
 ) -> _Fit:
@@ -267,15 +251,3 @@ def _least(error: FloatArray, was: BoolArray) -> FloatArray:
     """Return the logarithms (n,) from which on factors count, for those that `was` true or not."""
     begins, ends = (np.maximum(ratio, errors * error) for ratio, errors in (BEGINS, ENDS))
     return np.where(was, ends, begins)
-
-
-def _table(names: list[str], fit: _Fit) -> dict[str, Known]:
-    return {
-        name: Known(
-            math.exp(fit.value[i]) if fit.unlike[i] else 1.0,
-            math.exp(fit.value[i]),
-            float(fit.error[i]),
-        )
-        for i, name in enumerate(names)
-        if fit.error[i] < math.inf
-    }

@@ -171,10 +171,11 @@ class Levels:
         """Return how many workers there are to be; `pays` do now, and `use` is their worth."""
         held, most = len(self._asked), max(pays, len(use))
         wanted = max(pays, self._miss(use, now, held, start_up + stay))
-        for some, value in (
-            *((self._wanted, now), (self._idle, False), (self._missed, 0.0), (self._use, 0.0)),
-        ):
-            some += [value] * (most - len(some))
+        more = most - len(self._wanted)
+        self._wanted += [now] * more
+        self._idle += [False] * more
+        self._use += [0.0] * more
+        self._missed += [0.0] * (most - len(self._missed))
         for k in range(wanted):
             if self._idle[k]:
                 self._pauses.append(now - self._wanted[k])

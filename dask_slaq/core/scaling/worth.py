@@ -18,6 +18,7 @@ from dask_slaq.core.gains import END, iterations_to_target
 from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.core.jobs.jobs import Jobs
 from dask_slaq.core.scaling_terms import ScalingTerms
+from dask_slaq.core.text import duration
 
 #: Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are then.
 EVENTS = 48
@@ -210,35 +211,27 @@ def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatA
     return left, np.where(column["paused"][rows], 0.0, width)
 
 
-def seconds_in_words(seconds: float) -> str:
-    """Return a time with a fitting unit, such as ``90 s`` or ``2.5 h``."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
 def in_words(worth: Worth, here: int, best: int, asked: int | None, terms: ScalingTerms) -> str:
     """Return why `best` workers pay, or what `asked` ones would change; `here` are there now."""
     if not worth.demand.work.size:
-        reason = f"no work waits: {_workers(best)}"
+        reason = f"no work waits: {_count(best, 'worker')}"
         if best:
             reason += ", the minimum" if best == terms.minimum else ", for the data in memory"
         return reason
     if asked is not None and asked != here:
-        return f"{_workers(asked)} instead of {here}: {_change(worth.compare(here, asked), terms)}"
+        change = _change(worth.compare(here, asked), terms)
+        return f"{_count(asked, 'worker')} instead of {here}: {change}"
     least = " at least" if best == terms.minimum else ""
     if best >= terms.maximum:
-        return f"{_workers(best)}: no more are allowed; {_one_more(worth, best, terms)}"
-    return f"{_workers(best)}{least}: {_one_more(worth, best, terms)}"
+        return f"{_count(best, 'worker')}: no more are allowed; {_one_more(worth, best, terms)}"
+    return f"{_count(best, 'worker')}{least}: {_one_more(worth, best, terms)}"
 
 
 def _one_more(worth: Worth, best: int, terms: ScalingTerms) -> str:
     found = worth.compare(best, best + 1)
     if found["jobs"] == 0 or not math.isfinite(found["seconds"]):
         return "another one would save no time"
-    saved = f"another one would save {seconds_in_words(found['seconds'])} of {_jobs(found['jobs'])}"
+    saved = f"another one would save {duration(found['seconds'])} of {_count(found['jobs'], 'job')}"
     return f"{saved}, worth {_money(found['worth'])}, and costs {_money(found['cost'], terms)}"
 
 
@@ -253,17 +246,13 @@ def _change(found: dict[str, Any], terms: ScalingTerms) -> str:
         return f"nothing ends sooner, {for_}"
     if abs(last) < 0.5:
         sooner = "sooner" if found["seconds"] > 0 else "later"
-        total = seconds_in_words(abs(found["seconds"]))
-        return f"{_jobs(found['jobs'])} end {total} {sooner} in total, {for_}"
-    return f"all ends {seconds_in_words(abs(last))} {'sooner' if last > 0 else 'later'}, {for_}"
+        total = duration(abs(found["seconds"]))
+        return f"{_count(found['jobs'], 'job')} end {total} {sooner} in total, {for_}"
+    return f"all ends {duration(abs(last))} {'sooner' if last > 0 else 'later'}, {for_}"
 
 
-def _workers(count: int) -> str:
-    return f"{count} worker" + "s" * (count != 1)
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job" + "s" * (count != 1)
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}" + "s" * (count != 1)
 
 
 def _money(amount: float, terms: ScalingTerms | None = None) -> str:

@@ -129,6 +129,7 @@ class BoardData:
         default_factory=lambda: _empty("color", "ink", *(c.name for c in COLUMNS))
     )
     legend: Columns = field(default_factory=lambda: _empty("name", "owner", "color", "outcome"))
+    color: Callable[[str], str] = lambda name: OTHERS  # of a job or an owner
 
 
 # Data of each scheduler, and until when they are reused.
@@ -180,31 +181,33 @@ def _data(plugin: RunningPlugin) -> BoardData:
         data.broken = True
     elif not status["jobs"]:
         data.note = "No job is running."
-    color = partial(color_of, plugin.scheduler)
+    data.color = partial(color_of, plugin.scheduler)
     epochs = _recent_epochs(plugin, max(len(running), 1))
     for name, line in zip(epochs.names, epochs.losses, strict=True):
         known = np.flatnonzero(np.isfinite(line))
         if len(known):
             shown = slice(known[0], known[-1] + 1)
-            _add_line(data.losses, epochs.seconds[shown], line[shown], name, color(name))
-    _add_threads(data, epochs, color)
+            _add_line(data.losses, epochs.seconds[shown], line[shown], name, data.color(name))
+    _add_threads(data, epochs)
     if len(epochs.seconds):
         passed = -epochs.seconds[0]
         ahead = min(max(10.0, passed / 2), PAST / 5) if passed else 0.0
         granted = sorted(running, key=lambda name: -status["jobs"][name]["share"])
-        _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead, color)
+        _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead)
     used = epochs.threads[:, -1].tolist() if len(epochs.seconds) else []
     _add_shares(data, status, dict(zip([*epochs.names, UNOWNED_TASKS], used, strict=False)))
-    _add_usage(data, core_seconds_by_day(plugin.jobs.accounts), color)
+    _add_usage(data, core_seconds_by_day(plugin.jobs.accounts))
     for row in rows(status["jobs"]):
-        _add_job(data, row, in_words(row["ends"]), color, "inherit")
+        _add_job(data, row, in_words(row["ends"]), "inherit")
     ended = _recently_ended(plugin)
     for job in list(ended.values())[:MOST_SHOWN]:
-        state = f"{job['event']} {_age(time() - job['ended'])}"
+        ago = time() - job["ended"]
+        age = f"{ago:.0f} s ago" if ago < 60 else f"{ago // 60:.0f} min ago"
+        state = f"{job['event']} {age}"
         reason = job["message"].removeprefix(f"{job['job']}: ")
         end = f"ended at {strftime('%H:%M:%S', localtime(job['ended']))}"
-        _add_job(data, {**job, "state": state, "reason": reason, "ends": None}, end, color, GREY)
-    _add_legend(data, plugin, epochs.names, ended, color)
+        _add_job(data, {**job, "state": state, "reason": reason, "ends": None}, end, GREY)
+    _add_legend(data, plugin, epochs.names, ended)
     return data
 
 
@@ -240,13 +243,13 @@ def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
     return _RecentEpochs(names, times[recent], losses[:, recent], used[:, recent])
 
 
-def _add_threads(data: BoardData, epochs: _RecentEpochs, color: Callable[[str], str]) -> None:
+def _add_threads(data: BoardData, epochs: _RecentEpochs) -> None:
     """Add one polygon per job, stacked; jobs beyond `MOST_SHOWN` form one polygon together."""
     if len(epochs.seconds) < 2:
         return
     of_jobs, unowned = epochs.threads[:-1], epochs.threads[-1]
     order = np.argsort(-of_jobs.sum(axis=1), kind="stable")
-    shown = [(n := epochs.names[i], color(n), of_jobs[i]) for i in order[:MOST_SHOWN].tolist()]
+    shown = [(n := epochs.names[i], data.color(n), of_jobs[i]) for i in order[:MOST_SHOWN].tolist()]
     if (others := len(order) - MOST_SHOWN) > 0:
         rest = of_jobs[order[MOST_SHOWN:]].sum(axis=0)
         shown.append((f"{others} other job{'s' if others > 1 else ''}", OTHERS, rest))
@@ -276,23 +279,19 @@ def _recently_ended(plugin: RunningPlugin) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _add_job(data: BoardData, row: Row, end: str, color: Callable[[str], str], ink: str) -> None:
+def _add_job(data: BoardData, row: Row, end: str, ink: str) -> None:
     """Add a job to the table. Iterations stay numbers, by which it can be sorted."""
     cells: dict[str, Any] = {column.name: column.text(row) for column in COLUMNS}
     if row.get("reports", True):
         cells["iteration"] = row["iteration"]
-    _add(data.jobs, {**cells, "ends": end, "color": color(row["job"]), "ink": ink})
+    _add(data.jobs, {**cells, "ends": end, "color": data.color(row["job"]), "ink": ink})
 
 
 def _add_legend(
-    data: BoardData,
-    plugin: RunningPlugin,
-    names: list[str],
-    ended: dict[str, dict[str, Any]],
-    color: Callable[[str], str],
+    data: BoardData, plugin: RunningPlugin, names: list[str], ended: dict[str, dict[str, Any]]
 ) -> None:
     """Add a name for each color, by owner: running jobs, then those that have ended."""
-    owners = plugin.jobs.owner
+    owners, color = plugin.jobs.owner, data.color
     found = [(owners[name], name, color(name), "") for name in plugin.jobs.reports]
     found.sort(key=lambda entry: entry[0])
     over = [name for name in names if name not in plugin.jobs.reports and name in ended]
@@ -309,18 +308,14 @@ def _add_legend(
 
 
 def _add_forecasts(
-    data: BoardData,
-    plugin: RunningPlugin,
-    names: list[str],
-    seconds: float,
-    color: Callable[[str], str],
+    data: BoardData, plugin: RunningPlugin, names: list[str], seconds: float
 ) -> None:
     """Add the predicted normalized loss of each job for the `seconds` to come, and its band."""
     for name, curve in curves_to_come(plugin.jobs, names).items():
         near = curve.seconds <= seconds
         ahead = curve.seconds[near]
         line = ((curve.loss - curve.best) / curve.span)[near]
-        _add_line(data.forecasts, ahead, line, name, color(name))
+        _add_line(data.forecasts, ahead, line, name, data.color(name))
         if curve.low is None or curve.high is None:
             continue
         edges = [
@@ -329,7 +324,7 @@ def _add_forecasts(
         ]
         x = np.concatenate([ahead, ahead[::-1]])
         y = np.concatenate([edges[0], edges[1][::-1]])
-        _add_line(data.bands, x, y, name, color(name))
+        _add_line(data.bands, x, y, name, data.color(name))
 
 
 def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float]) -> None:
@@ -354,9 +349,7 @@ def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float
         _add(data.shares, {"name": bar[0] if len(bar) == 1 else f"{len(bar)} others", **summed})
 
 
-def _add_usage(
-    data: BoardData, by_day: dict[tuple[int, str], float], color: Callable[[str], str]
-) -> None:
+def _add_usage(data: BoardData, by_day: dict[tuple[int, str], float]) -> None:
     """Add one box per owner and day, stacked; owners beyond `MOST_SHOWN` form one box together."""
     total: defaultdict[str, float] = defaultdict(float)
     for (_, owner), seconds in by_day.items():
@@ -377,7 +370,7 @@ def _add_usage(
             "top": at[day] + seconds,
             "owner": owner or "(none)",
             "day": begin,
-            "color": OTHERS if owner == OTHER_OWNERS else color(owner),
+            "color": OTHERS if owner == OTHER_OWNERS else data.color(owner),
         }
         at[day] += seconds
         _add(data.usage, box)
@@ -392,7 +385,3 @@ def _add_line(columns: Columns, x: FloatArray, y: FloatArray, name: str, color: 
     # More digits are not seen, but sent.
     points = {"x": x.round(2).tolist(), "y": y.round(5).tolist()}
     _add(columns, {**points, "job": name, "color": color})
-
-
-def _age(seconds: float) -> str:
-    return f"{seconds:.0f} s ago" if seconds < 60 else f"{seconds // 60:.0f} min ago"

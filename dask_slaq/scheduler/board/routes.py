@@ -28,7 +28,9 @@ def add_pages(scheduler: Scheduler) -> bool:
     """
     application = getattr(scheduler, "http_application", None)
     applications: Any = getattr(application, "applications", ())
-    app = next(filter(_is_dashboard, applications), None)
+    # By name: where it is, Bokeh is imported already.
+    kinds = ((each, [kind.__name__ for kind in type(each).__mro__]) for each in applications)
+    app = next((each for each, names in kinds if "BokehTornado" in names), None)
     if app is None:
         logger.info(
             "no board: the scheduler has no dashboard"
@@ -60,11 +62,6 @@ def add_pages(scheduler: Scheduler) -> bool:
 def _draw(module: str, name: str, given: tuple[Any, ...], doc: Any) -> None:
     """Draw a page by what is `given` for it."""
     getattr(import_module(f"dask_slaq.scheduler.board.{module}"), name)(*given, doc)
-
-
-def _is_dashboard(application: object) -> bool:
-    """Return whether it is Bokeh's, by name: where it is, Bokeh is imported already."""
-    return any(kind.__name__ == "BokehTornado" for kind in type(application).__mro__)
 
 
 def _add(app: Any, url: str, document: Callable[[Any], None]) -> None:

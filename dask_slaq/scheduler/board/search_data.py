@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from distributed import Scheduler
 
-from dask_slaq.core.text import number, printable
+from dask_slaq.core.text import in_cell, number, printable
 from dask_slaq.core.trials import STATE_COLORS, SearchSettings
 from dask_slaq.scheduler.current import registered_plugin
 
@@ -98,7 +98,7 @@ def make_data(
     order = list(STATE_COLORS)
     for i, row in enumerate(rows):
         row["model"] = i
-        row["text"] = ", ".join(f"{k}={_text(v)}" for k, v in list(row["params"].items())[:8])
+        row["text"] = ", ".join(f"{k}={in_cell(v)}" for k, v in list(row["params"].items())[:8])
     ranked = sorted(rows, key=lambda r: (not math.isfinite(r["loss"]), sign * r["loss"]))
     counts = [(state, sum(row["state"] == state for row in rows)) for state in reversed(order)]
     counted = ", ".join(f"{n} {state}" for state, n in counts if n)
@@ -218,11 +218,11 @@ def _scaled(values: list[Any]) -> tuple[list[float], list[tuple[float, str]]]:
         middle = math.sqrt(low * high) if log else (low + high) / 2
         ticks = [(0.0, number(low, 3)), (0.5, number(middle, 3)), (1.0, number(high, 3))]
         return ((at - at.min()) / span).tolist(), ticks
-    kinds = sorted({_text(value) for value in values})
+    kinds = sorted({in_cell(value) for value in values})
     step = 1.0 / max(len(kinds) - 1, 1)
     place = {kind: i * step for i, kind in enumerate(kinds)}
     shown = [(place[kind], kind) for kind in kinds[:: max(len(kinds) // 12, 1)]]
-    return [place[_text(value)] for value in values], shown
+    return [place[in_cell(value)] for value in values], shown
 
 
 def _add_table(data: SearchData, ranked: list[dict[str, Any]]) -> None:
@@ -236,7 +236,8 @@ def _add_table(data: SearchData, ranked: list[dict[str, Any]]) -> None:
         "predicted": [_finite(row["predicted"]) for row in rows],
         "step": [row["iteration"] for row in rows],
         **{
-            f"params {name}": [_text(row["params"].get(name, "")) for row in rows] for name in names
+            f"params {name}": [in_cell(row["params"].get(name, "")) for row in rows]
+            for name in names
         },
         "computed": [round(row["computed"], 2) for row in rows],
         "waited": [round(row["waited"], 2) for row in rows],
@@ -258,11 +259,6 @@ def _shade(part: float) -> str:
     ends = (0xD8, 0xDC, 0xE0), (0x08, 0x3D, 0x8C)
     rgb = (round(a + (b - a) * part**2) for a, b in zip(*ends, strict=True))
     return "#" + "".join(f"{value:02x}" for value in rgb)
-
-
-def _text(value: Any) -> str:
-    text = number(value) if isinstance(value, float) else printable(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _finite(value: float) -> float | None:

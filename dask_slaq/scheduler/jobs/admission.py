@@ -3,75 +3,81 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator
 from time import time
 from typing import Any
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.owners.budgets import Budgets, Spending
-from dask_slaq.core.owners.owners import Owners
+from dask_slaq.core.owners.budgets import Budgets
+from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.owners.usage import DAY
+from dask_slaq.scheduler.jobs.values import Pace
 from dask_slaq.scheduler.owners.accounts import Accounts
 
 
-class BudgetWatch:
-    """Budgets of the owners of an engine, by what `accounts` have counted.
+class KnownJobs:
+    """What is known of the jobs on a scheduler, by their names; `ScheduledJobs` follows them."""
 
-    `alert` is called with alerts, and `changed` when other jobs may run than before.
-    """
+    engine: Engine
+    accounts: Accounts
+    budgets: BudgetWatch
+    reports: dict[str, int]  # numbers of reports of the running jobs
+    owner: dict[str, str]
+    within: dict[str, str]  # job around a nested one
+    pace: dict[str, Pace]
+    queued: set[str]  # they wait until another job of their owner ends, or for its budget
+    stopping: set[str]  # they were asked to stop
+    alert: Callable[[dict[str, Any]], object]
+    budgets_changed: Callable[[], None]
+    cap: Callable[[str, float | None], None]
+    stop: Callable[[str], None]
 
-    def __init__(
-        self,
-        engine: Engine,
-        accounts: Accounts,
-        alert: Callable[[dict[str, Any]], object],
-        changed: Callable[[], object],
-    ) -> None:
-        self._engine, self._accounts = engine, accounts
-        self._alert, self._changed = alert, changed
-        self._budgets = Budgets(accounts.spent)
-        self._read = accounts.loaded  # whether usage was read from the file at the last check
+    def terms_of(self, owner: str) -> OwnerTerms:
+        """Return the terms of an owner or team."""
+        if self.engine.owners is not None:
+            return self.engine.owners.of(owner)
+        return OwnerTerms()
+
+    def line(self, owner: str) -> tuple[str, ...]:
+        """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
+        return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
+
+
+class BudgetWatch(Budgets):
+    """Budgets of the owners, by what the accounts have counted until the last check."""
+
+    def __init__(self, jobs: KnownJobs) -> None:
+        super().__init__(jobs.accounts.spent)
+        self._jobs = jobs
+        self._read = jobs.accounts.loaded  # whether usage was read from the file at the last check
 
     def check(self) -> None:
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
-        owners = self._engine.owners if self._accounts.broken is None else None
-        before, self._read = (self._over(), self._read), self._accounts.loaded
-        for spending in self._budgets.update(owners, int(time() // DAY)):
-            self._alert(
-                {
-                    "event": "budget",
-                    "job": "",
-                    "owner": spending.account,
-                    "message": spending.in_words() + (": " + _above(spending)) * spending.is_over,
-                }
-            )
+        owners = self._jobs.engine.owners if self._jobs.accounts.broken is None else None
+        before, self._read = (self._over(), self._read), self._jobs.accounts.loaded
+        for spending in self.update(owners, int(time() // DAY)):
+            message = spending.in_words()
+            if spending.is_over:
+                wait = "new jobs wait, and " if spending.waits else ""
+                message += f": {wait}its jobs run on what nobody else wants"
+            about = {"job": "", "owner": spending.account, "message": message}
+            self._jobs.alert({"event": "budget", **about})
         if (self._over(), self._read) != before:
-            self._changed()
+            self._jobs.budgets_changed()
 
     def _over(self) -> set[tuple[str, str]]:
         """Return the accounts of budgets that are used up, and what happens then."""
         return {(each.account, each.terms.over) for each in self.all() if each.is_over}
-
-    def all(self) -> list[Spending]:
-        """Return what was used of all budgets, the most used one first."""
-        return self._budgets.all()
-
-    def of(self, owner: str) -> Spending | None:
-        """Return what was used of the budget that limits an owner or team most; None without any.
-
-        It is as of the last check.
-        """
-        return self._budgets.of(owner)
 
     def is_awaited(self, owner: str) -> bool:
         """Return whether new jobs of an owner wait, because nothing of its budget is left.
 
         Until usage is read from the file, all wait that have a budget.
         """
-        if self._accounts.broken is not None:
+        if self._jobs.accounts.broken is not None:
             return False
-        if not self._accounts.loaded:
-            owners = self._engine.owners
+        if not self._jobs.accounts.loaded:
+            owners = self._jobs.engine.owners
             return owners is not None and owners.of(owner).has_budget
         spending = self.of(owner)
         return spending is not None and spending.waits
@@ -82,62 +88,44 @@ class BudgetWatch:
         return spending is not None and spending.is_over
 
 
-def _above(spending: Spending) -> str:
-    """Return what happens above a budget."""
-    on_spare = "its jobs run on what nobody else wants"
-    return f"new jobs wait, and {on_spare}" if spending.waits else on_spare
-
-
 class Admission:
-    """Places of owners and teams for jobs, by the terms of `owners`.
+    """Places of owners and teams for jobs, by the terms of owners: jobs run that are not queued."""
 
-    Jobs run if they are in `reports` and not `queued`; `owner` has whose they are, `within` the job
-    around a nested one, `searches` the search of each model or search, and `stopping` those that
-    end at their next report.
-    """
+    def __init__(self, jobs: KnownJobs) -> None:
+        self._jobs = jobs
 
-    def __init__(
-        self,
-        owners: Owners,
-        reports: Mapping[str, int],
-        owner: Mapping[str, str],
-        within: Mapping[str, str],
-        queued: Collection[str],
-        stopping: Collection[str],
-        searches: Mapping[str, str],
-        waits_for_budget: Callable[[str], bool],
-    ) -> None:
-        self._owners, self._reports, self._owner, self._within = owners, reports, owner, within
-        self._queued, self._stopping, self._searches = queued, stopping, searches
-        self._waits_for_budget = waits_for_budget
+    def _line(self, name: str) -> tuple[str, ...]:
+        """Return the owner of a job and the teams that it is in."""
+        return self._jobs.line(self._jobs.owner[name])
+
+    def _running(self) -> Iterator[str]:
+        return (name for name in self._jobs.reports if name not in self._jobs.queued)
+
+    def _running_of(self, owner: str) -> set[str]:
+        """Return the jobs of an owner or team that may run tasks."""
+        return {name for name in self._running() if owner in self._line(name)}
 
     def jobs_at_once(self, owner: str) -> tuple[int, float]:
         """Return the numbers of jobs of an owner or team that may run tasks, and that may at most.
 
         A job lends its place to one job within it: it may wait for that one's end; see `_lender`.
         """
-        if (terms := self._owners.of(owner)).max_jobs == math.inf:
+        if (terms := self._jobs.terms_of(owner)).max_jobs == math.inf:
             return 0, math.inf
-        running = (name for name in self._reports if name not in self._queued)
-        admitted = {name for name in running if owner in self._owners.line(self._owner[name])}
+        admitted = self._running_of(owner)
         lending = {self._lender(name, owner) for name in admitted}
         return len(admitted - lending), terms.max_jobs
 
     def full_of(self, name: str) -> str | None:
         """Return the owner or team that keeps a job waiting, as it has as many as it may have."""
-        full = (
-            each
-            for each in self._owners.line(self._owner[name])
-            if self._is_full(each, name, set())
-        )
-        return next(full, None)
+        return next((each for each in self._line(name) if self._is_full(each, name, set())), None)
 
     def _outer(self, name: str, owner: str) -> str | None:
         """Return the job of an owner or team in whose block a job was opened; None without one."""
-        outer = self._within.get(name)
-        if outer is None or outer not in self._reports:
+        outer = self._jobs.within.get(name)
+        if outer is None or outer not in self._jobs.reports:
             return None
-        return outer if owner in self._owners.line(self._owner[outer]) else None
+        return outer if owner in self._line(outer) else None
 
     def _lender(self, name: str, owner: str) -> str | None:
         """Return the job whose place a job may have; None if it needs one of its own.
@@ -145,13 +133,13 @@ class Admission:
         Blocks within each other share a place if these around are of at most one search, and one
         job of each of two owners. Else a chain of blocks would pass any limit.
         """
-        line = [name]
+        line, searches = [name], self._jobs.engine.jobs.search
         while (outer := self._outer(line[-1], owner)) is not None:
             line.append(outer)
         lent: list[str] = []  # the job around, and those whose place that one has
         for outer in reversed(line[1:]):
             lent = [outer, *lent]
-            jobs = [self._owner[each] for each in lent if self._searches.get(each) != each]
+            jobs = [self._jobs.owner[each] for each in lent if searches.get(each) != each]
             is_short = len(set(jobs)) == len(jobs) <= 2 and len(lent) - len(jobs) <= 1
             lent = lent if is_short else []
         return lent[0] if lent else None
@@ -159,35 +147,33 @@ class Admission:
     def waits_for_itself(self, name: str) -> str | None:
         """Return the owner or team whose places the blocks around a waiting job have; or None."""
         line = [name]
-        while (outer := self._within.get(line[-1])) is not None:
+        while (outer := self._jobs.within.get(line[-1])) is not None:
             line.append(outer)
-        for owner in self._owners.line(self._owner[name]) if len(line) > 1 else ():
-            if self._is_full(owner, name, set()):
-                running = (n for n in self._reports if n not in self._queued)
-                if all(n in line for n in running if owner in self._owners.line(self._owner[n])):
-                    return owner
+        for owner in self._line(name) if len(line) > 1 else ():
+            if self._is_full(owner, name, set()) and self._running_of(owner).issubset(line):
+                return owner
         return None
 
     def must_wait(self, name: str, full: set[str]) -> bool:
         """Return whether a job waits. Owners that may have no other one are added to `full`."""
-        if name in self._stopping:  # it ends at its next report
+        if name in self._jobs.stopping:  # it ends at its next report
             return False
-        owner = self._owner[name]
+        owner = self._jobs.owner[name]
         if (outer := self._outer(name, owner)) is not None:
-            if outer in self._queued:
+            if outer in self._jobs.queued:
                 return True
-        elif self._waits_for_budget(owner):
+        elif self._jobs.budgets.is_awaited(owner):
             return True
-        return any(self._is_full(each, name, full) for each in self._owners.line(owner))
+        return any(self._is_full(each, name, full) for each in self._line(name))
 
     def _is_full(self, owner: str, name: str, full: set[str]) -> bool:
         """Return whether an owner or team has no place for a job. It is added to `full` then."""
-        if self._owners.of(owner).max_jobs == math.inf:
+        if self._jobs.terms_of(owner).max_jobs == math.inf:
             return False
         outer = self._lender(name, owner)
-        if outer is not None and outer not in self._queued:
-            running = (n for n in self._reports if n not in self._queued and n != name)
-            if not any(self._lender(n, owner) == outer for n in running):
+        if outer is not None and outer not in self._jobs.queued:
+            others = (each for each in self._running() if each != name)
+            if all(self._lender(each, owner) != outer for each in others):
                 return False  # it has the place of the job around it
         if owner not in full:
             count, most = self.jobs_at_once(owner)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import NOISE_FLOOR, Status, in_logs
 from dask_slaq.core.jobs.reports import LOST
+from dask_slaq.scheduler.jobs.admission import KnownJobs
+from dask_slaq.scheduler.jobs.values import etas
 
 __all__ = ["Goals"]
 
@@ -108,24 +109,10 @@ class Curves(NamedTuple):
 
 
 class Goals:
-    """Goals of all jobs that report. Call `check` once per epoch.
+    """Goals of all jobs that report. Call `check` once per epoch."""
 
-    `reports` has the number of reports of each job. `eta` returns the low end and further values of
-    the seconds until a job reaches its target, each None for never, or None if that is unknown.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        reports: Mapping[str, int],
-        *,
-        eta: Callable[[str], Sequence[float | None] | None],
-        stop: Callable[[str], None],
-        cap: Callable[[str, float | None], None],
-        tell: Callable[[str, dict[str, Any]], None],
-    ) -> None:
-        self._engine, self._reports, self._eta = engine, reports, eta
-        self._stop, self._cap, self._tell = stop, cap, tell
+    def __init__(self, jobs: KnownJobs) -> None:
+        self._jobs = jobs
         self._goals: dict[str, Goal] = {}
 
     def begin(
@@ -156,7 +143,7 @@ class Goals:
         goal = self._goals.get(name)
         if goal is not None:
             if self.is_good_enough(name):
-                self._cap(name, goal.most)
+                self._jobs.cap(name, goal.most)
             goal.reached, goal.rising, goal.flat = False, 0, None
             goal.alerted.clear()
 
@@ -168,7 +155,7 @@ class Goals:
         goal = self._goals.pop(name, None)
         if goal is None:
             return None
-        job, seconds = self._engine.jobs[name], monotonic() - goal.began
+        job, seconds = self._jobs.engine.jobs[name], monotonic() - goal.began
         loss = job.loss if np.isfinite(job.loss) else None
         message = f"{_ENDS[outcome]} after {job.iteration} iterations and {seconds:.3g} s"
         if loss is not None:
@@ -182,12 +169,12 @@ class Goals:
         goal = self._goals.get(name)
         if goal is None or not goal.reached or goal.stop:
             return False
-        most = self._engine.jobs[name].max_share
+        most = self._jobs.engine.jobs[name].max_share
         return most is not None and most <= self._shrunk(name)
 
     def check(self) -> None:
         """Act on reached targets, and send the alerts that are due."""
-        reports = self._reports
+        reports = self._jobs.reports
         new = [name for name, goal in self._goals.items() if reports.get(name, 0) > goal.seen]
         if not new:
             return
@@ -212,8 +199,8 @@ class Goals:
 
     def _curves(self, names: list[str]) -> Curves:
         """Return what the forecasts say of some jobs. One call, since most say nothing new."""
-        forecast = self._engine._predictor.forecast(names)
-        jobs = self._engine.jobs
+        forecast = self._jobs.engine._predictor.forecast(names)
+        jobs = self._jobs.engine.jobs
         missed = np.array([jobs[name].missed for name in names])
         target = jobs.column("target", names)
         scaled, _ = in_logs(forecast, target)
@@ -248,7 +235,7 @@ class Goals:
             yield what, f"{goal.say(text)} {seen} reports"
 
     def _how_it_diverges(self, name: str, goal: Goal, curve: Curves) -> str:
-        if np.isnan(self._engine.jobs[name].loss):
+        if np.isnan(self._jobs.engine.jobs[name].loss):
             return goal.say("all its losses are nan or infinite")
         if curve.missed >= LOST:
             return goal.say(f"its last {curve.missed} losses are nan or infinite")
@@ -262,30 +249,30 @@ class Goals:
         if curve.in_logs:
             loss = unit = curve.level * np.exp(-ahead)
         if np.isfinite(loss) and not abs(loss - curve.target) <= NOTHING * curve.span * unit:
-            self._engine.set_job(name, target=loss)
+            self._jobs.engine.set_job(name, target=loss)
             return loss
         return float(curve.target)
 
     def _is_late(self, name: str, deadline: float) -> bool:
         """Return whether even the low end of the expected time is after the deadline."""
-        found = self._eta(name)
+        found = etas(self._jobs.engine, self._jobs.pace, [name]).get(name)
         if found is None:
             return monotonic() > deadline
         return found[0] is None or monotonic() + found[0] > deadline
 
     def _finish(self, name: str, goal: Goal) -> None:
         if goal.stop:
-            self._stop(name)
+            self._jobs.stop(name)
         else:
-            goal.most = self._engine.jobs[name].max_share
-            self._cap(name, self._shrunk(name))
+            goal.most = self._jobs.engine.jobs[name].max_share
+            self._jobs.cap(name, self._shrunk(name))
 
     def _shrunk(self, name: str) -> float:
         """Return the cap in threads of a job that reached its target."""
-        return max(self._engine.jobs[name].min_share or 0.0, SHRUNK)
+        return max(self._jobs.engine.jobs[name].min_share or 0.0, SHRUNK)
 
     def _alert(self, name: str, kind: str, message: str, **numbers: Any) -> dict[str, Any]:
-        event: dict[str, Any] = {"event": kind, "job": name, "message": f"{name}: {message}"}
-        event.update(numbers)
-        self._tell(name, event)
+        owner, message = self._jobs.owner.get(name, ""), f"{name}: {message}"
+        event = {"event": kind, "job": name, "message": message, **numbers, "owner": owner}
+        self._jobs.alert(event)
         return event

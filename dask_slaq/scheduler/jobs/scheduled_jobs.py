@@ -22,13 +22,12 @@ from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.jobs.history import Epochs
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.memory import kind_of_name
-from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.settings import STOP, shown
 from dask_slaq.memory import Memory
-from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch
+from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch, KnownJobs
 from dask_slaq.scheduler.jobs.goals import Goals
-from dask_slaq.scheduler.jobs.values import Pace, etas, stage_of, values_of_jobs
-from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage, UsageByOwner
+from dask_slaq.scheduler.jobs.values import Pace, stage_of, values_of_jobs
+from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.owners.identity import ClientOwners
 from dask_slaq.scheduler.owners.reserved import KeptReservations
 from dask_slaq.scheduler.pools import Pool, Pools
@@ -43,7 +42,7 @@ KEPT = 3600.0
 GOAL = ("target", "target_kind", "by", "stop")
 
 
-class ScheduledJobs:
+class ScheduledJobs(KnownJobs):
     """All jobs on a scheduler, and one pool per client for its unowned tasks.
 
     In all methods, `job` or `name` is the name of a job, `client` the identifier of its client, and
@@ -65,41 +64,30 @@ class ScheduledJobs:
         alert: Callable[[dict[str, Any]], object],
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
-        self.reports: dict[str, int] = {}  # numbers of reports of the running jobs
+        self.reports = {}
         self._runs: dict[str, str] = {}
         self._comms: dict[str, Comm | None] = {}
-        self.owner: dict[str, str] = {}
-        self.budgets: BudgetWatch
-        self.stopping: set[str] = set()  # they were asked to stop
+        self.owner, self.within, self.pace = {}, {}, {}
+        self.queued, self.stopping = set(), set()
         self.entered: dict[str, float] = {}  # when the block was entered, Unix seconds
         self.paused: set[str] = set()
-        # They wait until another job of their owner ends, or for its budget.
-        self.queued: set[str] = set()
-        self._within: dict[str, str] = {}  # job around a nested one
-        self._admission: Admission | None = None
-        self.pace: dict[str, Pace] = {}
+        self.admission = Admission(self)
         # Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
-        self.goals = Goals(
-            engine,
-            self.reports,
-            eta=lambda name: etas(engine, self.pace, [name]).get(name),
-            stop=self.stop,
-            cap=self._cap,
-            tell=self._tell,
-        )
+        self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}  # that each task of a job needs
         self.worth: dict[str, float] = {}  # of an hour of a job's time, where it was told
         self.epochs = Epochs(settings.history)
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
+        self.other_weight = settings.other_weight  # of tasks outside of jobs
         pools.tracker.charge = self.charge
-        self._alert = alert
+        self.alert = alert
         self.owners = ClientOwners(scheduler, name_of, lambda: self.accounts.settle())
         counted = scheduler, pools.tracker, self._payer_of, self.owners.of, settings.half_life
         self.accounts = Accounts(memory.store, *counted, lambda: self.budgets.check())
         self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
-        self.budgets = BudgetWatch(engine, self.accounts, alert, self._budgets_changed)
+        self.budgets = BudgetWatch(self)
         self.budgets.check()
         memory.lately(time() - KEPT, self._put_back)
 
@@ -111,11 +99,6 @@ class ScheduledJobs:
         self.ended.extendleft(
             each for each in reversed(whole) if (each["job"], each["ended"]) not in known
         )
-
-    @property
-    def usage(self) -> UsageByOwner:
-        """Usage by owner."""
-        return self.accounts.totals
 
     # Coming and going
 
@@ -148,7 +131,7 @@ class ScheduledJobs:
         if settings["worth_per_hour"] is not None:
             self.worth[name] = settings["worth_per_hour"]
         if within in self.reports:  # so no circle of blocks is made up
-            self._within[name] = within
+            self.within[name] = within
         self.reports[name] = 0
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         group = self._group_of(owner)
@@ -180,28 +163,8 @@ class ScheduledJobs:
                 self.queued.discard(name)
                 self._hold_back(name)
 
-    @property
-    def admission(self) -> Admission:
-        """Which jobs wait for others of their owner; made for the first owner with terms."""
-        if self._admission is None:
-            owners = self.engine.owners
-            assert owners is not None, "jobs wait for nobody"
-            some = self.reports, self.owner, self._within, self.queued, self.stopping
-            searches = self.engine.jobs.search
-            self._admission = Admission(owners, *some, searches, self.budgets.is_awaited)
-        return self._admission
-
-    def terms_of(self, owner: str) -> OwnerTerms:
-        """Return the terms of an owner or team."""
-        if self.engine.owners is not None:
-            return self.engine.owners.of(owner)
-        return OwnerTerms()
-
-    def line(self, owner: str) -> tuple[str, ...]:
-        """Return an owner and the teams that it is in, nearest first; see `Owners.line`."""
-        return (owner,) if self.engine.owners is None else self.engine.owners.line(owner)
-
-    def _budgets_changed(self) -> None:
+    def budgets_changed(self) -> None:
+        """Let jobs begin that may now, and decide soon."""
         self.admit()
         self._changed()
 
@@ -294,21 +257,17 @@ class ScheduledJobs:
         """Forget a job that has no pool any more; nothing if it is forgotten."""
         if name not in self._runs and name not in self.engine.jobs:
             return
-        self.resources.pop(name, None)
-        self.worth.pop(name, None)
-        self.reports.pop(name, None)
-        self._runs.pop(name, None)
-        self.entered.pop(name, None)
-        self._comms.pop(name, None)
+        known: list[dict[str, Any]] = [self.resources, self.worth, self.reports, self.pace]
+        for each in (*known, self._runs, self._comms, self.entered):
+            each.pop(name, None)
         for some in (self.stopping, self.paused, self.queued):
             some.discard(name)
-        outer = self._within.pop(name, None)
-        for inner in [inner for inner, around in self._within.items() if around == name]:
+        outer = self.within.pop(name, None)
+        for inner in [inner for inner, around in self.within.items() if around == name]:
             if outer is None:
-                del self._within[inner]
+                del self.within[inner]
             else:
-                self._within[inner] = outer
-        self.pace.pop(name, None)
+                self.within[inner] = outer
         try:
             if name in self.engine.jobs and self.engine.jobs[name].reports:
                 self._sum_up(name, outcome or "lost")
@@ -385,14 +344,11 @@ class ScheduledJobs:
         if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
             stream.send({"op": what, "run": self._runs[name], **more})
 
-    def _cap(self, name: str, most: float | None) -> None:
+    def cap(self, name: str, most: float | None) -> None:
+        """Cap the threads of a job; None for no cap."""
         self.engine.set_job(name, max_share=most)
         self.pools.pools[name].granted.most = most or math.inf
         self.pools.pools[name].touch()
-
-    def _tell(self, name: str, event: dict[str, Any]) -> None:
-        event["owner"] = self.owner.get(name, "")
-        self._alert(event)
 
     def expect(self, job: str, iterations: Any) -> None:
         """Record the maximum number of `iterations` to come of a running job; None if unknown.
@@ -409,11 +365,6 @@ class ScheduledJobs:
             return self.worth.get(name, math.nan)
         return self.engine.owners.worth_of(self.owner[name])
 
-    @property
-    def other_weight(self) -> float:
-        """Weight of tasks outside of jobs."""
-        return self._settings.other_weight
-
     def _latest_of(self, owner: str) -> float | None:
         return None if self.engine.owners is None else self.engine.owners.latest_of(owner)
 
@@ -428,20 +379,21 @@ class ScheduledJobs:
         name = f"other:{client}"
         if (already := self.pools.pools.get(name)) is not None:
             return already
-        weight = self._settings.other_weight
         of = self.owners.named if self.engine.owners is None else self.owners.of
         owner = of(client)
         self.engine.add_job(
             name,
             monotonic(),
-            weight=weight,
+            weight=self.other_weight,
             latest=self._latest_of(owner),
             reports=False,
             owner=owner,
         )
         self.owner[name] = owner
         group = self._group_of(owner)
-        pool = self.pools.add(name, client, reports=False, weight=weight, owner=owner, group=group)
+        pool = self.pools.add(
+            name, client, reports=False, weight=self.other_weight, owner=owner, group=group
+        )
         pool.floor = bool(self._settings.reserve)
         self._changed()
         return pool

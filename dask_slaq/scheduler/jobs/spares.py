@@ -36,11 +36,8 @@ KEPT, LEAST = 32, 4
 REST = 20.0
 
 
-class _Times(deque[float]):
-    """Compute times of similar tasks, in seconds on a median worker."""
-
-    def __init__(self) -> None:
-        super().__init__(maxlen=KEPT)
+#: Makes the compute times of similar tasks, in seconds on a median worker.
+_times = partial(deque[float], maxlen=KEPT)
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +45,7 @@ class _Running:
     """Task on a worker that may get a copy."""
 
     worker: str
-    times: _Times
+    times: deque[float]
     factor: float  # of the worker's times
     sent: float  # in monotonic seconds
     ahead: int  # tasks that must end on its thread before it starts
@@ -90,7 +87,7 @@ class Spares:
         self._slow: Counter[str] = Counter()  # tasks that have a copy, by their own worker
         self._late: dict[Any, None] = {}  # keys of tasks for which no thread was idle
         self._soon = Soon(partial(enter, self._serve), REST)
-        self._times = ByGroup[_Times]()
+        self._times = ByGroup[deque[float]]()
         self._alarm = Alarm(partial(enter, self._rang))
 
     def begin(self) -> None:
@@ -119,7 +116,7 @@ class Spares:
             ts = self.scheduler.tasks[key]
             ws = ts.processing_on
             if ws is not None and not ts.actor and (ts.annotations or {}).get(SPARE_LABEL):
-                times = self._times.of(group_of(ts, input_bytes(ts)), _Times)
+                times = self._times.of(group_of(ts, input_bytes(ts)), _times)
                 ahead = max(math.ceil(load(ws) / ws.nthreads) - 1, 0)
                 factor = self._speeds.factor(ws.address, ts.prefix.name)
                 running = _Running(ws.address, times, factor, monotonic(), ahead)
@@ -192,7 +189,11 @@ class Spares:
         idle = list(self._idle(ts, running.worker))
         if not idle or ts in _stolen(self.scheduler):
             return False
-        ws = min(idle, key=lambda ws: (-_bytes_there(ts, ws), ws.address))
+        there = {
+            ws: sum(dep.nbytes for dep in ts.dependencies if ws in (dep.who_has or ()))
+            for ws in idle
+        }
+        ws = min(idle, key=lambda ws: (-there[ws], ws.address))
         running.copy = ws.address
         self._on[ws.address] += 1
         self._slow[running.worker] += 1
@@ -264,7 +265,3 @@ def _stolen(scheduler: Scheduler) -> Mapping[TaskState, Any]:
     """Return the tasks that work stealing has asked for, and has no answer about yet."""
     stealing = scheduler.extensions.get("stealing")
     return {} if stealing is None else stealing.in_flight
-
-
-def _bytes_there(ts: TaskState, ws: WorkerState) -> int:
-    return sum(dep.nbytes for dep in ts.dependencies if ws in (dep.who_has or ()))

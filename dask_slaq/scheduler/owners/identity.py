@@ -74,13 +74,8 @@ def asked_of(path: str) -> Callable[[Comm | None], str | None]:
 logger = logging.getLogger(__name__)
 
 #: Argument by which each request says who asks.
-_SAID = dict.fromkeys(("slaq_open", "slaq_introduce"), "owner") | dict.fromkeys(
-    (
-        *("slaq_steer", "slaq_policy", "slaq_owner", "slaq_limit"),
-        *("slaq_reserve", "slaq_unreserve"),
-    ),
-    "by",
-)
+_CHANGES = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
+_SAID = {"slaq_open": "owner", "slaq_introduce": "owner"} | {f"slaq_{c}": "by" for c in _CHANGES}
 #: Maximum number of clients' claims that are logged.
 _MOST_LOGGED = 1000
 #: Length of the secrets by which clients prove which of them asks, in characters.
@@ -239,11 +234,8 @@ class Identity:
 
     def _compare(self, claimed: object, who: str) -> None:
         """Log, once, that a client says to be somebody else; ``ann@desk`` is ann."""
-        if (
-            not claimed
-            or (isinstance(claimed, str) and claimed.partition("@")[0] == who)
-            or claimed == who
-        ):
+        name = claimed.partition("@")[0] if isinstance(claimed, str) else claimed
+        if not claimed or who in (claimed, name):
             return
         claim = shown(claimed), who
         if claim not in self._logged and len(self._logged) < _MOST_LOGGED:

@@ -57,7 +57,9 @@ def _of(known: Known | None) -> dict[str, float | None]:
 
 
 def speeds_in_words(workers: Iterable[WorkerState], speeds: WorkerSpeeds) -> str:
-    """Return how many workers surely differ from the others."""
+    """Return how many workers surely differ from the others; empty if none does."""
+    if not speeds.unlike:
+        return ""
     factors = [speeds.factor(ws.address) for ws in workers]
     slower, faster = sum(f > 1 for f in factors), sum(f < 1 for f in factors)
     some = len({address for address, _ in speeds.kinds})
@@ -87,17 +89,10 @@ def overview(plugin: RunningPlugin) -> dict[str, Any]:
         "teams": teams_of_jobs(jobs),
         "foretold": plugin.engine.jobs.ends.hits._asdict(),
         "limits": plugin.pools.limits.as_dict(),
-        "speeds": _speeds(plugin),
+        "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
         "memory": plugin.memory.about(),
         "searches": plugin.searches.tables.names(),
     }
-
-
-def _speeds(plugin: RunningPlugin) -> str:
-    """Return how many workers surely differ from the others; empty if none does."""
-    if not plugin.speeds.unlike:
-        return ""
-    return speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds)
 
 
 #: Days whose usage the board shows.

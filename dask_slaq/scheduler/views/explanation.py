@@ -13,7 +13,7 @@ from dask_slaq.core.owners.usage import DAY
 from dask_slaq.core.text import printable
 from dask_slaq.scheduler.jobs.hindrances import blocked_in
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-from dask_slaq.scheduler.pools import Pool, Pools, name_of
+from dask_slaq.scheduler.pools import Pool, name_of
 from dask_slaq.scheduler.views.reasons import (
     budget_of,
     full_group,
@@ -38,13 +38,16 @@ def explain(
     gains = engine.next_thread()
     mine = gains.pop(name, None)
     best = max(gains, key=gains.__getitem__, default=None)
+    now, filling = monotonic(), jobs.pools.filling
+    # Expected seconds until any worker has a free thread.
+    next_slot = min((filling.next_end(ws, now) for ws in jobs.scheduler.running), default=math.inf)
     found.update(
         job=name,
         policy=engine.policy.name,
         epoch=engine.epoch,
         reason=reason(jobs, name, places, trials, failed),
         position=places.get(name),
-        next_slot=_next_slot(jobs.pools),
+        next_slot=next_slot if math.isfinite(next_slot) else None,
         next_thread=mine,
         rival=None if best is None else {"job": best, "next_thread": gains[best]},
         jobs=len(pools),
@@ -55,14 +58,6 @@ def explain(
     found["would_change"] = _would_change(jobs, found, pools[name])
     found["text"] = _text(found)
     return found
-
-
-def _next_slot(pools: Pools) -> float | None:
-    """Return the expected seconds until any worker has a free thread; None if unknown."""
-    now, running = monotonic(), pools.scheduler.running
-    ends = (pools.filling.next_end(ws, now) for ws in running)
-    soonest = min(ends, default=math.inf)
-    return soonest if math.isfinite(soonest) else None
 
 
 def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -38,20 +37,36 @@ FAMILIES = (
 )
 
 
-def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> list[Any]:
-    """Return all families of a scheduler; `build_name` puts the prefix before a name."""
-    return list(_each(plugin, build_name))
-
-
-def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[Any]:
+def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[Any]:
+    """Yield all families of a scheduler; `build_name` puts the prefix before a name."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     jobs = plugin.jobs
     own = jobs.accounts.counted
-    gauge, series = partial(_gauge, build_name), partial(_series, build_name, own)
-    yield gauge("jobs", "Running jobs", len(jobs.reports))
-    yield gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)
-    yield gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
+
+    def series(
+        kind: Any, name: str, text: str, labels: Sequence[str], values: dict[Any, float]
+    ) -> Any:
+        family = kind(build_name(name), text, labels=labels)
+        if labels[0] in MADE_UP:
+            first = dict.fromkeys(labelled[0] for labelled in values)
+            mine = own if labels[0] == "owner" else set(islice(first, MOST))
+            known, values = values, {}
+            for labelled, value in known.items():
+                if labelled[0] not in mine:
+                    parts = zip(labels, labelled, strict=True)
+                    labelled = tuple(OTHERS if label in MADE_UP else part for label, part in parts)
+                values[labelled] = values.get(labelled, 0.0) + value
+        for labelled, value in values.items():
+            family.add_metric(tuple(map(printable, labelled)), value)
+        return family
+
+    for name, text, value in (
+        ("jobs", "Running jobs", len(jobs.reports)),
+        ("holding", "Whether tasks are held", plugin.pools.tracker.holding),
+        ("failed", "Whether plain Dask schedules", plugin.failed is not None),
+    ):
+        yield GaugeMetricFamily(build_name(name), text, value=float(value))
     status = {name: job for name, job in status_of_jobs(jobs).items() if job["reports"]}
     states = Counter(dict.fromkeys(STATES, 0))
     states.update(job["state"] for job in status.values())
@@ -61,7 +76,8 @@ def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[A
     for key, text in BY_JOB.items():
         values = {(name, job["owner"]): job[key] for name, job in status.items()}
         yield series(GaugeMetricFamily, f"job_{key}", text, ("job", "owner"), values)
-    owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in jobs.usage}
+    totals = jobs.accounts.totals
+    owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in totals}
     counters = jobs.accounts.counters()
     if counters is not None:  # unknown, they would seem to begin at 0 again
         # Those that used most, for good: the counters of the others would fall.
@@ -82,36 +98,6 @@ def _each(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterator[A
         known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
         name, text = f"owner_{key}_threads", f"Threads {key}"
         yield series(GaugeMetricFamily, name, text, ("owner",), known)
-
-
-def _gauge(build_name: Callable[[str], str], name: str, text: str, value: float) -> Any:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(build_name(name), text, value=float(value))
-
-
-def _series(
-    build_name: Callable[[str], str],
-    owners: Collection[str],
-    kind: Any,
-    name: str,
-    text: str,
-    labels: Sequence[str],
-    values: dict[Any, float],
-) -> Any:
-    family = kind(build_name(name), text, labels=labels)
-    if labels and labels[0] in MADE_UP:
-        first = dict.fromkeys(labelled[0] for labelled in values)
-        own = owners if labels[0] == "owner" else set(islice(first, MOST))
-        known, values = values, {}
-        for labelled, value in known.items():
-            if labelled[0] not in own:
-                parts = zip(labels, labelled, strict=True)
-                labelled = tuple(OTHERS if label in MADE_UP else part for label, part in parts)
-            values[labelled] = values.get(labelled, 0.0) + value
-    for labelled, value in values.items():
-        family.add_metric(tuple(map(printable, labelled)), value)
-    return family
 
 
 logger = logging.getLogger(__name__)
@@ -154,8 +140,7 @@ def add_metrics(scheduler: Scheduler) -> None:
         def families(self) -> list[Any]:
             if (plugin := registered_plugin(self.server)) is None:
                 return []
-            made = partial(families, plugin, self.build_name)
-            return list(plugin.shown.get("metrics", made))
+            return plugin.shown.get("metrics", lambda: list(families(plugin, self.build_name)))
 
         def fall_back(self, error: BaseException) -> None:
             logger.error("the metrics of jobs could not be collected", exc_info=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from distributed.scheduler import TaskState
 
@@ -12,19 +13,9 @@ from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Limits, Pool, Pools, name_of
 
 
-def reason(
-    jobs: ScheduledJobs,
-    name: str,
-    places: Mapping[str, int],
-    trials: Callable[[str], str | None],
-    failed: bool,
-) -> str:
-    """Return in one sentence what a job does or waits for, by the `positions` of all jobs.
-
-    `trials` describes those of a search, and `failed` tells whether the plugin has failed.
-    """
-    found = _reason(jobs, name, places, trials, failed)
-    silent = silence_of(jobs, name)
+def reason(jobs: ScheduledJobs, name: str, *about: Any) -> str:
+    """Return in one sentence what a job does or waits for, and that it is silent; see `_reason`."""
+    found, silent = _reason(jobs, name, *about), silence_of(jobs, name)
     return found if silent is None else f"{found}; {silent}"
 
 
@@ -35,6 +26,10 @@ def _reason(
     trials: Callable[[str], str | None],
     failed: bool,
 ) -> str:
+    """Return what a job does or waits for, by the `positions` of all jobs.
+
+    `trials` describes those of a search, and `failed` tells whether the plugin has failed.
+    """
     pool = jobs.pools.pools[name]
     if failed:
         return "plain Dask schedules its tasks: the plugin failed"

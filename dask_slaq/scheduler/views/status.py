@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import Status
-from dask_slaq.core.owners.terms import OwnerTerms, standings
+from dask_slaq.core.owners.terms import standings
 from dask_slaq.core.owners.usage import Usage
 from dask_slaq.scheduler.jobs.hindrances import is_waiting
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
@@ -38,23 +38,17 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
     pool = jobs.pools.pools[name]
-    if found is None or _has_unknown_stages(jobs, name) or cannot_run(jobs, pool) is not None:
+    stages = pool.stages
+    # Neither like runs nor reports tell which stages are to come.
+    unknown = stages and not (stages.current.reports or jobs.memory.expected_stages(name))
+    if found is None or unknown or cannot_run(jobs, pool) is not None:
         return None
     found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
     if found["high"] is None:
         found.update(fair=None, low=None, expected=None)  # the fair end is known as little
-    job, stages = jobs.engine.jobs[name], pool.stages
-    announced = job.max_iter is not None or stages is not None
+    announced = jobs.engine.jobs[name].max_iter is not None or stages is not None
     some = {key: found[key] for key in TOLD}
     return {**some, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}
-
-
-def _has_unknown_stages(jobs: ScheduledJobs, name: str) -> bool:
-    """Return whether neither like runs nor reports tell which stages of a job are to come."""
-    stages = jobs.pools.pools[name].stages
-    if stages is None or stages.current.reports:
-        return False
-    return not jobs.memory.expected_stages(name)
 
 
 def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:
@@ -142,7 +136,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     ``core_hours_left`` what is left of that (None without a budget or any use), ``spare`` whether
     nothing is.
     """
-    engine, usage = jobs.engine, jobs.usage
+    engine, usage = jobs.engine, jobs.accounts.totals
     running = Counter(jobs.owner[name] for name in jobs.reports)
     found = {}
     known = {**usage, **running}
@@ -157,25 +151,16 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
         {name: grant.deserved for name, grant in mine.items()},
         {name: grant.got for name, grant in mine.items()},
     )
+    unknown = dict.fromkeys(("deserved", "got", "lent", "borrowed", "idle"))
     for owner in (*known, *listed):
-        own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
-        grant, spending = grants.get(owner), jobs.budgets.of(owner)
-        standing: dict[str, Any] = dict.fromkeys(
-            ("deserved", "got", "lent", "borrowed", "idle", "factor", "lately")
-        )
-        if grant is not None:
-            standing = {
-                **of_all[owner],
-                "factor": grant.factor if jobs.accounts.half_life is not None else None,
-                "lately": grant.lately if jobs.accounts.half_life is not None else None,
-            }
+        used = usage.get(owner, Usage())
         found[owner] = {
-            **_terms(own),
-            "core_hours_left": None if spending is None else spending.left,
-            "spare": jobs.budgets.is_over(owner),
+            **_terms(jobs, owner),
             "jobs": running[owner],
-            **standing,
-            **in_short(usage.get(owner, Usage())),
+            **of_all.get(owner, unknown),
+            "core_seconds": used.core_seconds,
+            "finished_jobs": used.jobs,
+            "loss_reduction": used.loss_reduction,
         }
     return found
 
@@ -192,40 +177,28 @@ def teams_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             members.setdefault(team, []).append(owner)
     found = {}
     for team, names in sorted(members.items()):
-        spending = jobs.budgets.of(team)
-        grant = jobs.engine.grants.owners.get(team) if jobs.pools.pools else None
-        found[team] = {
-            **_terms(jobs.terms_of(team)),
-            "core_hours_left": None if spending is None else spending.left,
-            "spare": jobs.budgets.is_over(team),
-            "factor": None,
-            "lately": None,
-        }
-        if grant is not None and jobs.accounts.half_life is not None:
-            found[team].update(factor=grant.factor, lately=grant.lately)
+        found[team] = _terms(jobs, team)
         for key in owners[names[0]].keys() - found[team].keys():
             known = [owners[name][key] for name in names if owners[name][key] is not None]
             found[team][key] = sum(known) if known else None
     return found
 
 
-def _terms(own: OwnerTerms) -> dict[str, Any]:
-    """Return the weight and the limits of an owner or team; None for no limit."""
+def _terms(jobs: ScheduledJobs, owner: str) -> dict[str, Any]:
+    """Return the terms of an owner or team, None for no limit, and how it stands by them."""
+    own, spending, grant = jobs.terms_of(owner), jobs.budgets.of(owner), None
+    if jobs.pools.pools and jobs.accounts.half_life is not None:
+        grant = jobs.engine.grants.owners.get(owner)
     return {
         "weight": own.weight,
         "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
         "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
         "max_resources": dict(own.max_resources or {}),
         "core_hours": own.core_hours if own.has_budget else None,
-    }
-
-
-def in_short(usage: Usage) -> dict[str, float]:
-    """Return core-seconds, jobs that ended, and the losses' normalized reduction."""
-    return {
-        "core_seconds": usage.core_seconds,
-        "finished_jobs": usage.jobs,
-        "loss_reduction": usage.loss_reduction,
+        "core_hours_left": None if spending is None else spending.left,
+        "spare": jobs.budgets.is_over(owner),
+        "factor": None if grant is None else grant.factor,
+        "lately": None if grant is None else grant.lately,
     }
 
 

@@ -223,7 +223,7 @@ def worth(jobs, terms=TERMS, price_of_time=1.0):
         ),
         (
             in_words(worth(2), 2, 4, 1, TERMS),
-            "1 worker instead of 2: all ends 60 min later, for the same",
+            "1 worker instead of 2: all ends 1.0 h later, for the same",
         ),
         (
             in_words(worth(2, IN_HOURS), 2, 4, 8, IN_HOURS),

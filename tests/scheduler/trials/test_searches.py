@@ -75,7 +75,7 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
     assert sorted(t["loss"] for t in trials) == [o + 1 / STEPS for o in sorted(offsets)]
     await until(lambda: not plugin.searches.running)
     assert_nothing_left(s, plugin)
-    seconds = sum(usage.core_seconds for usage in plugin.jobs.usage.values())
+    seconds = sum(usage.core_seconds for usage in plugin.jobs.accounts.totals.values())
     assert seconds >= 0.005 * STEPS * len(offsets)
 
 
@@ -294,7 +294,7 @@ async def test_a_search_that_was_stopped_has_not_ended_as_done(c, s, plugin, a):
     await until(lambda: not plugin.jobs.reports)
     await until(lambda: {each["event"] for each in seen if each["job"] == "grid"} - {"audit"})
     assert {each["event"] for each in seen if each["job"] == "grid"} <= {"stopped", "audit"}
-    ((_, usage),) = [(o, u) for o, u in plugin.jobs.usage.items() if u.stopped]
+    ((_, usage),) = [(o, u) for o, u in plugin.jobs.accounts.totals.items() if u.stopped]
     assert usage.done == 0
 
 
@@ -308,7 +308,7 @@ async def test_what_a_model_computes_after_its_last_report_is_charged(c, s, plug
     async with slaq.search("grid", client=c, steps=STEPS):
         await c.gather(c.map(train_and_finish, [0.3], pure=False))
         await c.gather(c.map(train_and_finish, [0.0], pure=False))
-    (seconds,) = (usage.core_seconds for usage in plugin.jobs.usage.values())
+    (seconds,) = (usage.core_seconds for usage in plugin.jobs.accounts.totals.values())
     assert 0.25 <= seconds < 0.9  # clocks differ by a little
 
 

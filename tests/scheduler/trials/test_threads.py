@@ -126,7 +126,7 @@ async def test_what_is_computed_before_the_first_report_is_charged(c, s, plugin,
     async with slaq.search("grid", client=c, owner="ann") as search:
         await c.gather(c.map(report_late, range(3), pure=False))
     assert sum(t["computed"] for t in await search.trials()) >= 0.3
-    assert plugin.jobs.usage.of("ann").core_seconds >= 0.3
+    assert plugin.jobs.accounts.totals.of("ann").core_seconds >= 0.3
 
 
 @with_plugin(ONE)
