@@ -171,7 +171,7 @@ LEAST = 0.05
 
 #: Exchange rate of the measure: core-seconds of a training that weigh as one of any other work.
 #: docs/evaluation.md says how it was chosen.
-SILENT = 3.0
+EXCHANGE_RATE = 3.0
 #: Least work left, in core-seconds.
 INSTANT = 1e-6
 
@@ -214,7 +214,7 @@ def _straight_lines(
     training = jobs.before_report(rows) & ~staged
     one = np.where(work > 0, work, attained + left)
     left = np.where(training, left + (np.where(training, jobs.ahead(rows), 1.0) - 1.0) * one, left)
-    rate = np.where(training, 1.0, SILENT)
+    rate = np.where(training, 1.0, EXCHANGE_RATE)
     left = np.where(counted, np.maximum(left, INSTANT), 0.0)
     per_second = np.divide(1.0, rate * (attained + left), out=np.zeros(len(rows)), where=counted)
     return _Lines(new, counted, left, rate, per_second)

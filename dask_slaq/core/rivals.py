@@ -10,9 +10,9 @@ import numpy as np
 from dask_slaq.core.forecast import Forecast, Status, at_horizon
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import Allocation, Snapshot
-from dask_slaq.core.search_settings import EXPLORE
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 
-#: Times what others need for `EXPLORE` reports, after which one without them is not first.
+#: Times what others need for `FEWEST_REPORTS` reports, after which one without them is not first.
 PATIENCE = 4
 #: Factor by which the index of a model is at least below that of the one before.
 STEP = 0.999
@@ -36,11 +36,11 @@ def in_order(
     final = forecast.level - at_horizon(ahead, forecast.reduction, forecast.horizons)
     diverges = forecast.status == Status.DIVERGING
     final = np.where(diverges | np.isnan(final), math.inf, final)
-    few = (forecast.n_reports < EXPLORE) & ~(diverges & (forecast.n_reports == 0))
+    few = (forecast.n_reports < FEWEST_REPORTS) & ~(diverges & (forecast.n_reports == 0))
     found = []
     for at in groups:
         # One that does not report would come first for as long as it runs.
-        most = PATIENCE * EXPLORE * work[at].max()
+        most = PATIENCE * FEWEST_REPORTS * work[at].max()
         young = few[at] & ((attained[at] <= most) | (most == 0))
         rank = np.where(young, -math.inf, final[at])
         found.append(at[np.lexsort((at, rank, ~begun[at]))])

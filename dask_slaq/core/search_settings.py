@@ -14,9 +14,8 @@ from dask_slaq.core.settings import is_number, is_whole, require, shown
 
 #: Settings of a search that can be changed while it runs.
 CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
-#: Reports that every trial makes before it is compared with others: with fewer, a forecast is worse
-#: than none.
-EXPLORE = 4
+#: Reports of a trial with fewer of which a forecast is worse than none.
+FEWEST_REPORTS = 4
 #: Reports after which a trial may be without hope, and part of the steps, whichever are more.
 PATIENCE, PATIENCE_PART = 5, 1 / 8
 

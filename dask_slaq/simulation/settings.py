@@ -13,7 +13,7 @@ from dask_slaq.simulation.workload import SCALINGS
 def _setting(default: Any, about: str, *allowed: Any, unset: str = "") -> Any:
     """Return the row of a setting: what it is, its range or its choices, and what None means.
 
-    Both are those of `Engine` if nothing is allowed here.
+    Without `allowed`, text and range are those of the argument of `Engine`.
     """
     row = {"about": about, "allowed": allowed, "unset": unset}
     return field(default=default, metadata=row)

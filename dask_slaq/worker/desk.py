@@ -7,41 +7,25 @@ follows the last ones by itself. Law: nothing waits unless the scheduler was hea
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from threading import Event
 from time import monotonic, time
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
-from distributed.protocol import to_serialize
 from distributed.worker import thread_state
 
 from dask_slaq.core.jobs.reports import MOST_LOSSES
+from dask_slaq.worker.keeping import StateKeeper
 from dask_slaq.worker.seat import Seat, parameters_of
-from dask_slaq.worker.states import (
-    FILES,
-    PATIENCE,
-    REPLICATED,
-    KeptState,
-    file_of,
-    freeze,
-    is_large,
-    name_of,
-    safe_folder,
-    store,
-    write,
-)
+from dask_slaq.worker.states import FILES, KeptState, safe_folder
 
 if TYPE_CHECKING:
     from distributed import Worker
-
-logger = logging.getLogger(__name__)
 
 #: Seconds without a word of the scheduler after which all trials train on.
 SILENCE = 1.5
@@ -49,11 +33,6 @@ SILENCE = 1.5
 LOOK = 0.5
 #: Minimum seconds between two messages of a trial that trains.
 PAUSE = 0.01
-
-#: Seconds after which the state of a trial that trains is kept again.
-KEEP = 1.0
-#: Part of a worker's memory above which no copy of a state is made.
-HALF = 0.5
 
 #: Annotation of the tasks of a search: the identifier of its block.
 ANNOTATION = "slaq_search"
@@ -92,7 +71,7 @@ class Desk:
         # States of tasks that have not reported, and the seconds that it took to fetch them.
         self._resumed: dict[Hashable, tuple[KeptState | None, float]] = {}
         self._heard = 0.0
-        self._peer, self._keep_every = "", KEEP
+        self.keeper = StateKeeper(self.worker, self.send_kept)
         # Memory of the worker in bytes when each task began that has not reported; and at the last
         # report, None if a task has begun or ended since.
         self._begun: dict[Hashable, float] = {}
@@ -157,74 +136,11 @@ class Desk:
             states.note(kept.nbytes, 0.0)
             states.kept_at -= kept.age
 
-    def keep(self, seat: Seat, *, leaves: bool = False) -> bool:
-        """Keep the state that the present report was given. Returns whether it is kept.
-
-        It is copied unless the model `leaves`.
-        """
-        states = seat.checkpoint
-        begin, reports = monotonic(), states.begins + seat.reports
-        if states.reports == reports:
-            return True
-        spare = states.has_rested()
-        try:
-            kept = freeze(states.offered, reports, seat.iterations, seat.number, copy=not leaves)
-            kept.last = seat.last
-            if states.folder:
-                write(file_of(states.folder, seat.key), kept)
-        except Exception as error:
-            states.unfit = True
-            logger.error(
-                "the state of %s cannot be kept: the model stays on its worker, and begins anew "
-                "if it is lost (%r)",
-                seat.key,
-                error,
-            )
-            return False
-        done = Event()
-        kept.age = 0.0 if spare else begin - states.kept_at
-        self.worker.loop.add_callback(self._store, seat, kept, done, spare)
-        if leaves:
-            done.wait(PATIENCE)  # what is large must be on disk before another model begins
-            seat.unsent.took = monotonic() - begin
-        states.reports = reports
-        states.note(kept.nbytes, monotonic() - begin)
-        return True
-
-    def _store(self, seat: Seat, kept: KeptState, done: Event, spare: bool) -> None:
-        """Tell the scheduler of a state, and put it where it is kept, and a `spare` one elsewhere.
-
-        On the event loop.
-        """
-        try:
-            ts = self.worker.state.tasks.get(seat.key)
-            name = name_of(seat.key, None if ts is None else ts.run_id, kept.reports)
-            # What is large here would fill the memory of the other worker.
-            fits = kept.nbytes <= REPLICATED and not is_large(self.worker, kept)
-            peer = self._peer if spare and fits else ""
-            state = {
-                "name": "" if seat.checkpoint.folder else name,
-                "nbytes": kept.nbytes,
-                "reports": kept.reports,
-                "peer": peer,
-            }
-            with self._lock:
-                message = {**self._message(seat, "keeps"), "state": state}
-            # The scheduler must know the key before Dask says that it is here.
-            self._post(message)
-            if not seat.checkpoint.folder:
-                store(self.worker, name, kept)
-                if peer:
-                    self.worker.loop.add_callback(self._copy, name, kept, peer)
-        finally:
-            done.set()
-
-    async def _copy(self, name: str, kept: KeptState, peer: str) -> None:
-        """Put a replica of a state on another worker."""
-        try:
-            await self.worker.rpc(peer).update_data(data={f"{name}-2": to_serialize(kept)})
-        except (OSError, RuntimeError):  # the latter if this worker closes
-            logger.debug("a replica of %s is not on %s", name, peer, exc_info=True)
+    def send_kept(self, seat: Seat, state: Mapping[str, Any]) -> None:
+        """Send the scheduler what is known of a state that is kept. On the event loop."""
+        with self._lock:
+            message = {**self._message(seat, "keeps"), "state": state}
+        self._post(message)
 
     def leave(self, key: Hashable, *, done: bool = False) -> None:
         """Remove the seat of a task that ended; the next trial in order may go on.
@@ -292,7 +208,7 @@ class Desk:
         with self._lock:
             self._turns, self._heard = [dict(turn) for turn in turns or ()], monotonic()
             for turn in self._turns:
-                self._peer, self._keep_every = turn.get("peer", ""), turn.get("keep_every", KEEP)
+                self.keeper.peer = turn.get("peer", "")
             self._explored.clear()
             for seat in self.seats.values():
                 if not (seat.waits or seat.away) and self._left_pool(seat):
@@ -379,16 +295,6 @@ class Desk:
         if waits and any(turn.get("leaves") and _is_of(turn, seat) for turn in self._turns):
             return True
         return seat.key in self._leaving
-
-    def must_keep(self, seat: Seat, *, waits: bool) -> bool:
-        """Return whether a copy of the state of a trial that stays here should be kept now."""
-        states = seat.checkpoint
-        if not states.can_be_kept or states.nbytes is None or not states.has_rested():
-            return False
-        if not waits and monotonic() - states.kept_at < self._keep_every:
-            return False
-        limit = self.worker.memory_manager.memory_limit
-        return not limit or self._process_memory() + 2 * states.nbytes < HALF * limit
 
     def verdict(self, seat: Seat) -> str:
         """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""

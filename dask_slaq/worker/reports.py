@@ -154,8 +154,8 @@ def report_trial(
         if desk.must_leave(seat, waits=True):
             _leave(desk, seat)
         _wait(desk, seat)
-    elif desk.must_keep(seat, waits=False):
-        desk.keep(seat)
+    elif desk.keeper.must_keep(seat, waits=False):
+        desk.keeper.keep(seat)
     elif monotonic() - seat.sent >= PAUSE:
         desk.send(seat, "left" if seat.away else "reports")
     seat.since, seat.checkpoint.offered = monotonic(), None
@@ -280,7 +280,7 @@ def _is_within(package: str) -> bool:
 
 def _leave(desk: Desk, seat: Seat, waited: float = 0.0) -> None:
     """Leave the worker, unless the state cannot be kept."""
-    if desk.keep(seat, leaves=True):
+    if desk.keeper.keep(seat, leaves=True):
         desk.send(seat, "keeps", waited)
         seat.leave = Leave()
         raise seat.leave
@@ -301,8 +301,8 @@ def _wait(desk: Desk, seat: Seat) -> None:
         secede()
     desk.send(seat, "waits")
     desk.yield_thread(seat)
-    if desk.must_keep(seat, waits=True):
-        desk.keep(seat)
+    if desk.keeper.must_keep(seat, waits=True):
+        desk.keeper.keep(seat)
     with _not_profiled(desk.worker):
         while not desk.goes_on(seat):
             if desk.must_leave(seat, waits=True):

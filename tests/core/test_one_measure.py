@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from training import train
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.gains import SILENT
+from dask_slaq.core.gains import EXCHANGE_RATE
 
 WORKERS = {"w0": 4, "w1": 4}
 BY_FORECAST = ["max-total", "first-to-target"]
@@ -36,9 +36,11 @@ def test_a_job_and_a_plain_client_with_the_same_work_have_the_same_index(policy,
 
 
 def test_the_index_is_the_part_of_the_work_left_that_a_core_second_does():
-    assert index_of("first-to-target", 50.0, 20.0) == pytest.approx(1 / (SILENT * 20.0))
-    assert index_of("first-to-target", 50.0, 20.0, weight=2.0) == pytest.approx(2 / (SILENT * 20.0))
-    assert index_of("max-total", 50.0, 20.0) == pytest.approx(1 / (SILENT * 70.0))
+    assert index_of("first-to-target", 50.0, 20.0) == pytest.approx(1 / (EXCHANGE_RATE * 20.0))
+    assert index_of("first-to-target", 50.0, 20.0, weight=2.0) == pytest.approx(
+        2 / (EXCHANGE_RATE * 20.0)
+    )
+    assert index_of("max-total", 50.0, 20.0) == pytest.approx(1 / (EXCHANGE_RATE * 70.0))
 
 
 @given(used=st.floats(50.0, 1000.0), left=seconds, hidden=st.floats(0.0, 1000.0))
@@ -52,7 +54,7 @@ def test_work_that_is_submitted_by_and_by_falls_back_with_what_it_had_beyond_its
     whole = index_of("first-to-target", used, left)
     parts = index_of("first-to-target", used, left, more=True)
     beyond = max(used - 4 * 4.0, 0.0)  # half of eight threads for four seconds
-    assert parts == pytest.approx(1 / (SILENT * (left + beyond)))
+    assert parts == pytest.approx(1 / (EXCHANGE_RATE * (left + beyond)))
     assert parts <= whole
 
 

@@ -11,7 +11,7 @@ from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.policies import POLICIES, Snapshot
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.rivals import in_order, spread, yield_to_first
-from dask_slaq.core.trials import EXPLORE
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 
 
 @st.composite
@@ -72,7 +72,7 @@ def test_the_order_is_by_reports_then_by_the_predicted_final_loss():
         remaining=np.zeros(5),
         largest_change=np.ones(5),
         noise=np.zeros(5),
-        n_reports=np.array([8, 8, 8, EXPLORE - 1, 0]),
+        n_reports=np.array([8, 8, 8, FEWEST_REPORTS - 1, 0]),
         status=np.array([Status.OK, Status.OK, Status.DIVERGING, Status.OK, Status.OK]),
     )
     begun = np.array([True, True, True, True, False])

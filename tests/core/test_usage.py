@@ -147,7 +147,7 @@ def test_an_owner_over_its_budget_deserves_what_nobody_else_can_use(policy):
     assert engine.reallocate({"w": 12}, 1.0).owners["ann"].deserved == pytest.approx(10.0)
     engine.set_spare({"ann"})
     owners = engine.reallocate({"w": 12}, 2.0).owners
-    assert owners["ann"].spare and not owners["bob"].spare
+    assert owners["ann"].on_leftovers and not owners["bob"].on_leftovers
     assert owners["ann"].deserved < 0.01 and owners["bob"].deserved > 11.99
     engine.pause("bob")
     assert engine.reallocate({"w": 12}, 3.0).owners["ann"].deserved == pytest.approx(12.0)

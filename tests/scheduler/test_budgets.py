@@ -229,7 +229,7 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
             # Her client's tasks outside of jobs only take what bob leaves.
             future = second.submit(wait_for, "go", 2)
             await until(lambda: f"other:{second.id}" in plugin.pools.pools)
-            assert plugin.pools.pools[f"other:{second.id}"].group.spare
+            assert plugin.pools.pools[f"other:{second.id}"].group.on_leftovers
             await Event("go", client=second).set()
             assert await future == 2
         # A job with a new name and kind each time.
@@ -244,7 +244,7 @@ async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, pl
     plugin.jobs.accounts.tick()
     async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
         pools = plugin.pools.pools  # before any decision
-        assert pools["of ann"].group.spare and not pools["of bob"].group.spare
+        assert pools["of ann"].group.on_leftovers and not pools["of bob"].group.on_leftovers
         keys = [plugin.pools.filling.key(pools[name]) for name in ("of bob", "of ann")]
         assert keys == sorted(keys)
 

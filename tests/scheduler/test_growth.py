@@ -17,7 +17,7 @@ from distributed.utils_test import inc
 from driving import another_client, gen_cluster, start_plugin, until
 
 import dask_slaq as slaq
-from dask_slaq.core.forecast import hypotheses
+from dask_slaq.core.forecast import from_past_runs
 from dask_slaq.core.jobs import ends
 from dask_slaq.core.jobs import history as job_history
 from dask_slaq.core.memory import runs
@@ -122,7 +122,7 @@ def test_what_comes_and_goes_leaves_nothing(tmp_path):
                 await until(lambda: not s.tasks)
                 plugin.memory.store.flush()
                 await asyncio.sleep(0.05)
-                hypotheses._hypotheses.cache_clear()  # of a bounded number of tables
+                from_past_runs._hypotheses.cache_clear()  # of a bounded number of tables
                 gc.collect()
                 sizes.append(reachable(plugin))
         assert plugin.failed is None and plugin.memory.broken is None

@@ -1,4 +1,4 @@
-"""All numbers that were chosen, not measured."""
+"""Numbers of the dispatch that were chosen, not measured, and are no settings."""
 
 #: Maximum number of workers, homes or jobs compared for one choice.
 LOOKED_AT = 16
@@ -9,17 +9,17 @@ BETWEEN_MESSAGES = 0.002
 #: Seconds below which tasks are trivial, and weight of the newest task in the running mean of
 #: compute times, as in Dask.
 TRIVIAL, NEWEST = BETWEEN_MESSAGES / 2, 0.5
-#: Seconds that a task with inputs usually takes at most that is not held, since a round trip would
-#: delay it by a part that matters; and seconds within which it must be expected to start. The first
-#: is also for how long a thread stays free rather than have one worker make all data of a job.
+#: Seconds. A task with inputs that usually takes less than `SHORT`, and is expected to start within
+#: `SOON`, is not held: a round trip would delay it by a part that matters. A thread also stays free
+#: for `SHORT` rather than have one worker make all data of a job.
 SHORT, SOON = 0.050, 0.100
 #: Seconds of its share that a job may lack before it matters: what it is owed at most when it comes
 #: back, and by which it is served later while it has root tasks only.
 SLACK = 0.25
 
-#: Seconds within which a job must be likely to have ready tasks again for slots to be kept for it,
-#: from tasks that take longer; factor by which its index must be higher; and by which the number of
-#: tasks that it is expected to have at once shrinks with each gap.
+#: Slots are kept, from tasks that take longer, for a job that is likely to have ready tasks again
+#: within `BACK_WITHIN` seconds, and whose index is `WORTH` times as high. The number of tasks that
+#: it is expected to have at once shrinks by the factor `NARROWER` with each gap.
 BACK_WITHIN, WORTH, NARROWER = 0.020, 4.0, 0.7
 
 #: Seconds after which tasks outside of pools take the slots of a label that pools could have taken.

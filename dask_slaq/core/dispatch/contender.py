@@ -24,7 +24,7 @@ class Group:
     most: float = math.inf  # maximum number of threads
     deserved: float = 1.0  # threads
     tokens: float = 0.0  # core-seconds to be served before any index
-    spare: bool = False  # whether they run on what nobody else wants
+    on_leftovers: bool = False  # whether they run on what nobody else wants
     pools: list[Any] = field(default_factory=list)
     running: float = 0.0  # threads that the tasks on workers use
     resources: Mapping[str, float] = field(default_factory=dict)  # maximum amounts in use
@@ -184,7 +184,7 @@ class Contender:
     @property
     def on_spare(self) -> bool:
         """Whether its tasks run on what nobody else wants."""
-        return self.group is not None and self.group.spare
+        return self.group is not None and self.group.on_leftovers
 
     @property
     def holds_all(self) -> bool:

@@ -99,7 +99,7 @@ class Order:
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
             service += SLACK * granted.share / pool.weight  # results in memory are used before
-        rank = 2 if group is not None and group.spare else int(standing > OWNER_OWED)
+        rank = 2 if group is not None and group.on_leftovers else int(standing > OWNER_OWED)
         return Key(
             rank, -owner_lag * (rank == 0), standing, since, -granted.index, service,
             running / pool.weight, pool.name,

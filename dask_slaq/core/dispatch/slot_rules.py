@@ -84,7 +84,8 @@ class SlotRules:
     def _is_left(self, entry: Entry, slots: Slots) -> bool:
         """Return whether the next free thread of a worker is left to an owner at its limit.
 
-        A task of it computes there, and its next one may not wait: it would find the thread taken.
+        A task of the owner computes there. Its next task can only start on that thread, and must
+        not find it taken.
         """
         if not self._at_limit or entry.like.mean <= BACK_WITHIN:
             return False

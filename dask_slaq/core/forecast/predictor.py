@@ -12,8 +12,8 @@ from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.corrections import unchanged
 from dask_slaq.core.forecast.experts.basis import Ensemble
 from dask_slaq.core.forecast.experts.gating import Backtest, blend, gate, trained
+from dask_slaq.core.forecast.from_past_runs import FromMemory
 from dask_slaq.core.forecast.history import Histories, NormalizedWindow, normalize_window
-from dask_slaq.core.forecast.hypotheses import FromMemory
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
 from dask_slaq.core.forecast.types import HORIZONS, Forecast
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray

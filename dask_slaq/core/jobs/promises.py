@@ -126,8 +126,8 @@ def refill_tokens(
     promised = soon > bucket + floor * epoch
     tokens: FloatArray = np.maximum(np.where(promised, due, bucket), 0.0)
     rate: FloatArray = np.where(promised, (soon - tokens) / epoch, floor)
-    # Debts of longer standing would come first, and those of a job that is never even may last:
-    # what a job is due before its first report comes before them.
+    # What a job is due before its first report comes before older debts, which may last for ever
+    # if their job never catches up.
     first = new & known & promised
     tokens = np.where(first, np.maximum(soon, 0.0), tokens)
     rate[first] = 0.0

@@ -4,7 +4,7 @@ Each owner deserves a weighted fair share of the threads, at most its limit and 
 use. Deserved core-seconds are served before any policy's index, so the policy decides within an
 owner's share, and over the threads that other owners leave. An owner that lent threads gets its
 share back first. An owner that used much lately yields, if its use is observed. An owner over its
-budget runs on what nobody else wants. Teams of owners have all that too (`owner_tree`).
+budget runs on what nobody else wants. Teams of owners have all that too (`OwnerTree`).
 """
 
 from __future__ import annotations

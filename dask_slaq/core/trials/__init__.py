@@ -1,12 +1,12 @@
 """Trials of a search: models that train in one task each, and take turns on their worker."""
 
-from dask_slaq.core.search_settings import CHANGEABLE, EXPLORE, SearchSettings
+from dask_slaq.core.search_settings import CHANGEABLE, SearchSettings
 from dask_slaq.core.trials.ended import EndedSearches
-from dask_slaq.core.trials.memory import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
+from dask_slaq.core.trials.footprint import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.past import PastModel, PastSearches, in_order
 from dask_slaq.core.trials.states import STATE_COLORS
-from dask_slaq.core.trials.trial import Trial, row_of
+from dask_slaq.core.trials.trial import FIRST_TURN, Trial, row_of
 from dask_slaq.core.trials.trials import Trials
 from dask_slaq.core.trials.turns import (
     Account,
@@ -22,7 +22,7 @@ from dask_slaq.core.trials.unreported import Unreported
 
 __all__ = [
     "CHANGEABLE",
-    "EXPLORE",
+    "FIRST_TURN",
     "MANY",
     "MOVING",
     "STATE_COLORS",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dask_slaq.core.jobs.arrays import FloatArray
-from dask_slaq.core.search_settings import EXPLORE
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 
 __all__ = ["Early", "rank_correlation"]
 
@@ -37,11 +37,11 @@ class Early:
     """
 
     def __init__(self) -> None:
-        self._losses: list[list[float]] = [[] for _ in range(EXPLORE - 1)]
+        self._losses: list[list[float]] = [[] for _ in range(FEWEST_REPORTS - 1)]
 
     def add(self, report: int, loss: float) -> None:
         """Record the loss of the `report`-th usable report of a model."""
-        if report < EXPLORE:
+        if report < FEWEST_REPORTS:
             insort(self._losses[report - 1], loss)
 
     def _rank(self, report: int, loss: float) -> float:

@@ -1,10 +1,11 @@
-"""Which trials are without hope: enough models are ready that end better than they can."""
+"""Which trials are given up: those that end worse than others, or whose loss stays nan."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect, insort
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,6 +83,17 @@ class Lowest:
             return False
         bar = finals[enough - 1]
         return trial.forecast.least - margin > bar + pruning.slack * max(known.first - bar, 0.0)
+
+
+def stays_diverged(trial: Trial, others: Iterable[Trial], patience: int) -> bool:
+    """Return whether a trial that diverges is given up, but for the one with the lowest loss.
+
+    Its loss may come back, as after a few steps of nan.
+    """
+    losses = trial.losses
+    if losses.missed < patience or not losses.count:
+        return losses.missed >= patience
+    return any(other.losses.count and other.losses.latest <= losses.latest for other in others)
 
 
 def find_noise(losses: Losses, deviations: float) -> None:

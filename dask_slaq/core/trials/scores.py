@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
-from dask_slaq.core.search_settings import EXPLORE, Goal, Model, SearchSettings, goal_of
+from dask_slaq.core.search_settings import FEWEST_REPORTS, Goal, Model, SearchSettings, goal_of
 from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.past import Past, PastModel
 from dask_slaq.core.trials.pruning import find_noise, if_it_falls_on
@@ -92,7 +92,7 @@ class Scores:
             at_horizon(at, losses) for at, losses in ((left, lower), (left, upper), (most, lower))
         )
         scaled, _ = in_logs(forecast, forecast.level)
-        soon = at_horizon(np.full(len(trials), float(EXPLORE)), scaled.reduction)
+        soon = at_horizon(np.full(len(trials), float(FEWEST_REPORTS)), scaled.reduction)
         soon /= np.maximum(predicted_range(scaled), 1e-300)
         columns = [ahead, low, high, least, soon, forecast.start]
         rows = np.stack(columns, axis=1).tolist()
@@ -191,7 +191,7 @@ def final_of(trial: Trial) -> float:
 
 def _is_young(trial: Trial) -> bool:
     """Return whether a trial has too few losses for a forecast, and none that it ended with."""
-    return 0 < trial.losses.count < EXPLORE and not math.isfinite(trial.known)
+    return 0 < trial.losses.count < FEWEST_REPORTS and not math.isfinite(trial.known)
 
 
 def _as_model(trial: Trial, steps: int | None) -> Model:

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.jobs.reports import LOST
-from dask_slaq.core.search_settings import EXPLORE
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials.losses import Curve, Losses
 
 __all__ = ["HELD_UP", "TURN", "Trial", "row_of", "trial_of"]
 
-#: Reports of each turn after the first.
-TURN = 3
+#: Reports of the first turn of a trial, after which it is compared with others, and of each further
+#: turn.
+FIRST_TURN, TURN = FEWEST_REPORTS, 3
 #: Factor of the mean seconds of a report beyond which a trial is silent.
 SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds.
@@ -39,7 +40,7 @@ class Turn:
     """Turn of a trial, in reports."""
 
     begun_at: int = 0  # reports when the trial last began or went on
-    first: int = EXPLORE  # length of its first turn
+    first: int = FIRST_TURN  # length of its first turn
     span: int = TURN  # length of the others
     yields: bool = False  # at its next report the trial waits
 

@@ -10,12 +10,20 @@ from itertools import chain, repeat
 from typing import Any
 
 from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration
-from dask_slaq.core.search_settings import EXPLORE, SearchSettings
+from dask_slaq.core.search_settings import FEWEST_REPORTS, SearchSettings
 from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.past import PastModel, ranks_of
-from dask_slaq.core.trials.pruning import BETTER, Lowest
+from dask_slaq.core.trials.pruning import BETTER, Lowest, stays_diverged
 from dask_slaq.core.trials.scores import Scores, choose_leads, final_of
-from dask_slaq.core.trials.trial import HELD_UP, TURN, FinalLoss, Trial, row_of, trial_of
+from dask_slaq.core.trials.trial import (
+    FIRST_TURN,
+    HELD_UP,
+    TURN,
+    FinalLoss,
+    Trial,
+    row_of,
+    trial_of,
+)
 
 __all__ = ["Trials"]
 
@@ -78,12 +86,12 @@ class Trials:
         self._settings = settings
 
     @property
-    def explore(self) -> int:
+    def first_turn(self) -> int:
         """Reports that a new trial makes before others may go first.
 
         The first trials show how they grow, and how far ranks hold. Other goals need forecasts.
         """
-        return 1 if self.settings.goal == "best" and self._count > SAMPLE else EXPLORE
+        return 1 if self.settings.goal == "best" and self._count > SAMPLE else FIRST_TURN
 
     @property
     def ended(self) -> list[Trial]:
@@ -158,7 +166,7 @@ class Trials:
         self._forget_ended(key, number)
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
         trial.times.began = self._clock()
-        trial.turn.first = self.explore
+        trial.turn.first = self.first_turn
         trial.lost = self._lost.get(key, {}).pop(number, None)
         known = trial.known
         if math.isfinite(known) and self.settings.goal == "best":
@@ -412,12 +420,16 @@ class Trials:
         if self.settings.steps:
             return max(self.settings.steps - trial.step, 1)
         # One that outlives the longest that has ended makes as many again.
-        return self.longest - trial.step if trial.step < self.longest else max(trial.step, EXPLORE)
+        return (
+            self.longest - trial.step
+            if trial.step < self.longest
+            else max(trial.step, FEWEST_REPORTS)
+        )
 
     def _steps_to_come(self, trial: Trial) -> tuple[int, int]:
         """Return the expected steps to come of a trial, and as many as it may make."""
         left = self.steps_left(trial)
-        return left, left if self.settings.steps else max(left, max(trial.step, EXPLORE))
+        return left, left if self.settings.steps else max(left, max(trial.step, FEWEST_REPORTS))
 
     def seconds_left(self, trial: Trial) -> float:
         """Return the expected seconds that a trial still computes."""
@@ -447,23 +459,12 @@ class Trials:
         if not chosen.prunes or self.is_at_its_end(trial):
             return False
         if trial.diverges:
-            return self._is_lost(trial)
+            patience = chosen.pruning.reports(chosen.steps)
+            return stays_diverged(trial, (other for other in self if other is not trial), patience)
         if self.scores.has_own_goal:
             return trial.name in self.scores.hopeless
         self._compare_anew()
         return self._lowest.is_hopeless(trial, chosen, self._finals, self._count, self._longest)
-
-    def _is_lost(self, trial: Trial) -> bool:
-        """Return whether a trial that diverges is given up, but for the one with the lowest loss.
-
-        Its loss may come back, as after a few steps of nan.
-        """
-        patience = self.settings.pruning.reports(self.settings.steps)
-        losses = trial.losses
-        if losses.missed < patience or not losses.count:
-            return losses.missed >= patience
-        others = (t.losses for t in self if t is not trial)
-        return any(other.count and other.latest <= losses.latest for other in others)
 
     def as_dicts(
         self, *, curves: bool = False, only: Container[Hashable] | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dask_slaq.core.trials.memory import MANY
+from dask_slaq.core.trials.footprint import MANY
 from dask_slaq.core.trials.trial import Trial
 from dask_slaq.core.trials.trials import Trials
 
@@ -79,8 +79,8 @@ class Room:
 class Turns:
     """Turns on one worker: the first `width` of the trials in `order` that are alive may train.
 
-    Trials that are not in `order` train on, but for the first `explored` of them that make
-    `EXPLORE` reports: these wait. `pruned` lists key and number of those that should end.
+    Trials that are not in `order` have just begun. They train on, except that the first `explored`
+    of them wait after their first turn. `pruned` lists key and number of those that should end.
     """
 
     order: list[Hashable]

@@ -177,7 +177,7 @@ class ScheduledJobs(KnownJobs):
             terms, group = self.terms_of(name), self.pools.groups.get(name)
             found = group or Group(
                 terms.max_threads,
-                spare=self.budgets.is_over(owner),
+                on_leftovers=self.budgets.is_over(owner),
                 resources=terms.max_resources or {},
                 name=name,
                 team=found,

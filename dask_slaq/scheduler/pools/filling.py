@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
     from dask_slaq.core.dispatch import Choice, Contender, Entry, Key, Order, Slots, TaskKind
-    from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.label_limits import Limits
+    from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang, PinnedGangs
     from dask_slaq.scheduler.pools.slots import SentTasks
 
 
@@ -35,7 +35,7 @@ class Filling:
         scheduler: Scheduler,
         order: Order,
         sent: SentTasks,
-        gangs: Gangs,
+        gangs: PinnedGangs,
         limits: Limits,
         fill: Callable[[], object],
         enter: Callable[..., Any],
@@ -214,7 +214,7 @@ class Filling:
                 found.setdefault(gang.pool, []).append(Pinned(members))
         return found
 
-    def threads_of(self, gang: Gang) -> dict[object, int]:
+    def threads_of(self, gang: PinnedGang) -> dict[object, int]:
         """Return the threads that each member of a gang uses."""
         workers = self.scheduler.workers
         return {

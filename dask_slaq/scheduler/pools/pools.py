@@ -22,8 +22,8 @@ from dask_slaq.core.dispatch import LINGER, LOOKED_AT, QUIET, SHORT, Account, Gr
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.filling import Filling
-from dask_slaq.scheduler.pools.gangs import Gangs
 from dask_slaq.scheduler.pools.label_limits import Limits, label_given
+from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
@@ -87,7 +87,7 @@ class Pools:
         )
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(ahead)
-        gangs = Gangs()
+        gangs = PinnedGangs()
         self.limits = limits = Limits(
             scheduler,
             control,
@@ -322,7 +322,7 @@ class Pools:
                 grant.max_threads,
                 grant.deserved,
                 grant.tokens,
-                grant.spare,
+                grant.on_leftovers,
                 resources=grant.max_resources or {},
                 name=name,
             )

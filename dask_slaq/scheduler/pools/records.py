@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.dispatch import Choice, Like, Order
     from dask_slaq.scheduler.pools.filling import Filling
-    from dask_slaq.scheduler.pools.gangs import Gangs
     from dask_slaq.scheduler.pools.label_limits import Limits
+    from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
     from dask_slaq.scheduler.pools.seam import Seam
     from dask_slaq.scheduler.pools.slots import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
@@ -47,7 +47,7 @@ class TaskRecords:
         bound: Callable[[Binding], None],
         order: Order,
         limits: Limits,
-        gangs: Gangs,
+        gangs: PinnedGangs,
     ) -> None:
         self.scheduler, self.control, self.sent, self.filling = scheduler, control, sent, filling
         self._seam, self._bound = seam, bound

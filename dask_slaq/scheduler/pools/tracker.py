@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
     from dask_slaq.core.dispatch import Choice, Entry, Like, TaskKind
-    from dask_slaq.scheduler.pools.gangs import Gang
+    from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang
 
 
 class TaskTracker(TaskRecords):
@@ -355,7 +355,7 @@ class TaskTracker(TaskRecords):
         if workers and self._index.pools:
             self.filling.soon()
 
-    def let_go(self, gang: Gang) -> None:
+    def let_go(self, gang: PinnedGang) -> None:
         """Leave the members of a gang to Dask, since they cannot start together."""
         gang.closed = True
         self.control.release([ts for ts in gang.members if ts.processing_on is None], "gang let go")

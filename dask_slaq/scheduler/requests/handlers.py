@@ -68,7 +68,7 @@ REQUESTS = (
 #: Those that change something, and those that need no registered plugin.
 AUDITED = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
 ALWAYS = ("introduce", "close", "left", "audit")
-#: Those that only a client may ask for that proves who it is; and those whose first argument it is.
+#: Those for which a client must prove who it is; and those whose first argument is the client.
 OF_CLIENT = ("introduce", "open", "close", "follow")
 PEOPLES = (*OF_CLIENT, "steer")
 #: Arguments of requests by which something is found.

@@ -146,7 +146,7 @@ class Choices:
                 "runs": search.runs,
                 "order": chosen.order,
                 "width": chosen.width,
-                "explore": search.trials.explore,
+                "explore": search.trials.first_turn,
                 "explored": chosen.explored,
                 "prune": chosen.pruned,
                 "free": free,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distributed.core import Status
 
-from dask_slaq.core.trials import EXPLORE, MANY, MOVING, TARGET, Room, admitted
+from dask_slaq.core.trials import FIRST_TURN, MANY, MOVING, TARGET, Room, admitted
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.trials.running import Claims, RunningSearch
 
@@ -193,7 +193,7 @@ class Rooms:
         if not (life and one):
             return MANY
         life *= ws.nthreads
-        left = (part * life - risk) / (EXPLORE * one / search.steps)
+        left = (part * life - risk) / (FIRST_TURN * one / search.steps)
         return int(min(left, life / one - waits, MANY))
 
     # A choice

@@ -19,9 +19,9 @@ from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.jobs.values import etas, stage_of, values_of_jobs
 from dask_slaq.scheduler.views.reasons import cannot_run
 
-#: Times that are some, of those in `Engine.end_of`.
-TOLD = ("fair", "promised", "low", "expected", "high")
-#: Factor by which the time from arrival to the promised end may grow until it is some.
+#: Times that are shown, of those in `Engine.end_of`.
+SHOWN = ("fair", "promised", "low", "expected", "high")
+#: Factor by which the time from arrival to the promised end may grow until that is shown.
 LATER = 1.2
 #: Seconds from now that count as never: a paused job has no end in sight.
 FOREVER = 1e8
@@ -47,8 +47,8 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     if found["high"] is None:
         found.update(fair=None, low=None, expected=None)  # the fair end is known as little
     announced = jobs.engine.jobs[name].max_iter is not None or stages is not None
-    some = {key: found[key] for key in TOLD}
-    return {**some, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}
+    times = {key: found[key] for key in SHOWN}
+    return {**times, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}
 
 
 def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:

@@ -453,7 +453,7 @@ def test_slots_are_kept_for_a_job_that_is_worth_much_more(index, others, spare, 
     built = build(World((Worker(1),), jobs, (Task(1, 5.0),)))
     back, gaps = built.pools[0], built.pools[0].gaps
     gaps.width, gaps.mean, gaps.spell, gaps.left_at = 4.0, 0.001, 1.0, NOW
-    back.group = Group(spare=spare)
+    back.group = Group(on_leftovers=spare)
     built.order.waiting.coming.add(back)
     assert (built.fill() == []) == kept
 

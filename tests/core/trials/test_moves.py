@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.search_settings import EXPLORE
 from dask_slaq.core.trials import (
     Destinations,
     Room,
@@ -16,6 +15,7 @@ from dask_slaq.core.trials import (
     choose,
     choose_everywhere,
 )
+from dask_slaq.core.trials.trial import FIRST_TURN
 from dask_slaq.core.trials.trials import TURN
 
 
@@ -24,9 +24,9 @@ def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:
     trials = Trials(SearchSettings(steps=steps, **settings))
     for number, worker in enumerate(workers):
         trial = trials.at(number, worker)
-        trials.report(trial, [number + 1 / (k + 1) for k in range(EXPLORE)], 0.1 * EXPLORE)
+        trials.report(trial, [number + 1 / (k + 1) for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
         trials.can_move(trial, 0, 1.0)
-        trial.waits, trial.checkpoint.reports = True, EXPLORE
+        trial.waits, trial.checkpoint.reports = True, FIRST_TURN
     return trials
 
 
@@ -43,7 +43,7 @@ def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():
     assert (turns["c"].width, turns["a"].width, turns["b"].width) == (0, 1, 1)
 
 
-@pytest.mark.parametrize("copies", [EXPLORE, 0])
+@pytest.mark.parametrize("copies", [FIRST_TURN, 0])
 def test_one_that_waits_beside_better_ones_is_told_to_leave_for_a_free_thread(copies):
     trials = trials_at("a", "a")
     trials.alive[1].checkpoint.reports = copies
@@ -90,11 +90,11 @@ def test_a_trial_goes_on_from_an_earlier_state_with_its_curve():
     trials.report(trial, [0.2, 0.1], 0.2)
     assert trials.leave(0)
     assert trials.at(0, "b") is trial
-    trials.arrive(trial, EXPLORE)
+    trials.arrive(trial, FIRST_TURN)
     assert trials.report(trial, [0.2, 0.1, 0.05], 0.3) == [0, 0, 1]
     assert (trial.reports, trial.step, trial.worker, trial.losses.latest) == (
-        EXPLORE + 3,
-        EXPLORE + 3,
+        FIRST_TURN + 3,
+        FIRST_TURN + 3,
         "b",
         0.05,
     )
@@ -147,9 +147,9 @@ def test_a_model_that_loads_data_for_long_is_dear_to_move(setup, moves_away):
     for number in range(2):
         trial = trials.at(number, "a")
         trials.report(trial, [number + 1.0], setup + 0.1)
-        trials.report(trial, [number + 0.1 * (5 - k) for k in range(EXPLORE)], 0.1 * EXPLORE)
+        trials.report(trial, [number + 0.1 * (5 - k) for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
         trials.can_move(trial, 0, 1.0)
-        trial.waits, trial.checkpoint.reports = True, EXPLORE
+        trial.waits, trial.checkpoint.reports = True, FIRST_TURN
         assert trial.setup == pytest.approx(setup)
     turns, _ = decided(trials, {"a": Room(1), "b": Room(1)})
     assert bool(turns["a"].leave) is moves_away

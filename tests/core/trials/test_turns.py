@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs.reports import LOST
-from dask_slaq.core.search_settings import EXPLORE, PATIENCE
+from dask_slaq.core.search_settings import PATIENCE
 from dask_slaq.core.trials import (
     Account,
     Destinations,
@@ -21,13 +21,14 @@ from dask_slaq.core.trials import (
     choose_everywhere,
 )
 from dask_slaq.core.trials.early import Early
+from dask_slaq.core.trials.trial import FIRST_TURN
 from dask_slaq.core.trials.trials import HELD_UP, SAMPLE, TURN
 
 #: Reports of models that are long compared with others.
 MANY = 10
 
 
-def trials_at(*workers: str, reports: int = EXPLORE, **settings) -> Trials:
+def trials_at(*workers: str, reports: int = FIRST_TURN, **settings) -> Trials:
     """Trials 0, 1, 2, ... whose losses end at their number, on these workers."""
     trials = Trials(SearchSettings(**{"steps": 40, **settings}))
     for number, worker in enumerate(workers):
@@ -86,7 +87,7 @@ def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
         served.append(chosen)
         trial = trials.alive[chosen]
         trials.begin_turn(trial)
-        trials.report(trial, [chosen + 0.3 * 0.9**k for k in range(EXPLORE)], 0.1 * EXPLORE)
+        trials.report(trial, [chosen + 0.3 * 0.9**k for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
         trial.waits = True
     assert served.count(0) == 8 and served[8] == 2
 
@@ -304,7 +305,7 @@ def test_a_model_whose_result_was_lost_is_ranked_by_its_known_loss():
     trials.again(0)
     assert [trial.key for trial in trials] == [1, 2] and trials.ended == []
     again = trials.at(0, "a")
-    trials.report(again, [9.0] * EXPLORE, 0.3)
+    trials.report(again, [9.0] * FIRST_TURN, 0.3)
     assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0, 1, 2]
     assert (again.forecast.final, again.forecast.low, again.forecast.high) == (-5.0,) * 3
     trials.end(0, "done")
@@ -380,7 +381,7 @@ def test_nothing_is_silent_without_a_limit_or_a_report():
 
 
 def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
-    trials = trials_at("a", "a", steps=EXPLORE + 1)
+    trials = trials_at("a", "a", steps=FIRST_TURN + 1)
     last, other = trials
     trials.report(last, [0.0], 0.1)
     for trial in trials:
@@ -472,7 +473,7 @@ def test_all_as_a_goal_a_model_whose_result_was_lost_comes_last():
     trials.report(trials.alive[0], [-5.0], 0.1)
     trials.end(0, "done")
     trials.again(0)
-    trials.report(trials.at(0, "a"), [9.0] * EXPLORE, 0.3)
+    trials.report(trials.at(0, "a"), [9.0] * FIRST_TURN, 0.3)
     assert choose(trials, {"a": Room(1)}, 0)["a"].order[-1] == 0
 
 
@@ -481,7 +482,7 @@ def test_the_lowest_final_loss_is_that_of_the_best_that_is_done():
     assert trials.best_final == math.inf
     for key, outcome in ((2, "done"), (0, "failed"), (1, "done")):
         trials.end(key, outcome)
-    assert trials.best_final == pytest.approx(1 + 1 / EXPLORE)
+    assert trials.best_final == pytest.approx(1 + 1 / FIRST_TURN)
 
 
 def test_a_model_that_is_as_long_as_the_longest_makes_as_many_steps_again():

@@ -128,7 +128,7 @@ async def train_and_check(client, search) -> list[Any]:
 @pytest.fixture
 def all_are_kept(monkeypatch):
     """Keep the state of every report, the last one included."""
-    monkeypatch.setattr("dask_slaq.worker.desk.KEEP", 0.0)
+    monkeypatch.setattr("dask_slaq.worker.keeping.KEEP", 0.0)
     monkeypatch.setattr("dask_slaq.worker.seat.KEEPING", 1e9)
     RUN.clear()
     yield

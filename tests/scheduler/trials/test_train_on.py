@@ -8,14 +8,13 @@ from moving import RUN, STEPS, train
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, SlaqError
-from dask_slaq.worker import desk as desks
 
 MORE = 40
 
 
 @pytest.fixture(autouse=True)
 def _states_are_kept_soon(monkeypatch):
-    monkeypatch.setattr(desks, "KEEP", 0.02)
+    monkeypatch.setattr("dask_slaq.worker.keeping.KEEP", 0.02)
     monkeypatch.setattr("dask_slaq.worker.seat.KEEPING", 1.0)
     RUN.clear()
 

@@ -1,7 +1,8 @@
-"""Gangs: tasks that wait for each other while they run, each pinned to one worker.
+"""Gangs of pinned tasks, which wait for each other while they run, each on its worker.
 
 xgboost and LightGBM train in one such task per worker. If some members of a gang start and others
 do not, the threads of those that started are blocked. Tasks are only read here, never changed.
+Tasks of a job with ``gang=True`` are started together by `core/dispatch/fill.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ READY = ("queued", "no-worker", "processing")
 
 
 @dataclass(eq=False)
-class Gang:
+class PinnedGang:
     """Tasks that must start together."""
 
     name: Hashable
@@ -47,17 +48,17 @@ class Gang:
         return now - since >= PATIENCE and not self.complete(now)
 
 
-class Gangs:
+class PinnedGangs:
     """Gangs of all pinned tasks that have not ended."""
 
     def __init__(self) -> None:
-        self.of_task: dict[TaskState, Gang] = {}
-        self._by_name: dict[Hashable, Gang] = {}
+        self.of_task: dict[TaskState, PinnedGang] = {}
+        self._by_name: dict[Hashable, PinnedGang] = {}
 
     def __bool__(self) -> bool:
         return bool(self.of_task)
 
-    def of(self, ts: TaskState) -> Gang | None:
+    def of(self, ts: TaskState) -> PinnedGang | None:
         """Return the gang of a task, or None."""
         return self.of_task.get(ts)
 
@@ -66,7 +67,7 @@ class Gangs:
         gang = self.of_task.get(ts)
         return gang is not None and not gang.closed
 
-    def waiting(self, pool: Hashable = None) -> list[Gang]:
+    def waiting(self, pool: Hashable = None) -> list[PinnedGang]:
         """Return the gangs of a pool, or of all, that have not started, oldest first."""
         gangs = self._by_name.values()
         return [g for g in gangs if not g.closed and (pool is None or g.pool is pool)]
@@ -75,13 +76,13 @@ class Gangs:
         """Return the members of gangs that have started."""
         return [ts for ts, gang in self.of_task.items() if gang.closed]
 
-    def add(self, pool: Hashable, ts: TaskState, worker: str, now: float) -> Gang | None:
+    def add(self, pool: Hashable, ts: TaskState, worker: str, now: float) -> PinnedGang | None:
         """Add a new task, pinned to a worker, to its gang. Returns None if it has none."""
         found = None if ts.actor else _declaration(ts)
         if found is None or ts in self.of_task:  # known tasks may be submitted again
             return self.of_task.get(ts)
         name, size, threads = (pool, ts.prefix.name, found[0]), *found[1:]
-        gang = self._by_name.setdefault(name, Gang(name, pool, size, now))
+        gang = self._by_name.setdefault(name, PinnedGang(name, pool, size, now))
         if gang.closed:
             return None
         gang.members[ts], gang.threads[ts], gang.latest = worker, threads, now

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.search_settings import EXPLORE
 from dask_slaq.core.trials import (
     MANY,
     TARGET,
@@ -15,7 +14,8 @@ from dask_slaq.core.trials import (
     choose,
     choose_everywhere,
 )
-from dask_slaq.core.trials.memory import RECENT, admitted
+from dask_slaq.core.trials.footprint import RECENT, admitted
+from dask_slaq.core.trials.trial import FIRST_TURN
 
 BYTES = st.floats(0, 1e12)
 COUNT = st.integers(0, 50)
@@ -130,7 +130,7 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
 def test_turns_go_by_the_models_that_memory_admits(models, what, by_admitted):
     trials = Trials(SearchSettings(steps=40))
     for number in range(models):
-        trials.report(trials.at(number, "a"), [1.0] * EXPLORE, 0.3)
+        trials.report(trials.at(number, "a"), [1.0] * FIRST_TURN, 0.3)
     for admits, expected in by_admitted.items():
         turns = choose(trials, {"a": Room(models, admits=admits)}, unstarted=9)["a"]
         assert getattr(turns, what) == expected

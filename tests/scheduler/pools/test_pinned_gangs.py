@@ -24,7 +24,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.dispatch import PATIENCE, QUIET
-from dask_slaq.scheduler.pools.gangs import Gangs
+from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 
 
 class Task(SimpleNamespace):
@@ -55,7 +55,7 @@ def members(gang):
 
 
 def test_interleaved_runs_of_lightgbm_are_complete_with_their_last_task():
-    gangs = Gangs()
+    gangs = PinnedGangs()
     one = gangs.add("pool", lightgbm(1), "a", 0.0)
     two = gangs.add("pool", lightgbm(2), "b", 0.0)
     assert not one.complete(PATIENCE / 2) and not two.complete(PATIENCE / 2)
@@ -68,7 +68,7 @@ def test_interleaved_runs_of_lightgbm_are_complete_with_their_last_task():
 
 
 def test_a_run_of_unknown_size_is_complete_after_a_quiet_time():
-    gangs = Gangs()
+    gangs = PinnedGangs()
     gang = gangs.add("pool", xgboost(1), "a", 0.0)
     assert gangs.add("pool", xgboost(1), "b", QUIET * 0.9) is gang
     assert gangs.add("pool", xgboost(2), "b", QUIET * 0.9) is not gang
@@ -77,7 +77,7 @@ def test_a_run_of_unknown_size_is_complete_after_a_quiet_time():
 
 
 def test_a_member_that_is_not_ready_is_waited_for_but_not_for_ever():
-    gangs = Gangs()
+    gangs = PinnedGangs()
     first, second = lightgbm(1, state="waiting"), lightgbm(1, state="waiting")
     gang = gangs.add("pool", first, "a", 0.0)
     gangs.add("pool", second, "b", 0.0)
@@ -90,7 +90,7 @@ def test_a_member_that_is_not_ready_is_waited_for_but_not_for_ever():
 
 
 def test_a_member_that_never_comes_is_not_waited_for_for_ever():
-    gangs = Gangs()
+    gangs = PinnedGangs()
     gang = gangs.add("pool", lightgbm(1), "a", 0.0)
     assert not gang.overdue(1.0)
     assert not gang.complete(1.0 + PATIENCE) and gang.overdue(1.0 + PATIENCE)
@@ -100,7 +100,7 @@ def test_a_member_that_never_comes_is_not_waited_for_for_ever():
 
 
 def test_a_gang_is_forgotten_with_its_last_member():
-    gangs = Gangs()
+    gangs = PinnedGangs()
     tasks = [lightgbm(1, size=3) for _ in range(2)]
     gang = gangs.add("pool", tasks[0], "a", 0.0)
     gangs.add("pool", tasks[1], "b", 0.0)
@@ -119,7 +119,7 @@ def train_part(**kwargs):
 
 @gen_cluster(client=True)
 async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
-    gangs, found = Gangs(), {}
+    gangs, found = PinnedGangs(), {}
 
     def add(scheduler, *, client, tasks, **kwargs):
         for ts in map(scheduler.tasks.get, tasks):

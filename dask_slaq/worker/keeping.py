@@ -1,0 +1,119 @@
+"""When the state of a trial is kept, and where: in Dask's memory, with a replica, or in a file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from distributed.protocol import to_serialize
+
+from dask_slaq.worker.seat import Seat
+from dask_slaq.worker.states import (
+    PATIENCE,
+    REPLICATED,
+    KeptState,
+    file_of,
+    freeze,
+    is_large,
+    name_of,
+    store,
+    write,
+)
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+logger = logging.getLogger(__name__)
+
+#: Seconds after which the state of a trial that trains is kept again.
+KEEP = 1.0
+#: Part of a worker's memory above which no copy of a state is made.
+HALF = 0.5
+
+
+class StateKeeper:
+    """Keeps the states of the trials of a worker; `send` tells the scheduler of one.
+
+    Attributes
+    ----------
+    peer : str
+        Address of the worker that takes replicas; empty if none does.
+    """
+
+    def __init__(self, worker: Worker, send: Callable[[Seat, Mapping[str, Any]], None]) -> None:
+        self._worker, self._send = worker, send
+        self.peer = ""
+
+    def must_keep(self, seat: Seat, *, waits: bool) -> bool:
+        """Return whether a copy of the state of a trial that stays here should be kept now."""
+        states = seat.checkpoint
+        if not states.can_be_kept or states.nbytes is None or not states.has_rested():
+            return False
+        if not waits and monotonic() - states.kept_at < KEEP:
+            return False
+        limit = self._worker.memory_manager.memory_limit
+        memory = self._worker.monitor.get_process_memory()
+        return not limit or memory + 2 * states.nbytes < HALF * limit
+
+    def keep(self, seat: Seat, *, leaves: bool = False) -> bool:
+        """Keep the state that the present report was given. Returns whether it is kept.
+
+        It is copied unless the model `leaves`.
+        """
+        states = seat.checkpoint
+        begin, reports = monotonic(), states.begins + seat.reports
+        if states.reports == reports:
+            return True
+        spare = states.has_rested()
+        try:
+            kept = freeze(states.offered, reports, seat.iterations, seat.number, copy=not leaves)
+            kept.last = seat.last
+            if states.folder:
+                write(file_of(states.folder, seat.key), kept)
+        except Exception as error:
+            states.unfit = True
+            logger.error(
+                "the state of %s cannot be kept: the model stays on its worker, and begins anew "
+                "if it is lost (%r)",
+                seat.key,
+                error,
+            )
+            return False
+        done = Event()
+        kept.age = 0.0 if spare else begin - states.kept_at
+        self._worker.loop.add_callback(self._store, seat, kept, done, spare)
+        if leaves:
+            done.wait(PATIENCE)  # what is large must be on disk before another model begins
+            seat.unsent.took = monotonic() - begin
+        states.reports = reports
+        states.note(kept.nbytes, monotonic() - begin)
+        return True
+
+    def _store(self, seat: Seat, kept: KeptState, done: Event, replicate: bool) -> None:
+        """Tell the scheduler of a state, and put it where it is kept, on the event loop."""
+        try:
+            ts = self._worker.state.tasks.get(seat.key)
+            name = name_of(seat.key, None if ts is None else ts.run_id, kept.reports)
+            # What is large here would fill the memory of the other worker.
+            fits = kept.nbytes <= REPLICATED and not is_large(self._worker, kept)
+            peer = self.peer if replicate and fits else ""
+            in_dask = not seat.checkpoint.folder
+            about = {"nbytes": kept.nbytes, "reports": kept.reports, "peer": peer}
+            # The scheduler must know the key before Dask says that it is here.
+            self._send(seat, {"name": name if in_dask else "", **about})
+            if in_dask:
+                store(self._worker, name, kept)
+                if peer:
+                    self._worker.loop.add_callback(self._copy, name, kept, peer)
+        finally:
+            done.set()
+
+    async def _copy(self, name: str, kept: KeptState, peer: str) -> None:
+        """Put a replica of a state on another worker."""
+        try:
+            await self._worker.rpc(peer).update_data(data={f"{name}-2": to_serialize(kept)})
+        except (OSError, RuntimeError):  # the latter if this worker closes
+            logger.debug("a replica of %s is not on %s", name, peer, exc_info=True)
