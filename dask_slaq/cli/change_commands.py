@@ -49,7 +49,7 @@ def set_job(job: str, where: Where, **settings: float | None) -> None:
     _say(f"{job}: {values}")
 
 
-def _steering(name: str, text: str, told: str) -> click.Command:
+def _steering(name: str, text: str, done: str) -> click.Command:
     """Return a command of one argument, the job, which tells what it has done."""
 
     @_command(name, text)
@@ -57,7 +57,7 @@ def _steering(name: str, text: str, told: str) -> click.Command:
     @scheduler_options
     def steer(job: str, where: Where) -> None:
         call(where, name, job)
-        _say(f"{job} {told}")
+        _say(f"{job} {done}")
 
     return steer
 

@@ -265,9 +265,9 @@ def _find(client: Client, name: str) -> Job | None:
     return next((job for job in jobs if job.name == name and job.is_open), None)
 
 
-def _tell_block(jobs: WeakValueDictionary[str, Job], method: str, run: str, **told: str) -> None:
+def _tell_block(jobs: WeakValueDictionary[str, Job], method: str, run: str, **about: str) -> None:
     if (job := jobs.get(run)) is not None:
-        getattr(job, method)(**told)
+        getattr(job, method)(**about)
 
 
 #: What to do about tasks whose name contains a text.
@@ -316,14 +316,14 @@ REMEMBERED = 100
 _advised: OrderedDict[object, set[str]] = OrderedDict()
 
 
-def warn_of_silence(why: Any = "", run: Any = None, **told: Any) -> None:
+def warn_of_silence(why: Any = "", run: Any = None, **about: Any) -> None:
     """Warn of what the scheduler has found in the block `run` of a search or job of this client.
 
     A block of many kinds of tasks has one warning that they do not report, or one per remedy.
     """
     cause = CAUSES.get(why)
     if cause is not None:
-        name = str(told.get("tasks", ""))
+        name = str(about.get("tasks", ""))
         remedy = next((text for part, text in REMEDIES.items() if part in name), OTHERWISE)
         if why == "silent":
             before = _advised.setdefault(str(run), set())
@@ -332,5 +332,5 @@ def warn_of_silence(why: Any = "", run: Any = None, **told: Any) -> None:
             before.add(remedy)
             while len(_advised) > REMEMBERED:
                 _advised.popitem(last=False)
-        told = {"n": "", "job": "", **told, "tasks": name, "remedy": remedy}
-        logger.warning("%s", cause % told)
+        about = {"n": "", "job": "", **about, "tasks": name, "remedy": remedy}
+        logger.warning("%s", cause % about)

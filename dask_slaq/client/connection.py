@@ -162,18 +162,18 @@ async def introduce(client: Client) -> None:
     """
     from tornado.ioloop import PeriodicCallback
 
-    owner, told = owner_of_client(), client.scheduler_comm
+    owner, known = owner_of_client(), client.scheduler_comm
 
     async def tell() -> None:
         with contextlib.suppress(SlaqError, OSError):
             await request(client, "slaq_introduce", owner=owner)
 
     async def look() -> None:
-        nonlocal told
+        nonlocal known
         if client.status == "closed":
             again.stop()
-        if client.status == "running" and client.scheduler_comm is not told:
-            told = client.scheduler_comm
+        if client.status == "running" and client.scheduler_comm is not known:
+            known = client.scheduler_comm
             await tell()
 
     await tell()

@@ -352,8 +352,8 @@ class Job(Block):
         self._fits = self._stages = 0
         self._described = False
         if self._observes and dask.config.get("slaq.instrument", True):
-            told = {"expect": self._expect, "describe": self._describe, "stage": self._step}
-            self._end_fits(observe_fits(self._report_loss, **told))
+            callbacks = {"expect": self._expect, "describe": self._describe, "stage": self._step}
+            self._end_fits(observe_fits(self._report_loss, **callbacks))
         return self
 
     def _leave(self) -> Client:

@@ -332,8 +332,8 @@ def reserve(
         Nothing was reserved.
     """
     first, last = span_of(begin, end, time.time())
-    said = {"owner": owner, "threads": threads, "begin": first, "end": last}
-    return ask(client, "slaq_reserve", by=owner_of_client(), **said)
+    terms = {"owner": owner, "threads": threads, "begin": first, "end": last}
+    return ask(client, "slaq_reserve", by=owner_of_client(), **terms)
 
 
 def unreserve(number: int, client: Client | None = None) -> Any:

@@ -395,8 +395,8 @@ class Search(Job):
     async def _trials(self, client: Client, curves: bool) -> list[dict[str, Any]]:
         if self._plain:
             return []
-        told = await request(client, "slaq_trials", run=self._run, curves=curves, **self._mark())
-        return read_rows(told, self._given)
+        rows = await request(client, "slaq_trials", run=self._run, curves=curves, **self._mark())
+        return read_rows(rows, self._given)
 
     def _enter(self, client: Client) -> Search:
         super()._enter(client)

@@ -49,14 +49,14 @@ class Best(NamedTuple):
 
 
 def read_rows(
-    told: Sequence[Mapping[str, Any]], given: Mapping[Any, Mapping[str, Any]]
+    sent: Sequence[Mapping[str, Any]], given: Mapping[Any, Mapping[str, Any]]
 ) -> list[Row]:
-    """Return the rows that the scheduler told, with their curves as lists of step and loss.
+    """Return the rows that the scheduler sent, with their curves as lists of step and loss.
 
     `given` are parameters by key of the task, which this client knows better.
     """
     rows = []
-    for each in told:
+    for each in sent:
         row = dict(each)
         others = row.pop("others", {})
         row["params"] = as_parameters(given.get(row["key"]) or row["params"])
@@ -134,8 +134,8 @@ def as_curves(rows: Sequence[Row], metric: str | None = None) -> xarray.DataArra
 def in_words(rows: Sequence[Row]) -> str:
     """Return how many trials are in each state."""
     counts = Counter(row["state"] for row in rows)
-    told = [f"{counts[state]} {state}" for state in reversed(STATE_COLORS) if counts[state]]
-    return ", ".join(told) or "no models yet"
+    parts = [f"{counts[state]} {state}" for state in reversed(STATE_COLORS) if counts[state]]
+    return ", ".join(parts) or "no models yet"
 
 
 def as_cells(

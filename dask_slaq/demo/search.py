@@ -177,8 +177,8 @@ def verdict(ways: Figures) -> str:
     if five is None or every is None:
         return "Too many models failed for a comparison."
     plain, searched = (way["models"] for way in ways.values())
-    said = f"The search had the best five models ready after {five:.2f} of the time"
+    text = f"The search had the best five models ready after {five:.2f} of the time"
     if five > local.GAINED:
-        said = f"Nothing was gained: plain Dask trained the best five early, by chance. {said}"
+        text = f"Nothing was gained: plain Dask trained the best five early, by chance. {text}"
     same = "Every model ended" if plain == searched else "Not every model ended"
-    return f"{said}, and {every:.2f} for all. {same} with the same loss both ways."
+    return f"{text}, and {every:.2f} for all. {same} with the same loss both ways."

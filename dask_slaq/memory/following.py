@@ -306,11 +306,11 @@ class Memory:
             key=lambda each: float(each["ended"]),
         )
 
-    async def audit(self, said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the stored events of the audit, and those `said` that are not stored."""
+    async def audit(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the stored events of the audit, and those of `events` that are not stored."""
         kept = await self._stored("audit")
         known = {(event.get("at"), event.get("message")) for event in kept}
-        more = [event for event in said if (event["at"], event["message"]) not in known]
+        more = [event for event in events if (event["at"], event["message"]) not in known]
         return sorted([*kept, *more], key=lambda event: float(event.get("at", 0.0)))
 
     # The end of the scheduler

@@ -58,14 +58,14 @@ class Advice(dict[str, Any]):
             last = [format_bytes(layer["bytes"]), "persist" * layer["persist"]]
             cells.append([_shown(layer["layer"]), *numbers, *last])
         limit = format_bytes(int(self["memory_limit"]))
-        told = f"No result that saves anything fits in {limit}."
+        summary = f"No result that saves anything fits in {limit}."
         if self.persist:
-            told = (
+            summary = (
                 f"Persist {', '.join(map(_shown, self.persist))} ({format_bytes(self['bytes'])} of "
                 f"{limit}): saves about {self['saves']:.2f} of {self['seconds']:.2f} core-seconds "
                 "that repeats took."
             )
-        return "\n".join([*aligned(cells, left=(0, 5)), "", told, "", LEGEND])
+        return "\n".join([*aligned(cells, left=(0, 5)), "", summary, "", LEGEND])
 
 
 def _shown(layer: str) -> str:
@@ -164,7 +164,7 @@ async def _advise(client: Client, limit: float | None) -> Advice:
             raise InvalidSetting("the workers have no memory limit: give memory_limit")
         limit = IN_MEMORY * counts["memory"]
     chosen = choose(layers, limit)
-    told = [
+    layers = [
         {**layer, "saves": saved(layers, {layer["layer"]}), "persist": layer["layer"] in chosen}
         for layer in layers
     ]
@@ -173,7 +173,7 @@ async def _advise(client: Client, limit: float | None) -> Advice:
         seconds=sum(layer["seconds"] for layer in layers),
         saves=saved(layers, chosen),
         bytes=sum(layer["bytes"] for layer in layers if layer["layer"] in chosen),
-        layers=sorted(told, key=lambda layer: -layer["saves"]),
+        layers=sorted(layers, key=lambda layer: -layer["saves"]),
     )
 
 

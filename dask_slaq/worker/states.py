@@ -78,7 +78,7 @@ class KeptState:
     """Pickled state after some reports of a task; its buffers move without being copied.
 
     Its `age` is the time in seconds since a state of the task was copied to another worker, and
-    `last` what the last of the reports told: the loss, and other metrics.
+    `last` is the last of the reports: the loss, and other metrics.
     """
 
     __slots__ = ("age", "body", "buffers", "iterations", "last", "number", "reports")

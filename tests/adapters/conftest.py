@@ -59,7 +59,7 @@ def search(monkeypatch) -> Search:
     search = Search()
     monkeypatch.setattr("dask_slaq.worker.in_trial", lambda: True)
     monkeypatch.setattr("dask_slaq.worker.report_trial", search.report_trial)
-    monkeypatch.setattr(session, "_said", set())
+    monkeypatch.setattr(session, "_warned", set())
     return search
 
 

@@ -17,7 +17,7 @@ EPOCHS = 4
 
 @pytest.fixture(autouse=True)
 def said(monkeypatch):
-    monkeypatch.setattr(blocks, "_said", set())
+    monkeypatch.setattr(blocks, "_warned", set())
 
 
 def fit_keras(tmp_path, *callbacks, validates=True, **how):

@@ -15,7 +15,7 @@ from dask_slaq.core.errors import StopTraining
 
 @pytest.fixture(autouse=True)
 def said(monkeypatch):
-    monkeypatch.setattr(blocks, "_said", set())
+    monkeypatch.setattr(blocks, "_warned", set())
 
 
 @pytest.fixture

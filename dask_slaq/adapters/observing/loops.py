@@ -133,7 +133,7 @@ class LoopObserver:
             raise
         except Exception as error:
             self._blind = True
-            warn_of(error, "losses are no longer reported in this fit", self._block.said)
+            warn_of(error, "losses are no longer reported in this fit", self._block.warned)
             return default
 
 
@@ -200,7 +200,7 @@ class Loop:
             watch = self.watch(function.__globals__, bound.arguments, block)
             run = with_globals(function, {name: getattr(watch, name) for name in watch.stands_in})
         except Exception as error:  # a call with wrong arguments raises again below
-            warn_once(str(self), f"{self} is not observed: {error!r}", block.said)
+            warn_once(str(self), f"{self} is not observed: {error!r}", block.warned)
             return function(*args, **kwargs)
         expect(next((bound.arguments[name] for name in LIMITS if name in bound.arguments), None))
         with suppress(Exception):  # a model or data of a kind that the observer does not know

@@ -38,7 +38,7 @@ class ReportSession:
     outer: ReportSession | None = None
     open: bool = True
     why_stopped: str | None = None
-    said: set[str] = field(default_factory=set)  # causes that this block has warned about
+    warned: set[str] = field(default_factory=set)  # causes that this block has warned about
     _ends: WeakKeyDictionary[Any, Callable[[Any, str], None]] = field(
         default_factory=WeakKeyDictionary
     )
@@ -94,34 +94,34 @@ def opened(report: Callable[[float], None], **more: Any) -> Iterator[ReportSessi
             _innermost.reset(token)
 
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
-def warn_once(cause: str, message: str, said: set[str] = _said) -> None:
+def warn_once(cause: str, message: str, warned: set[str] = _warned) -> None:
     """Issue a RuntimeWarning the first time that `cause` occurs in a block or process; never raise.
 
     If the user's filters turn the warning into an error, it is logged instead, so that it does not
     end the fit.
     """
-    if cause in said:
+    if cause in warned:
         return
-    said.add(cause)
+    warned.add(cause)
     try:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
         logger.warning(message)
 
 
-def warn_of(error: Exception, message: str, said: set[str] = _said) -> None:
+def warn_of(error: Exception, message: str, warned: set[str] = _warned) -> None:
     """Issue a warning with the name and text of `error`, once per class of errors."""
     name = type(error).__name__
-    warn_once(name, f"{message}: {name}: {error}", said)
+    warn_once(name, f"{message}: {name}: {error}", warned)
 
 
 def log_once(block: ReportSession, cause: str, message: str) -> None:
     """Log `message` the first time that `cause` occurs in a block."""
-    if cause not in block.said:
-        block.said.add(cause)
+    if cause not in block.warned:
+        block.warned.add(cause)
         logger.warning(message)
 
 
@@ -228,15 +228,15 @@ def expect(iterations: object) -> None:
         _tell("expect", int(iterations) + 1, "the number of iterations was not told")
 
 
-def _tell(what: str, told: Any, failed: str) -> Any:
+def _tell(what: str, value: Any, failed: str) -> Any:
     """Return what the open block answers to what it is told, if it wants to know; never raise."""
     block = current()
     if block is None or (call := getattr(block, what)) is None:
         return None
     try:
-        return call(told)
+        return call(value)
     except Exception as error:
-        warn_of(error, failed, block.said)
+        warn_of(error, failed, block.warned)
         return None
 
 
@@ -248,13 +248,13 @@ def stage(name: str) -> AbstractContextManager[None]:
 
 def finite_only(report: Callable[[float], None]) -> Callable[[float], None]:
     """Return a function that drops losses that are not finite, with one warning."""
-    said: set[str] = set()
+    warned: set[str] = set()
 
     def report_finite(loss: float) -> None:
         if math.isfinite(loss):
             report(loss)
         else:
-            warn_once("not finite", f"a loss of {loss} was not reported", said)
+            warn_once("not finite", f"a loss of {loss} was not reported", warned)
 
     return report_finite
 
@@ -270,7 +270,7 @@ def pass_on(block: ReportSession, loss: float, step: int | None = None) -> bool:
         block.stop(str(stop))
         return False
     except Exception as error:
-        warn_of(error, "a loss was not reported", block.said)
+        warn_of(error, "a loss was not reported", block.warned)
     return True
 
 

@@ -182,8 +182,8 @@ class Address:
 
     def prove(self, message: dict[str, Any]) -> str:
         """Return the proof of what a message says."""
-        said = (message.get(key) for key in ("inbox", "loss", "step", "thread", "number"))
-        return blake2b(repr(tuple(said)).encode(), key=self.secret, digest_size=16).hexdigest()
+        parts = (message.get(key) for key in ("inbox", "loss", "step", "thread", "number"))
+        return blake2b(repr(tuple(parts)).encode(), key=self.secret, digest_size=16).hexdigest()
 
 
 class Mailbox:

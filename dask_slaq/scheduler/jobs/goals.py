@@ -20,7 +20,7 @@ __all__ = ["Goals"]
 #: Part of its predicted range below which the fall to come counts as nothing.
 NOTHING = 0.01
 #: Successive epochs with new reports in which a job must diverge, and reports in which one that is
-#: said to have converged has not fallen.
+#: taken to have converged has not fallen.
 LASTING, SEEN = 3, 32
 #: Cap in threads of a job that reached its target and has no floor.
 SHRUNK = 0.1

@@ -51,7 +51,7 @@ def toy(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def forget_warnings(monkeypatch):
-    monkeypatch.setattr(blocks, "_said", set())
+    monkeypatch.setattr(blocks, "_warned", set())
     monkeypatch.setattr(blocks.warn_once, "__defaults__", (set(),))
 
 
