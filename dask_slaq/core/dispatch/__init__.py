@@ -15,13 +15,20 @@ from dask_slaq.core.dispatch.constants import (
     SLACK,
     SOON,
 )
-from dask_slaq.core.dispatch.contender import Account, Contender, Gaps, Granted, Group
+from dask_slaq.core.dispatch.contender import Account, Contender, Granted, Group
 from dask_slaq.core.dispatch.fill import Choice, Filler, undo
-from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
-from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies
+from dask_slaq.core.dispatch.ready import (
+    ANY,
+    FEW,
+    Entry,
+    Like,
+    Ready,
+    TaskKind,
+    Waiting,
+    supplies,
+)
 from dask_slaq.core.dispatch.slots import Sent, Slots
-from dask_slaq.core.dispatch.waiting import Waiting
 
 __all__ = [
     "AFTER_JOBS",
@@ -44,7 +51,6 @@ __all__ = [
     "Contender",
     "Entry",
     "Filler",
-    "Gaps",
     "Granted",
     "Group",
     "Inputs",

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.dispatch.ready import Entry, TaskKind
     from dask_slaq.core.dispatch.slots import Slots
 
-__all__ = ["Cluster", "Inputs", "Pinned"]
-
 
 class Pinned(NamedTuple):
     """Tasks that start together, each on its own worker, with the threads that each uses there."""

@@ -173,7 +173,7 @@ class Pools:
             self.groups = {}  # limits of owners hold nothing without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
-        self.waiting.forget(pool)
+        self.waiting.coming.discard(pool)
         if heir is None:
             # Last: otherwise tasks that become ready again would be held for the closed pool.
             self._release(held)
