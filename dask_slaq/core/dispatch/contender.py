@@ -6,14 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dask_slaq.core.dispatch.order import Key
 from dask_slaq.core.dispatch.ready import ANY, Entry, Ready, TaskKind, Waiting, is_plain
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.order import Key
-    from dask_slaq.core.dispatch.slots import Sent
-    from dask_slaq.core.grants import Terms
+from dask_slaq.core.dispatch.slots import Sent
+from dask_slaq.core.grants import Terms
 
 
 @dataclass(eq=False)

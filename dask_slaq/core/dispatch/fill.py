@@ -12,20 +12,15 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dask_slaq.core.dispatch.cluster import Cluster, Pinned
 from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
-from dask_slaq.core.dispatch.ready import is_plain
+from dask_slaq.core.dispatch.contender import Contender
+from dask_slaq.core.dispatch.order import Key, Order
+from dask_slaq.core.dispatch.ready import Entry, Ready, is_plain
 from dask_slaq.core.dispatch.slot_rules import SlotRules
-from dask_slaq.core.dispatch.slots import Sent
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
-    from dask_slaq.core.dispatch.order import Key, Order
-    from dask_slaq.core.dispatch.ready import Entry, Ready
-    from dask_slaq.core.dispatch.slots import Slots
-
+from dask_slaq.core.dispatch.slots import Sent, Slots
 
 #: Why a job is served, by the class of its key.
 TURNS = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")

@@ -8,17 +8,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
+from dask_slaq.core.dispatch.cluster import Cluster
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK, WORTH
-from dask_slaq.core.dispatch.ready import is_plain
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.cluster import Cluster
-    from dask_slaq.core.dispatch.contender import Contender, Group
-    from dask_slaq.core.dispatch.order import Order
-    from dask_slaq.core.dispatch.ready import Entry
-    from dask_slaq.core.dispatch.slots import Slots
+from dask_slaq.core.dispatch.contender import Contender, Group
+from dask_slaq.core.dispatch.order import Order
+from dask_slaq.core.dispatch.ready import Entry, is_plain
+from dask_slaq.core.dispatch.slots import Slots
 
 
 class SlotRules:

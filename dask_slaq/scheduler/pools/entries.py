@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from distributed.scheduler import Scheduler, TaskState
 
 from dask_slaq.core.dispatch import ANY, BETWEEN_MESSAGES, LOOKED_AT, Entry, TaskKind
 from dask_slaq.scheduler.pools.durations import input_bytes
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
-
-    from dask_slaq.scheduler.pools.pool import Pool
+from dask_slaq.scheduler.pools.pool import Pool
 
 
 def entry_of(

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed.scheduler import TaskState
 
 from dask_slaq.core.dispatch import PATIENCE, QUIET
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
 
 #: Annotations: name of a gang, unique per run; its number of members; and threads of a member.
 NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"

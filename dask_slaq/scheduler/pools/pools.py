@@ -16,9 +16,22 @@ from functools import partial
 from itertools import islice
 from operator import sub
 from time import monotonic, thread_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_slaq.core.dispatch import LINGER, LOOKED_AT, QUIET, SHORT, Account, Group, Order
+from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+from dask_slaq.core.dispatch import (
+    LINGER,
+    LOOKED_AT,
+    QUIET,
+    SHORT,
+    Account,
+    Contender,
+    Group,
+    Order,
+)
+from dask_slaq.core.grants import Terms
+from dask_slaq.core.owners.terms import OwnerGrant
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.filling import Filling
@@ -29,13 +42,6 @@ from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import TaskTracker
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
-
-    from dask_slaq.core.dispatch import Contender
-    from dask_slaq.core.grants import Terms
-    from dask_slaq.core.owners.terms import OwnerGrant
 
 logger = logging.getLogger(__name__)
 

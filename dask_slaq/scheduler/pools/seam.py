@@ -13,14 +13,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from dask_slaq.core.dispatch import NOT_DATA
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 _BARRIER = "shuffle-barrier-"
 #: Methods of the scheduler that are overridden.
