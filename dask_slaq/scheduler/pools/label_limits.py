@@ -18,7 +18,7 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import AFTER_JOBS, ANY, Entry, Like, Ready
+from dask_slaq.core.dispatch import ANY, Entry, Like, Ready, constants
 from dask_slaq.core.settings import LIMIT_LABEL as LABEL
 from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.event_loop import Steps
@@ -205,7 +205,7 @@ class Limits:
                 self._later.cancel()
             self._first_here = self._reserved = first
             # Not at once: the cause may be a transition.
-            delay = 0 if first else AFTER_JOBS
+            delay = 0 if first else constants.AFTER_JOBS
             self._later = asyncio.get_running_loop().call_later(delay, self._enter, self._go)
         self._freed()
 

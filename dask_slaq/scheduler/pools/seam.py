@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.dispatch import NOT_DATA
+from dask_slaq.core.dispatch import constants
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue
 
@@ -234,7 +234,7 @@ def is_direct(ts: TaskState) -> bool:
         key = dep.key
         if isinstance(key, str) and key.startswith(_BARRIER):
             return True
-        if dep.annotations and dep.nbytes <= NOT_DATA and _is_bound(dep):
+        if dep.annotations and dep.nbytes <= constants.NOT_DATA and _is_bound(dep):
             return True
     return False
 
@@ -252,7 +252,9 @@ def bound_to(ts: TaskState) -> set[str]:
 
 def _is_bound(dep: TaskState) -> bool:
     """Return whether the result of a task may be impossible to move."""
-    return dep.nbytes <= NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ())
+    return (
+        dep.nbytes <= constants.NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ())
+    )
 
 
 def is_pinned(ts: TaskState) -> bool:
