@@ -15,7 +15,6 @@ from dask_slaq.core.dispatch import (
     Contender,
     Entry,
     Filler,
-    Granted,
     Group,
     Inputs,
     Like,
@@ -25,6 +24,7 @@ from dask_slaq.core.dispatch import (
     Slots,
     TaskKind,
 )
+from dask_slaq.core.dispatch.contender import Granted
 
 #: The moment of all turns, in monotonic seconds.
 NOW = 1024.0

@@ -14,16 +14,13 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from distributed import Reschedule
+from distributed import Reschedule, Worker
 from distributed.protocol import pickle as dask_pickle
 from distributed.worker import get_data_from_worker
 
 from dask_slaq.core.jobs.reports import Iterations
-
-if TYPE_CHECKING:
-    from distributed import Worker
 
 logger = logging.getLogger(__name__)
 

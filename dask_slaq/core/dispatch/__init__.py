@@ -1,51 +1,27 @@
 """Dispatch: which ready task takes which slot. Pure: nothing is sent here."""
 
 from dask_slaq.core.dispatch.cluster import Inputs, Pinned
-from dask_slaq.core.dispatch.constants import (
-    AFTER_JOBS,
-    BACK_WITHIN,
-    BETWEEN_MESSAGES,
-    LINGER,
-    LOOKED_AT,
-    NARROWER,
-    NOT_DATA,
-    PATIENCE,
-    QUIET,
-    SHORT,
-    SLACK,
-    SOON,
-)
-from dask_slaq.core.dispatch.contender import Account, Contender, Gaps, Granted, Group
+from dask_slaq.core.dispatch.contender import Account, Contender, Group
 from dask_slaq.core.dispatch.fill import Choice, Filler, undo
-from dask_slaq.core.dispatch.like import Like
 from dask_slaq.core.dispatch.order import OWED, Key, Order
-from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Ready, TaskKind, supplies
+from dask_slaq.core.dispatch.ready import (
+    ANY,
+    Entry,
+    Like,
+    Ready,
+    TaskKind,
+    supplies,
+)
 from dask_slaq.core.dispatch.slots import Sent, Slots
-from dask_slaq.core.dispatch.waiting import Waiting
 
 __all__ = [
-    "AFTER_JOBS",
     "ANY",
-    "BACK_WITHIN",
-    "BETWEEN_MESSAGES",
-    "FEW",
-    "LINGER",
-    "LOOKED_AT",
-    "NARROWER",
-    "NOT_DATA",
     "OWED",
-    "PATIENCE",
-    "QUIET",
-    "SHORT",
-    "SLACK",
-    "SOON",
     "Account",
     "Choice",
     "Contender",
     "Entry",
     "Filler",
-    "Gaps",
-    "Granted",
     "Group",
     "Inputs",
     "Key",
@@ -56,7 +32,6 @@ __all__ = [
     "Sent",
     "Slots",
     "TaskKind",
-    "Waiting",
     "supplies",
     "undo",
 ]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
-    from dask_slaq.core.dispatch.ready import Entry, TaskKind
-    from dask_slaq.core.dispatch.slots import Slots
-
-__all__ = ["Cluster", "Inputs", "Pinned"]
+from dask_slaq.core.dispatch.contender import Contender
+from dask_slaq.core.dispatch.ready import Entry, TaskKind
+from dask_slaq.core.dispatch.slots import Slots
 
 
 class Pinned(NamedTuple):

@@ -6,15 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_slaq.core.dispatch.ready import ANY, Entry, Ready, TaskKind, is_plain
-from dask_slaq.core.dispatch.waiting import Waiting
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.order import Key
-    from dask_slaq.core.dispatch.slots import Sent
-    from dask_slaq.core.grants import Terms
+from dask_slaq.core.dispatch.order import Key
+from dask_slaq.core.dispatch.ready import ANY, Entry, Ready, TaskKind, Waiting, is_plain
+from dask_slaq.core.dispatch.slots import Sent
+from dask_slaq.core.grants import Terms
 
 
 @dataclass(eq=False)
@@ -61,22 +58,23 @@ class Group:
 
     def full_resource(self, needs: Iterable[tuple[str, float]]) -> tuple[Group, str] | None:
         """Return the group and the resource of which tasks need more than is left; None if none."""
-        needs = list(needs)
-        for group in self.line() if needs else ():
-            for name, amount in needs if group.resources else ():
-                most = group.resources.get(name)
-                if most is not None and group.used(name) + amount > most + 1e-9:
-                    return group, name
-        return None
+        some = ((group, name) for group, name, amount, left in self._left(needs) if amount > left)
+        return next(some, None)
 
     def free_for(self, needs: Iterable[tuple[str, float]]) -> float:
         """Return how many further tasks that need amounts of resources may start."""
-        free, needs = math.inf, list(needs)
+        free = (left // amount for _, _, amount, left in self._left(needs) if amount > 0)
+        return max(min(free, default=math.inf), 0.0)
+
+    def _left(
+        self, needs: Iterable[tuple[str, float]]
+    ) -> Iterator[tuple[Group, str, float, float]]:
+        """Yield limits of resources that tasks need: whose, which, how much, and what is left."""
+        needs = list(needs)
         for group in self.line() if needs else ():
             for name, amount in needs if group.resources else ():
-                if (most := group.resources.get(name)) is not None and amount > 0:
-                    free = min(free, (most - group.used(name) + 1e-9) // amount)
-        return max(free, 0.0)
+                if (most := group.resources.get(name)) is not None:
+                    yield group, name, amount, most - group.used(name) + 1e-9
 
     def used(self, name: str) -> float:
         """Return what the tasks on workers hold of a resource."""
@@ -253,8 +251,6 @@ class Contender:
             self.pop(entry.ts)  # it is here still if Dask failed to send it
         if not ready:
             self.index_of.pools[self] = None
-            if self.gang:
-                self.index_of.together[self] = None
         ready[entry.ts] = entry
         self.cached.until, self.preferred = -math.inf, None
         if (demand := len(ready) + len(self.running)) > self.gaps.width:
@@ -265,9 +261,7 @@ class Contender:
             kind = self.kinds.get(entry.kind)
             if kind is None:
                 kind = self.kinds[entry.kind] = Ready()
-                if not is_plain(entry.kind):
-                    scarce = self.index_of.scarce
-                    scarce[self] = scarce.get(self, 0) + 1
+                self.index_of.scarce += not is_plain(entry.kind)
             kind.push(entry)
             self.index_of.file(self, entry)
 
@@ -280,17 +274,12 @@ class Contender:
         if not self.ready:
             self.prioritized = False
             del self.index_of.pools[self]
-            self.index_of.together.pop(self, None)
         kind = self.kinds.get(entry.kind)
         if kind is not None and kind.pop(entry):
             self.index_of.remove(self, entry)
             if not kind:
                 del self.kinds[entry.kind]
-                if not is_plain(entry.kind):
-                    scarce = self.index_of.scarce
-                    scarce[self] -= 1
-                    if not scarce[self]:
-                        del scarce[self]
+                self.index_of.scarce -= not is_plain(entry.kind)
 
     def first_root(self) -> bool:
         """Return whether the first task, of those that any worker may run anywhere, is a root."""

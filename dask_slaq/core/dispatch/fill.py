@@ -12,21 +12,15 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dask_slaq.core.dispatch.cluster import Cluster, Pinned
 from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
-from dask_slaq.core.dispatch.kept_slots import KeptSlots
-from dask_slaq.core.dispatch.ready import is_plain
+from dask_slaq.core.dispatch.contender import Contender
+from dask_slaq.core.dispatch.order import Key, Order
+from dask_slaq.core.dispatch.ready import Entry, Ready, is_plain
 from dask_slaq.core.dispatch.slot_rules import SlotRules
-from dask_slaq.core.dispatch.slots import Sent
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
-    from dask_slaq.core.dispatch.order import Key, Order
-    from dask_slaq.core.dispatch.ready import Entry, Ready
-    from dask_slaq.core.dispatch.slots import Slots
-
+from dask_slaq.core.dispatch.slots import Sent, Slots
 
 #: Why a job is served, by the class of its key.
 TURNS = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")
@@ -92,8 +86,6 @@ class Filler:
         self._now, self.has_kept_slots, waiting = now, False, self.order.waiting
         if not (waiting.pools and (self.free or self.soon)):
             return
-        coming = self.order.coming(now) if waiting.coming else ()
-        self._kept_slots = KeptSlots(coming, self.cluster.threads, now)
         self._rules.begin(now)
         pinned = self.cluster.pinned(now)
         yield from self._serve(self._near(pinned), pinned)
@@ -103,7 +95,8 @@ class Filler:
     def _near(self, pinned: Mapping[Contender, Any]) -> Collection[Contender]:
         """Return the jobs that may have a task for an open worker without moving its inputs."""
         index = self.order.waiting
-        at, found = index.at, dict.fromkeys((*index.sent_by_dask, *index.together, *pinned))
+        together = (pool for pool in index.pools if pool.gang)
+        at, found = index.at, dict.fromkeys((*index.sent_by_dask, *together, *pinned))
         found.update(at.get("", ()))
         if len(self.free) + len(self.soon) < len(at):
             for address in chain(self.free, self.soon):
@@ -379,7 +372,7 @@ class Filler:
         `more` is the number of slots that are taken together with it.
         """
         end = self._next_end(slots)
-        kept = self._kept_slots.kept_from(pool, entry.like.mean, slots.address, end)
+        kept = self._rules.kept_from(pool, entry.like.mean, slots.address, end)
         there = sum(max(each.nthreads - each.load, 1) for each in self._open()) if kept else 0
         return kept > 0 and kept >= there - more
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
-from dask_slaq.core.dispatch.waiting import Waiting
+from dask_slaq.core.dispatch.ready import Waiting
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender

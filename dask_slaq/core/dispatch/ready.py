@@ -1,14 +1,18 @@
-"""Ready tasks of a job: what each needs of its worker, where its inputs are, and which is first."""
+"""Ready tasks: what each needs of its worker, where its inputs are, and which is first."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from dask_slaq.core.dispatch.constants import NEWEST, TRIVIAL
+
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.like import Like
+    from dask_slaq.core.dispatch.contender import Contender
 
 
 #: Entries of a heap, besides two for each task that is there, above which those of others go.
@@ -16,15 +20,11 @@ FEW = 16
 
 
 class Supply(Protocol):
-    """What tasks need of a worker: Dask's state of it, or a `Place`."""
+    """What tasks need of a worker: Dask's state of it, or `Slots`."""
 
     @property
     def address(self) -> str:
         """Address of the worker."""
-
-    @property
-    def nthreads(self) -> int:
-        """Number of its threads."""
 
     @property
     def resources(self) -> Mapping[str, float]:
@@ -66,6 +66,52 @@ ANY = TaskKind(None, None)
 def is_plain(kind: TaskKind) -> bool:
     """Return whether any worker may run a task, whatever else runs there."""
     return kind is ANY
+
+
+@dataclass(slots=True, eq=False)
+class Like:
+    """Compute times of similar tasks of one job: running mean in seconds, and mean deviation."""
+
+    mean: float = math.inf
+    deviation: float = 0.0
+    # Those of all jobs, used until a task of this job has ended: most of many jobs have hardly any.
+    everywhere: Like | None = None
+
+    def observe(self, seconds: float) -> None:
+        """Record the compute time of a finished task, in seconds."""
+        like: Like | None = self
+        while like is not None:
+            if like.mean == math.inf:
+                like.mean = seconds
+            off = seconds - like.mean
+            like.mean += NEWEST * off
+            like.deviation += NEWEST * (abs(off) - like.deviation)
+            like = like.everywhere
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether such a task usually takes less than `TRIVIAL` seconds."""
+        like = self if self.mean < math.inf or self.everywhere is None else self.everywhere
+        return like.mean + like.deviation < TRIVIAL
+
+    @property
+    def expected(self) -> float:
+        """Expected compute time in seconds; infinite if unknown."""
+        if self.mean < math.inf or self.everywhere is None or not self.is_trivial:
+            return self.mean
+        return self.everywhere.mean
+
+    @property
+    def usual(self) -> float:
+        """Compute time in seconds here, or else in all jobs; infinite if unknown."""
+        if self.mean < math.inf or self.everywhere is None:
+            return self.mean
+        return self.everywhere.mean
+
+    @property
+    def soonest(self) -> float:
+        """Plausible lower bound of the compute time in seconds; infinite until a task ended."""
+        return max(self.mean - 2 * self.deviation, 0.0)
 
 
 class Entry(NamedTuple):
@@ -148,3 +194,53 @@ class Ready:
     def homes(self) -> Collection[str]:
         """Workers that are, or were, home to a task; "" for tasks without a home."""
         return self._heaps.keys()
+
+
+class Waiting:
+    """Pools that have ready tasks, and by what these wait for. Pools keep it up to date."""
+
+    def __init__(self) -> None:
+        self.pools: dict[Contender, None] = {}  # with a ready task
+        self.scarce = 0  # kinds of tasks, of all pools, that need something of their worker
+        self.sent_by_dask: dict[Contender, None] = {}  # with tasks on workers that Dask has sent
+        self.coming: set[Contender] = set()  # whose gaps without ready tasks are short
+        self.movable = 0  # filed tasks that are no root tasks and have no home
+        self.at: dict[str, dict[Contender, int]] = {}  # number of filed tasks by home; "" for none
+
+    def file(self, pool: Contender, entry: Entry) -> None:
+        """Count a ready task of a pool at its homes."""
+        self.movable += not (entry.rootish or entry.homes)
+        for home in entry.homes or ("",):
+            here = self.at.get(home)
+            if here is None:
+                here = self.at[home] = {}
+            here[pool] = here.get(pool, 0) + 1
+
+    def remove(self, pool: Contender, entry: Entry) -> None:
+        """Count a task of a pool no longer."""
+        self.movable -= not (entry.rootish or entry.homes)
+        for home in entry.homes or ("",):
+            here = self.at[home]
+            here[pool] -= 1
+            if not here[pool]:
+                del here[pool]
+                if not here:
+                    del self.at[home]
+
+    def check(self, pools: Collection[Contender]) -> None:
+        """Raise `AssertionError` unless the index agrees with the `pools`."""
+        assert self.pools.keys() == {pool for pool in pools if pool.ready}, "pools that wait"
+        assert self.sent_by_dask.keys() == {pool for pool in pools if pool.sent_by_dask}, (
+            "tasks sent by Dask"
+        )
+        scarce = sum(not is_plain(kind) for pool in pools for kind in pool.kinds)
+        assert self.scarce == scarce, "kinds of tasks"
+        entries = [(p, e) for p in pools for e in p.ready.values() if e in p.kinds.get(e.kind, ())]
+        movable = sum(not (entry.rootish or entry.homes) for _, entry in entries)
+        assert self.movable == movable, "tasks that any worker may take"
+        at: dict[str, dict[Contender, int]] = {}
+        for pool, entry in entries:
+            for home in entry.homes or ("",):
+                here = at.setdefault(home, {})
+                here[pool] = here.get(pool, 0) + 1
+        assert self.at == at, "tasks by home"

@@ -1,20 +1,20 @@
-"""Rules by which a task may take a slot: limits of owners and labels, worker sets, resources."""
+"""Rules by which a task may take a slot: limits of owners and labels, worker sets, resources.
+
+Slots are also kept for iterative jobs which are about to have a ready task again.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from dask_slaq.core.dispatch.constants import BACK_WITHIN
-from dask_slaq.core.dispatch.ready import is_plain
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.cluster import Cluster
-    from dask_slaq.core.dispatch.contender import Contender, Group
-    from dask_slaq.core.dispatch.order import Order
-    from dask_slaq.core.dispatch.ready import Entry
-    from dask_slaq.core.dispatch.slots import Slots
+from dask_slaq.core.dispatch.cluster import Cluster
+from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK, WORTH
+from dask_slaq.core.dispatch.contender import Contender, Group
+from dask_slaq.core.dispatch.order import Order
+from dask_slaq.core.dispatch.ready import Entry, is_plain
+from dask_slaq.core.dispatch.slots import Slots
 
 
 class SlotRules:
@@ -24,11 +24,13 @@ class SlotRules:
         self._order, self._cluster, self._ahead = order, cluster, ahead
         self._now = 0.0
         self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
+        self._coming: Collection[Contender] = ()  # jobs that are about to have ready tasks
 
     def begin(self, now: float) -> None:
         """Begin choices at a time `now`: find owners that are owed threads, and at their limit."""
-        self._now = now
-        pools = self._order.waiting.pools
+        self._now, waiting = now, self._order.waiting
+        self._coming = self._order.coming(now) if waiting.coming else ()
+        pools = waiting.pools
         if next(iter(pools)).group is not None or self._at_limit:
             groups = {pool.group for pool in pools if pool.group is not None}
             self._at_limit = {full for group in groups if group.lag > 0 for full in group.full()}
@@ -80,6 +82,37 @@ class SlotRules:
                 ready[kind.label] += len(tasks)
         room, runs = self._cluster.free, self._cluster.runs
         return any(count > room(label) and runs(label) for label, count in ready.items())
+
+    def kept_from(self, pool: Contender, mean: float, address: str, end: float) -> int:
+        """Return how many slots are kept from tasks of a job, of this `mean` duration.
+
+        A thread of the worker at an `address` is free in `end` seconds. An iterative job has no
+        ready task for a moment between two iterations. If its slots were taken by long tasks
+        meanwhile, it would wait until these end (anticipatory scheduling: Iyer and Druschel, SOSP
+        2001).
+        """
+        if not self._coming or mean <= BACK_WITHIN:
+            return 0
+        kept = 0.0
+        for other in self._coming:
+            if other is pool or other.ready or not self._comes_before(other, pool):
+                continue
+            running = other.running.values()
+            ends = max((sent.seconds_left(self._now) for sent in running), default=0.0)
+            if ends <= end + 2 * BACK_WITHIN:
+                due = other.gaps.width
+                if other.granted.index != pool.granted.index:  # else it is to catch up
+                    due = min(due, other.granted.share)
+                kept += max(due - sum(sent.worker != address for sent in running), 0.0)
+        return math.ceil(kept)
+
+    def _comes_before(self, one: Contender, other: Contender) -> bool:
+        if one.on_spare != other.on_spare:
+            return other.on_spare
+        if one.granted.index == other.granted.index:
+            behind = SLACK * self._cluster.threads / 2 / (one.weight + other.weight)
+            return one.service + behind < other.service
+        return one.granted.index > WORTH * max(other.granted.index, 0.0) and one.granted.share >= 1
 
     def _is_left(self, entry: Entry, slots: Slots) -> bool:
         """Return whether the next free thread of a worker is left to an owner at its limit.

@@ -13,7 +13,7 @@ from dask_slaq.core.dispatch.ready import FEW
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender
-    from dask_slaq.core.dispatch.like import Like
+    from dask_slaq.core.dispatch.ready import Like
 
 
 @dataclass(slots=True, eq=False)

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 
-__all__ = ["Early", "rank_correlation"]
-
 #: Slope of a score by rank: 1 takes the rank as it is, 0 ignores it.
 PULL = 0.5
 #: Rank correlation that is assumed at first, as if so many models had shown it.

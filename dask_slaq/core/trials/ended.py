@@ -7,8 +7,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["EndedSearches"]
-
 #: Maximum bytes of all rows. A trial takes some 300 bytes, and 16 per point of its curves.
 MOST_BYTES = 20_000_000
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 
-__all__ = ["MANY", "MOVING", "TARGET", "Footprint", "MoveSpeed", "admitted"]
-
 #: Part of a worker's memory limit that the models of searches may fill while some of them wait.
 TARGET = 0.6
 #: The same, for models that leave their worker instead of waiting there. Dask pauses it at 80 %.

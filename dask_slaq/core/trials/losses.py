@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from dask_slaq.core.jobs.reports import next_stride
 
-__all__ = ["FEWEST", "MOST", "MOST_IN_ALL", "Curve", "Losses"]
-
 #: Maximum points of a curve, and of all curves of a search, though each has `FEWEST`. A point takes
 #: 16 bytes.
 MOST, MOST_IN_ALL, FEWEST = 500, 1_000_000, 20

@@ -13,8 +13,6 @@ import numpy as np
 
 from dask_slaq.core.text import printable
 
-__all__ = ["arguments", "as_given", "as_parameters", "bounded"]
-
 #: Maximum number of parameters of a trial that the scheduler keeps, characters of a text, and
 #: values in a sequence.
 MOST, LONGEST, WIDEST = 32, 100, 16

@@ -10,8 +10,6 @@ import numpy as np
 
 from dask_slaq.core.trials.early import rank_correlation
 
-__all__ = ["Past", "PastModel", "PastSearches", "in_order", "ranks_of"]
-
 #: Fewest models of a search that are kept for the next one, and most of its kind.
 FEWEST_MODELS, MOST_MODELS = 4, 200
 #: Maximum number of owners and kinds of searches of which models are kept.

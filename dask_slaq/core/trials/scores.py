@@ -14,8 +14,6 @@ from dask_slaq.core.trials.past import Past, PastModel
 from dask_slaq.core.trials.pruning import find_noise, if_it_falls_on
 from dask_slaq.core.trials.trial import FinalLoss, Trial
 
-__all__ = ["Scores", "choose_leads", "final_of"]
-
 #: Until a model is ready, one thread of so many is a leading trial's, of this part of all.
 LEAD_OF, LEAD_PART = 8, 0.25
 

@@ -1,7 +1,5 @@
 """States of trials, and their colors in plots and on the board."""
 
-__all__ = ["STATE_COLORS"]
-
 #: Color of models by their state, in the order in which they are drawn: the last ones on top.
 STATE_COLORS = {
     "ready": "#dddddd",

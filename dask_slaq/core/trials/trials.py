@@ -25,8 +25,6 @@ from dask_slaq.core.trials.trial import (
     trial_of,
 )
 
-__all__ = ["Trials"]
-
 #: Part of the seconds that a model still computes that it may take to move, and of those of a turn.
 DEAR, DEAR_TURN = 0.25, 0.1
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.

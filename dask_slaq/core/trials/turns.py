@@ -12,18 +12,6 @@ from dask_slaq.core.trials.footprint import MANY
 from dask_slaq.core.trials.trial import Trial
 from dask_slaq.core.trials.trials import Trials
 
-__all__ = [
-    "Account",
-    "Destinations",
-    "Move",
-    "Room",
-    "Turns",
-    "choose",
-    "choose_everywhere",
-    "go_on",
-    "moves",
-]
-
 #: Bounds of the balance of an account, in thread-seconds.
 MOST_OWED = 1.0
 #: Models of the largest size seen that must have room before one begins whose like was not seen.

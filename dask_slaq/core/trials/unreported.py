@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["Unreported"]
-
 #: Maximum number of tasks that are remembered by name, and of names.
 MOST_TASKS, MOST_NAMES = 1000, 100
 

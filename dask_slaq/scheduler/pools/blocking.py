@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
+from distributed.scheduler import TaskState
 
-    from dask_slaq.core.dispatch import Group
-    from dask_slaq.scheduler.pools.pool import Pool
-    from dask_slaq.scheduler.pools.pools import Pools
-
-__all__ = ["Blocked", "find_blocked", "name_of"]
+from dask_slaq.core.dispatch import Group
+from dask_slaq.scheduler.pools.pool import Pool
+from dask_slaq.scheduler.pools.pools import Pools
 
 
 class Blocked(NamedTuple):

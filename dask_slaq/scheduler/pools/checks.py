@@ -8,8 +8,6 @@ from typing import Any
 
 from dask_slaq.scheduler.pools.records import UNFINISHED
 
-__all__ = ["check", "check_task", "left_over"]
-
 
 def left_over(pools: Any) -> list[str]:
     """Describe what is left although no job runs. Empty if nothing is."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from distributed.scheduler import TaskState
 
 from dask_slaq.core.dispatch import Like
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
 
 #: Maximum number of groups of similar tasks that are remembered, of one job or of all: some 0.5 MB.
 MOST_GROUPS = 1000

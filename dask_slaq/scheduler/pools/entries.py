@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import ANY, BETWEEN_MESSAGES, LOOKED_AT, Entry, TaskKind
+from dask_slaq.core.dispatch import ANY, Entry, TaskKind, constants
 from dask_slaq.scheduler.pools.durations import input_bytes
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
-
-    from dask_slaq.scheduler.pools.pool import Pool
+from dask_slaq.scheduler.pools.pool import Pool
 
 
 def entry_of(
@@ -26,7 +22,7 @@ def entry_of(
     if user or needs or label is not None:
         resources = tuple(sorted(needs.items())) if needs else None
         kind = TaskKind(frozenset(user) if user else None, resources, label)
-    like, cheap = pool.durations.like(ts, nbytes), BETWEEN_MESSAGES * scheduler.bandwidth
+    like, cheap = pool.durations.like(ts, nbytes), constants.BETWEEN_MESSAGES * scheduler.bandwidth
     if nbytes > cheap:
         homes = _homes(scheduler, ts, pool, kind, cheap)
     loads, name = not ts.dependencies, ts.prefix.name
@@ -46,5 +42,5 @@ def _homes(
     most = max(held.values(), default=0)
     near = min(cheap, most / 10)
     homes = tuple(sorted([a for a, size in held.items() if most - size <= near]))
-    few = min(LOOKED_AT, len(scheduler.running))
+    few = min(constants.LOOKED_AT, len(scheduler.running))
     return homes if most > cheap and len(homes) < few else ()

@@ -14,18 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_slaq.core.dispatch import AFTER_JOBS, ANY, Entry, Like, Ready
+from distributed.scheduler import Scheduler, TaskState
+
+from dask_slaq.core.dispatch import ANY, Entry, Like, Ready, constants
 from dask_slaq.core.settings import LIMIT_LABEL as LABEL
 from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.event_loop import Steps
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
-
-    from dask_slaq.scheduler.pools.pool import Pool
-    from dask_slaq.scheduler.pools.task_control import TaskControl
+from dask_slaq.scheduler.pools.pool import Pool
+from dask_slaq.scheduler.pools.task_control import TaskControl
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +205,7 @@ class Limits:
                 self._later.cancel()
             self._first_here = self._reserved = first
             # Not at once: the cause may be a transition.
-            delay = 0 if first else AFTER_JOBS
+            delay = 0 if first else constants.AFTER_JOBS
             self._later = asyncio.get_running_loop().call_later(delay, self._enter, self._go)
         self._freed()
 

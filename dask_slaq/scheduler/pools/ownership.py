@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from distributed.comm.core import Comm
+from distributed.scheduler import TaskState
 
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.scheduler.event_loop import Steps
-
-if TYPE_CHECKING:
-    from distributed.comm.core import Comm
-    from distributed.scheduler import TaskState
-
-    from dask_slaq.scheduler.pools.pool import Pool
-    from dask_slaq.scheduler.pools.pools import Pools
+from dask_slaq.scheduler.pools.pool import Pool
+from dask_slaq.scheduler.pools.pools import Pools
 
 #: Annotation that names the job of a task, and prefix of the annotation for each job block in which
 #: the task was built or computed.

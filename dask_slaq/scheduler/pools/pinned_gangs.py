@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_slaq.core.dispatch import PATIENCE, QUIET
+from distributed.scheduler import TaskState
 
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
+from dask_slaq.core.dispatch import constants
 
 #: Annotations: name of a gang, unique per run; its number of members; and threads of a member.
 NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"
@@ -37,7 +36,7 @@ class PinnedGang:
 
     def complete(self, now: float) -> bool:
         """Return whether all members have arrived and are ready."""
-        full = len(self.members) >= self.size if self.size else now - self.latest >= QUIET
+        full = len(self.members) >= self.size if self.size else now - self.latest >= constants.QUIET
         return full and all(ts.state in READY for ts in self.members)
 
     def overdue(self, now: float) -> bool:
@@ -45,7 +44,7 @@ class PinnedGang:
         if self._ready_since is None and any(ts.state in READY for ts in self.members):
             self._ready_since = now
         since = now if self._ready_since is None else max(self._ready_since, self.latest)
-        return now - since >= PATIENCE and not self.complete(now)
+        return now - since >= constants.PATIENCE and not self.complete(now)
 
 
 class PinnedGangs:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from distributed.scheduler import TaskState
 
 from dask_slaq.core.dispatch import Contender
 from dask_slaq.scheduler.pools.durations import Durations
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
-
-    from dask_slaq.scheduler.pools.stages import Stages
+from dask_slaq.scheduler.pools.stages import Stages
 
 #: Annotation that names the stage of a task.
 STAGE = "slaq_stage"
@@ -86,8 +84,6 @@ class Pool(Contender):
     def add(self, ts: TaskState, *, unfinished: bool) -> None:
         """Add a new task."""
         if self.stages is None and self.reports and ts.annotations and STAGE in ts.annotations:
-            from dask_slaq.scheduler.pools.stages import Stages
-
             self.stages = Stages(self.run, self.unfinished, self.ended, self.used)
         self.tasks.add(ts)
         self.is_open |= self.ended > 0

@@ -16,9 +16,22 @@ from functools import partial
 from itertools import islice
 from operator import sub
 from time import monotonic, thread_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_slaq.core.dispatch import LINGER, LOOKED_AT, QUIET, SHORT, Account, Group, Order
+from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+from dask_slaq.core.dispatch import (
+    LINGER,
+    LOOKED_AT,
+    QUIET,
+    SHORT,
+    Account,
+    Contender,
+    Group,
+    Order,
+)
+from dask_slaq.core.grants import Terms
+from dask_slaq.core.owners.terms import OwnerGrant
 from dask_slaq.scheduler.event_loop import Steps
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.filling import Filling
@@ -29,13 +42,6 @@ from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import TaskTracker
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
-
-    from dask_slaq.core.dispatch import Contender
-    from dask_slaq.core.grants import Terms
-    from dask_slaq.core.owners.terms import OwnerGrant
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +179,7 @@ class Pools:
             self.groups = {}  # limits of owners hold nothing without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
-        self.waiting.forget(pool)
+        self.waiting.coming.discard(pool)
         if heir is None:
             # Last: otherwise tasks that become ready again would be held for the closed pool.
             self._release(held)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
+from distributed.scheduler import TaskState
 
 
 class IdleWorkers(set[Any]):

@@ -248,7 +248,7 @@ class TaskRecords:
         like, order = pool.durations.like(ts), (math.inf, next(self._count))
         needs = tuple(ts.resource_restrictions.items()) if ts.resource_restrictions else ()
         about = pool, like, False, "", order, pool.service
-        self._enter(pool, ts, Sent(*about, *like.outlook(), needs))
+        self._enter(pool, ts, Sent(*about, like.expected, like.soonest, needs))
 
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on

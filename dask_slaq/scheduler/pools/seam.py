@@ -13,14 +13,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from dask_slaq.core.dispatch import NOT_DATA
+from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+from dask_slaq.core.dispatch import constants
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 _BARRIER = "shuffle-barrier-"
 #: Methods of the scheduler that are overridden.
@@ -235,7 +234,7 @@ def is_direct(ts: TaskState) -> bool:
         key = dep.key
         if isinstance(key, str) and key.startswith(_BARRIER):
             return True
-        if dep.annotations and dep.nbytes <= NOT_DATA and _is_bound(dep):
+        if dep.annotations and dep.nbytes <= constants.NOT_DATA and _is_bound(dep):
             return True
     return False
 
@@ -253,7 +252,9 @@ def bound_to(ts: TaskState) -> set[str]:
 
 def _is_bound(dep: TaskState) -> bool:
     """Return whether the result of a task may be impossible to move."""
-    return dep.nbytes <= NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ())
+    return (
+        dep.nbytes <= constants.NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ())
+    )
 
 
 def is_pinned(ts: TaskState) -> bool:

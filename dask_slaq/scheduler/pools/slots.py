@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from dask_slaq.core.dispatch import Slots
+from distributed.scheduler import TaskState, WorkerState
 
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState, WorkerState
-
-    from dask_slaq.core.dispatch import Sent
+from dask_slaq.core.dispatch import Sent, Slots
 
 
 def load(ws: WorkerState) -> int:

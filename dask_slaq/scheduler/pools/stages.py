@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
+from distributed.scheduler import TaskState
 
-    from dask_slaq.core.memory import ExpectedStages
+from dask_slaq.core.memory import ExpectedStages
 
 #: Prefix of the annotations with the block of the job and a number.
 IN_BLOCK = "slaq_stage:"

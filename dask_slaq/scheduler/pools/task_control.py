@@ -9,13 +9,12 @@ import inspect
 import logging
 from collections.abc import Iterable
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
+from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
 
-    from dask_slaq.scheduler.pools.seam import Seam, Sending
+from dask_slaq.scheduler.pools.seam import Seam, Sending
 
 logger = logging.getLogger(__name__)
 

@@ -11,25 +11,20 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.trials import Destinations, Room, choose_everywhere
 from dask_slaq.scheduler.event_loop import Soon
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.rooms import Rooms
+from dask_slaq.scheduler.trials.running import RunningSearch
 from dask_slaq.scheduler.trials.silence import tell_silent
 from dask_slaq.scheduler.trials.states import States
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
-
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.trials.running import RunningSearch
-
-__all__ = ["Choices"]
 
 #: Seconds between two messages to a worker on which trials wait.
 BEAT = 0.5

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler
-
-__all__ = ["Desks"]
+from distributed.scheduler import Scheduler
 
 #: Seconds after which a worker is sent the same again.
 REPEAT = 0.4

@@ -7,26 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask.utils import key_split
+from distributed.scheduler import TaskState
 
 from dask_slaq.core.jobs.reports import MOST_METRICS
 from dask_slaq.core.settings import SILENT, shown
 from dask_slaq.core.text import printable
-from dask_slaq.scheduler.pools import load
-from dask_slaq.scheduler.trials.running import OUTCOMES
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState
-
-    from dask_slaq.core.trials import Trial, Trials
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-    from dask_slaq.scheduler.pools import Pool
-    from dask_slaq.scheduler.trials.choices import Choices
-    from dask_slaq.scheduler.trials.running import RunningSearch
-
-__all__ = ["Follower", "TrialMessage"]
+from dask_slaq.core.trials import Trial, Trials
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.pools import Pool, load
+from dask_slaq.scheduler.trials.choices import Choices
+from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch
 
 #: Tasks of one name that have ended without a report, of which the client is told at once.
 FEW = 3

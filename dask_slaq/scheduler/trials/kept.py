@@ -9,16 +9,12 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed.scheduler import Scheduler, TaskState
 from tornado.ioloop import PeriodicCallback
 
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
-
-    from dask_slaq.scheduler.trials.running import RunningSearch
-
-__all__ = ["KeptSearch", "KeptSearches"]
+from dask_slaq.scheduler.trials.running import RunningSearch
 
 #: Seconds between two looks, and after which a client that took a search over must want its tasks.
 LOOK, GRACE = 1.0, 30.0

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from dask_slaq.core.trials import Trials, Turns
-    from dask_slaq.scheduler.pools import Pool
-
-__all__ = ["PromisedThreads"]
+from dask_slaq.core.trials import Trials, Turns
+from dask_slaq.scheduler.pools import Pool
 
 #: Seconds in which a worker is expected to send that a model has gone on.
 IN_FLIGHT = 0.25

@@ -8,26 +8,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from distributed.scheduler import TaskState, WorkerState
 
 from dask_slaq.core.trials import (
     Account,
     Footprint,
     MoveSpeed,
+    PastModel,
     SearchSettings,
     Trial,
     Trials,
     Unreported,
 )
+from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.trials.promised_threads import PromisedThreads
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState, WorkerState
-
-    from dask_slaq.core.trials import PastModel
-    from dask_slaq.scheduler.pools import Pool
-
-__all__ = ["OUTCOMES", "Claims", "RunningSearch"]
 
 logger = logging.getLogger(__name__)
 

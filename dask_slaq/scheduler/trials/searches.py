@@ -7,23 +7,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search
 from dask_slaq.core.settings import is_whole
 from dask_slaq.core.trials import EndedSearches, PastModel, SearchSettings, Trials
+from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.trials.choices import Choices
 from dask_slaq.scheduler.trials.follower import Follower
 from dask_slaq.scheduler.trials.kept import KeptSearch, KeptSearches
 from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch
 from dask_slaq.scheduler.trials.states import remove_files
 from dask_slaq.scheduler.trials.tables import Tables
-
-if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-
-__all__ = ["Searches"]
 
 #: What Dask tells of a client just before it drops what the client wants, and of a worker.
 LEAVES, DIES = "remove-client", "remove-worker"

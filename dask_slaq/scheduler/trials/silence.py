@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dask_slaq.core.trials import Trials
-
-__all__ = ["tell_silent"]
+from dask_slaq.core.trials import Trials
 
 logger = logging.getLogger(__name__)
 

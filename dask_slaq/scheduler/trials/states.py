@@ -5,12 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
-
-__all__ = ["States", "release", "remove_files"]
+from distributed.scheduler import Scheduler, TaskState
 
 logger = logging.getLogger(__name__)
 

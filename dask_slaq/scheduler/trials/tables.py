@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed.protocol import pickle
+from distributed.scheduler import Scheduler, TaskState
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.search_settings import search_is_over
 from dask_slaq.core.settings import shown
 from dask_slaq.core.trials import EndedSearches, SearchSettings, Trial, row_of
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
-
-    from dask_slaq.scheduler.trials.running import RunningSearch
-    from dask_slaq.scheduler.trials.states import States
-
-__all__ = ["Tables"]
+from dask_slaq.scheduler.trials.running import RunningSearch
+from dask_slaq.scheduler.trials.states import States
 
 #: Number of searches that are known by their names.
 NAMED = 100

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from driving import jobs, map_in_each, on_virtual, work
 
-from dask_slaq.core.dispatch import ANY, FEW, Entry, Ready, Sent
+from dask_slaq.core.dispatch import ANY, Entry, Ready, Sent
+from dask_slaq.core.dispatch.ready import FEW
 from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
 from dask_slaq.scheduler.pools.slots import SentTasks
 

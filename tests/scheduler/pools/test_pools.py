@@ -39,7 +39,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.dispatch import Account
-from dask_slaq.core.dispatch.waiting import Waiting
+from dask_slaq.core.dispatch.ready import Waiting
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.pool import Pool
 
