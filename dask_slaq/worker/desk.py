@@ -13,8 +13,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from time import monotonic, time
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Worker
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import thread_state
@@ -23,9 +24,6 @@ from dask_slaq.core.jobs.reports import MOST_LOSSES
 from dask_slaq.worker.keeping import StateKeeper
 from dask_slaq.worker.seat import Seat, parameters_of
 from dask_slaq.worker.states import FILES, KeptState, safe_folder
-
-if TYPE_CHECKING:
-    from distributed import Worker
 
 #: Seconds without a word of the scheduler after which all trials train on.
 SILENCE = 1.5

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Worker
 from distributed.protocol import to_serialize
 
 from dask_slaq.worker.seat import Seat
@@ -22,9 +23,6 @@ from dask_slaq.worker.states import (
     store,
     write,
 )
-
-if TYPE_CHECKING:
-    from distributed import Worker
 
 logger = logging.getLogger(__name__)
 

@@ -6,17 +6,12 @@ import math
 from bisect import bisect, insort
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dask_slaq.core.search_settings import PATIENCE, SearchSettings
-
-if TYPE_CHECKING:
-    from dask_slaq.core.trials.losses import Losses
-    from dask_slaq.core.trials.trial import Trial
-
-__all__ = ["BETTER", "Lowest", "find_noise", "if_it_falls_on"]
+from dask_slaq.core.trials.losses import Losses
+from dask_slaq.core.trials.trial import Trial
 
 #: Part of its steps before which a trial whose loss has not changed is not hopeless, and losses
 #: that tell its level.

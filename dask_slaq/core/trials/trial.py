@@ -14,8 +14,6 @@ from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials.losses import Curve, Losses
 
-__all__ = ["HELD_UP", "TURN", "Trial", "row_of", "trial_of"]
-
 #: Reports of the first turn of a trial, after which it is compared with others, and of each further
 #: turn.
 FIRST_TURN, TURN = FEWEST_REPORTS, 3

@@ -9,7 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import BACK_WITHIN, Filler, Inputs, Pinned
+from dask_slaq.core.dispatch import Filler, Inputs, Pinned, constants
 from dask_slaq.scheduler.event_loop import Alarm
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Filling:
                 self._alarm.set(now + seconds, slots.address)
         filler.opens_in.clear()
         if filler.has_kept_slots:
-            self.look_in("", BACK_WITHIN)
+            self.look_in("", constants.BACK_WITHIN)
 
     def opens(self, address: str) -> bool:
         """Look at a worker. Returns whether it may be sent a task; an alarm tells when it may."""

@@ -20,16 +20,7 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.dispatch import (
-    LINGER,
-    LOOKED_AT,
-    QUIET,
-    SHORT,
-    Account,
-    Contender,
-    Group,
-    Order,
-)
+from dask_slaq.core.dispatch import Account, Contender, Group, Order, constants
 from dask_slaq.core.grants import Terms
 from dask_slaq.core.owners.terms import OwnerGrant
 from dask_slaq.scheduler.event_loop import Steps
@@ -173,7 +164,7 @@ class Pools:
             pool.group.remove(pool)
         if len(self.pools) == 1:
             now = monotonic()
-            self._hold_until = now + max(now - self._held_since, LINGER)
+            self._hold_until = now + max(now - self._held_since, constants.LINGER)
         if not self.pools:
             self.filling.cancel()
             self.groups = {}  # limits of owners hold nothing without jobs
@@ -381,7 +372,7 @@ class Pools:
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
-                self.filling.look_in("", QUIET)
+                self.filling.look_in("", constants.QUIET)
         self.filling.fill_now()
         if self.scheduler.validate:
             self._unchecked += CHECKED
@@ -425,7 +416,7 @@ class Pools:
         if wall <= 0:
             return
         before, self._looked = self._overloaded, looked
-        short = count >= ENOUGH and seconds < SHORT * count
+        short = count >= ENOUGH and seconds < constants.SHORT * count
         self._overloaded = short and cpu > (LESS_BUSY if before else BUSY) * wall
         if self._overloaded and not (before or self._told):
             self._told = True
@@ -448,7 +439,7 @@ class Pools:
         workers = self.scheduler.workers
         if self.filling.key(pool) is None:
             return False
-        for entry in islice(pool.first_ready(), LOOKED_AT):
+        for entry in islice(pool.first_ready(), constants.LOOKED_AT):
             if busy and (pool.gang or entry.rootish):
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):

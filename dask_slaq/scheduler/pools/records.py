@@ -7,21 +7,18 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_slaq.core.dispatch import Sent
+from distributed.scheduler import Scheduler, TaskState
+
+from dask_slaq.core.dispatch import Choice, Like, Order, Sent
+from dask_slaq.scheduler.pools.filling import Filling
+from dask_slaq.scheduler.pools.label_limits import Limits
+from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
-
-    from dask_slaq.core.dispatch import Choice, Like, Order
-    from dask_slaq.scheduler.pools.filling import Filling
-    from dask_slaq.scheduler.pools.label_limits import Limits
-    from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
-    from dask_slaq.scheduler.pools.seam import Seam
-    from dask_slaq.scheduler.pools.slots import SentTasks
-    from dask_slaq.scheduler.pools.task_control import TaskControl
+from dask_slaq.scheduler.pools.seam import Seam
+from dask_slaq.scheduler.pools.slots import SentTasks
+from dask_slaq.scheduler.pools.task_control import TaskControl
 
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})

@@ -7,19 +7,16 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dask_slaq.core.dispatch import ANY, BACK_WITHIN, NARROWER, OWED, SHORT, SLACK, SOON, Sent, undo
+from distributed.scheduler import TaskState, WorkerState
+
+from dask_slaq.core.dispatch import ANY, OWED, Choice, Entry, Like, Sent, TaskKind, constants, undo
 from dask_slaq.scheduler.pools.entries import entry_of
+from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.records import TaskRecords
 from dask_slaq.scheduler.pools.seam import Sending, bound_to, is_dasks, is_direct
-
-if TYPE_CHECKING:
-    from distributed.scheduler import TaskState, WorkerState
-
-    from dask_slaq.core.dispatch import Choice, Entry, Like, TaskKind
-    from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang
 
 
 class TaskTracker(TaskRecords):
@@ -76,17 +73,17 @@ class TaskTracker(TaskRecords):
         if waits or limited or self._asked != (ts.key, True, False):
             return None
         like, now = pool.durations.like(ts), monotonic()
-        if SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
+        if constants.SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
             return None
         if self._order.has_before(key, now):
             return None
         ws = plain(ts)
         if ws is None or not (self._order.lend or ws.address in pool.granted.workers):
             return None
-        if self.sent.on(ws).free_in(now) > SOON:
+        if self.sent.on(ws).free_in(now) > constants.SOON:
             return None
         order = (*key[:-1], next(self._count))
-        expected = min(like.usual, SHORT)  # while it is unknown, few are sent
+        expected = min(like.usual, constants.SHORT)  # while it is unknown, few are sent
         sent = Sent(pool, like, True, "short", order, pool.service, expected, like.soonest)
         self._flowing[ts] = sent
         self.control.prepare(Sending(ts, ws, pool.granted.workers, order))
@@ -206,13 +203,13 @@ class TaskTracker(TaskRecords):
         gaps = pool.gaps
         away = monotonic() - gaps.left_at
         if math.isfinite(away):
-            gaps.width *= NARROWER
+            gaps.width *= constants.NARROWER
             gaps.mean = away if math.isinf(gaps.mean) else gaps.mean + 0.5 * (away - gaps.mean)
             gaps.spell += 0.5 * (gaps.computed - gaps.spell)
             coming = self._index.coming
-            (coming.add if gaps.mean < BACK_WITHIN else coming.discard)(pool)
+            (coming.add if gaps.mean < constants.BACK_WITHIN else coming.discard)(pool)
         gaps.computed, share = 0.0, pool.granted.share / pool.weight
-        owed = max(SLACK * share, gaps.lacked - min(away, 1e9) * share)
+        owed = max(constants.SLACK * share, gaps.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
         pool.touch()
 

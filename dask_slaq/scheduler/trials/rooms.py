@@ -7,21 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from distributed.core import Status
+from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.trials import FIRST_TURN, MANY, MOVING, TARGET, Room, admitted
-from dask_slaq.scheduler.pools import blocked, load
+from dask_slaq.core.trials import FIRST_TURN, MANY, MOVING, TARGET, Room, Trial, admitted
+from dask_slaq.scheduler.pools import Pool, TaskTracker, blocked, load
 from dask_slaq.scheduler.trials.running import Claims, RunningSearch
-
-if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
-
-    from dask_slaq.core.trials import Trial
-    from dask_slaq.scheduler.pools import Pool, TaskTracker
-
-__all__ = ["Rooms"]
 
 #: Models per thread that must have room beside those that wait on a worker. With less, those that
 #: may leave it do; one more begins before they have left.

@@ -23,7 +23,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
-from dask_slaq.core.dispatch import PATIENCE, QUIET
+from dask_slaq.core.dispatch.constants import PATIENCE, QUIET
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 
 
