@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Protocol
 
 import numpy as np
@@ -32,7 +31,7 @@ class Scaler:
     @property
     def start_up(self) -> float:
         """Expected seconds from the request of a worker until it computes."""
-        return median(self._start_ups) if self._start_ups else self.terms.start_up
+        return float(np.median(self._start_ups)) if self._start_ups else self.terms.start_up
 
     def update(self, demand: Demand, here: int, now: float, *, least: int = 0) -> int:
         """Return how many workers, at least `least`, there are to be; some are `here`."""
