@@ -8,6 +8,7 @@ import types
 import weakref
 from collections import Counter, deque
 from contextlib import ExitStack
+from itertools import pairwise
 from unittest import mock
 
 import dask
@@ -46,9 +47,9 @@ BOUNDS = [
     ("dask_slaq.core.trials.ended", "MOST_BYTES", 1),
     ("dask_slaq.scheduler.trials.tables", "NAMED", 4),
 ]
-#: Rounds after which objects are counted: enough of them to reach all bounds, and some more. By how
-#: many objects of a type it counts as growth: one per round.
-ROUNDS, GROWTH = (7, 15), 8
+#: Rounds after which objects are counted: enough to reach all bounds, and twice some more. By
+#: how many objects of a type it counts as growth, if it is so both times: one per round.
+ROUNDS, GROWTH = (7, 13, 19), 6
 #: What is looked into, besides objects of the package: the rest is Dask's, Python's or the loop's.
 CONTAINERS = (
     *(dict, list, tuple, set, frozenset, deque, np.ndarray, functools.partial),
@@ -126,9 +127,9 @@ def test_what_comes_and_goes_leaves_nothing(tmp_path):
                 gc.collect()
                 sizes.append(reachable(plugin))
         assert plugin.failed is None and plugin.memory.broken is None
-        before, after = sizes
-        more = {name: n - before[name] for name, n in after.items() if n - before[name] >= GROWTH}
-        assert not more, f"grown in {ROUNDS[1] - ROUNDS[0]} rounds, by type: {more}"
+        grown = [after - before for before, after in pairwise(sizes)]
+        more = {name: n for name, n in (grown[0] & grown[1]).items() if n >= GROWTH}
+        assert not more, f"grown in {GROWTH} rounds, twice, by type: {more}"
 
     with ExitStack() as stack:
         for module, name, most in BOUNDS:
