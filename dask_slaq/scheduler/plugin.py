@@ -178,7 +178,7 @@ class SlaqPlugin(DaskHooks):
             epoch=chosen.epoch,
             fail=self.fall_back,
             enter=self.enter,
-            is_registered=lambda: self.is_active,
+            follows_tasks=lambda: self.is_active,
             log_length=chosen.bindings,
         )
         self.jobs = ScheduledJobs(

@@ -352,18 +352,18 @@ class Filler:
     def _wait(self, slots: Slots, entry: Entry, ready: Ready) -> float:
         """Return the seconds until a task may start at its home, after those that wait for it."""
         expected = entry.like.mean if entry.like.mean < math.inf else 0.0
-        seconds, threads = self._next_end(slots), float(slots.nthreads)
+        seconds, threads = self.next_end(slots, self._now), float(slots.nthreads)
         for resource, needed in entry.kind.resources or ():
             threads = min(threads, slots.resources.get(resource, 0) / needed if needed else threads)
         if not entry.kind.suits(slots):
             seconds = max(seconds, slots.resource_free_in(self._now))
         return seconds + (ready.count_at[slots.address] - 1) * expected / max(threads, 1.0)
 
-    def _next_end(self, slots: Slots) -> float:
+    def next_end(self, slots: Slots, now: float) -> float:
         """Return the seconds until a worker has a free thread, by Dask's guess if unknown."""
         if slots.has_thread:
             return 0.0
-        left = slots.next_end(self._now)
+        left = slots.next_end(now)
         return left if left < math.inf else self.cluster.occupancy(slots.address) / slots.nthreads
 
     def _is_kept_from(self, pool: Contender, entry: Entry, slots: Slots, more: int = 0) -> bool:
@@ -371,7 +371,7 @@ class Filler:
 
         `more` is the number of slots that are taken together with it.
         """
-        end = self._next_end(slots)
+        end = self.next_end(slots, self._now)
         kept = self._rules.kept_from(pool, entry.like.mean, slots.address, end)
         there = sum(max(each.nthreads - each.load, 1) for each in self._open()) if kept else 0
         return kept > 0 and kept >= there - more

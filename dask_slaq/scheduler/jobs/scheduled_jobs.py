@@ -242,7 +242,7 @@ class ScheduledJobs(KnownJobs):
         """
         pool = self.pools.pools.get(name)
         inherits = pool is not None and pool.reports and pool.unfinished and len(self.reports) > 1
-        follows = self.pools.follows_tasks
+        follows = self.pools.follows_tasks()
         heir = self.pool_of_unowned(pool.client) if pool and inherits and follows else None
         self._forget(name, heir, outcome)
 

@@ -62,21 +62,10 @@ class Durations:
 
     def like(self, ts: TaskState, nbytes: int | None = None) -> Like:
         """Return the compute times of tasks similar to one with `nbytes` of inputs, if known."""
-        if nbytes is None:
-            nbytes = input_bytes(ts) if ts.dependencies else 0
-        group = ts.prefix.name, nbytes.bit_length() // 2
-        groups, of_all = self._groups, self._everywhere
-        if group not in groups or (of_all is not None and group not in of_all._groups):
-            return self._like(group)
-        groups.move_to_end(group)
-        found = groups[group]
-        if of_all is not None:  # each time, so that it is not forgotten there either
-            of_all._groups.move_to_end(group)
-            found.everywhere = of_all._groups[group]
-        return found
+        return self._like(group_of(ts, input_bytes(ts) if nbytes is None else nbytes))
 
     def _like(self, group: tuple[str, int]) -> Like:
         found = self._groups.of(group, Like)
-        if self._everywhere is not None:
+        if self._everywhere is not None:  # each time, so that it is not forgotten there either
             found.everywhere = self._everywhere._like(group)
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from time import monotonic
@@ -55,11 +54,6 @@ class Filling:
     def due(self) -> bool:
         """Whether a fill is scheduled."""
         return self._next is not None
-
-    @property
-    def has_kept_slots(self) -> bool:
-        """Whether the last fill kept slots for a job that is about to come back."""
-        return self.filler.has_kept_slots
 
     def soon(self) -> None:
         """Schedule a fill after the pending events, if any task waits for a slot."""
@@ -172,12 +166,6 @@ class Filling:
         """Return the seconds that all tasks on a worker take, as Dask guesses."""
         ws = self.scheduler.workers.get(address)
         return 0.0 if ws is None else ws.occupancy
-
-    def next_end(self, ws: WorkerState, now: float) -> float:
-        """Return the seconds until a worker has a free thread, by Dask's guess if unknown."""
-        slots = self.sent.on(ws)
-        left = 0.0 if slots.has_thread else slots.next_end(now)
-        return left if left < math.inf else ws.occupancy / ws.nthreads
 
     def idle(self, kinds: Collection[TaskKind]) -> tuple[int, int]:
         """Return the free threads of workers that suit any of some kinds, and all their threads."""

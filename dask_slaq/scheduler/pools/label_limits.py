@@ -97,17 +97,11 @@ class Limits:
 
     def blocked(self, pool: Pool) -> int:
         """Return the number of ready tasks of a pool that their labels leave no room for."""
-        if not self.most:
-            return 0
-        ready = self._ready(pool).items()
-        return sum(int(max(count - self.free(label), 0)) for label, count in ready)
-
-    def _ready(self, pool: Pool) -> Counter[str]:
         ready: Counter[str] = Counter()
         for kind, tasks in pool.kinds.items() if self.most else ():
             if kind.label is not None:
                 ready[kind.label] += len(tasks)
-        return ready
+        return sum(int(max(count - self.free(label), 0)) for label, count in ready.items())
 
     def set(self, most: Mapping[str, int]) -> None:
         """Replace the limits, and count the tasks of their labels."""

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from distributed.scheduler import TaskState
+from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import Contender
-from dask_slaq.scheduler.pools.durations import Durations
+from dask_slaq.core.dispatch import ANY, Contender, Entry, TaskKind, constants
+from dask_slaq.scheduler.pools.durations import Durations, input_bytes
 from dask_slaq.scheduler.pools.stages import Stages
 
 #: Annotation that names the stage of a task.
@@ -80,6 +80,42 @@ class Pool(Contender):
             return math.nan
         seconds = len(self.unfinished) * self.used / self.ended
         return max(seconds, self.gaps.spell) if self.is_open else seconds
+
+    def entry_of(
+        self, ts: TaskState, scheduler: Scheduler, rootish: bool, count: int, label: str | None
+    ) -> Entry:
+        """Return the entry of a ready task, and add the bytes of its inputs to their workers'.
+
+        `count` is a unique number that orders tasks of equal priority, and `label` has a limit.
+        """
+        user, needs = ts.worker_restrictions, ts.resource_restrictions
+        homes: tuple[str, ...] = ()
+        kind, nbytes = ANY, input_bytes(ts)
+        if user or needs or label is not None:
+            resources = tuple(sorted(needs.items())) if needs else None
+            kind = TaskKind(frozenset(user) if user else None, resources, label)
+        like = self.durations.like(ts, nbytes)
+        cheap = constants.BETWEEN_MESSAGES * scheduler.bandwidth
+        if nbytes > cheap:
+            homes = self._homes_of(ts, scheduler, kind, cheap)
+        loads, name = not ts.dependencies, ts.prefix.name
+        return Entry(rootish, ts.priority or (), count, ts, kind, homes, like, loads, name)
+
+    def _homes_of(
+        self, ts: TaskState, scheduler: Scheduler, kind: TaskKind, cheap: float
+    ) -> tuple[str, ...]:
+        held: dict[str, int] = {}
+        for dep in ts.dependencies:
+            for ws in dep.who_has or ():
+                part = dep.nbytes / len(dep.who_has or ())
+                self.bytes_at[ws.address] = self.bytes_at.get(ws.address, 0.0) + part
+                if kind is ANY or kind.allows(ws):
+                    held[ws.address] = held.get(ws.address, 0) + dep.nbytes
+        most = max(held.values(), default=0)
+        near = min(cheap, most / 10)
+        homes = tuple(sorted([a for a, size in held.items() if most - size <= near]))
+        few = min(constants.LOOKED_AT, len(scheduler.running))
+        return homes if most > cheap and len(homes) < few else ()
 
     def add(self, ts: TaskState, *, unfinished: bool) -> None:
         """Add a new task."""

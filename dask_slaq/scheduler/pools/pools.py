@@ -24,6 +24,7 @@ from dask_slaq.core.dispatch import Account, Contender, Group, Order, constants
 from dask_slaq.core.grants import Terms
 from dask_slaq.core.owners.terms import OwnerGrant
 from dask_slaq.scheduler.event_loop import Steps
+from dask_slaq.scheduler.pools import checks
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.filling import Filling
 from dask_slaq.scheduler.pools.label_limits import Limits, label_given
@@ -47,6 +48,11 @@ CHECKED = 25
 class Pools:
     """Pools of all jobs on a scheduler."""
 
+    # For tests, and where Dask's own validation is on.
+    left_over = checks.left_over
+    check = checks.check
+    check_task = checks.check_task
+
     def __init__(
         self,
         scheduler: Scheduler,
@@ -56,7 +62,7 @@ class Pools:
         epoch: float,  # seconds for which an unused guarantee accrues at most
         fail: Callable[[BaseException], None],
         enter: Callable[..., Any],
-        is_registered: Callable[[], bool],
+        follows_tasks: Callable[[], bool],  # not after a failure or when unregistered
         log_length: int,  # maximum number of remembered bindings
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
@@ -102,7 +108,7 @@ class Pools:
         filling.send = tracker.send
         ask = tracker.is_queued, tracker.came, tracker.left, tracker.flow
         seam.connect(*ask, filling.soon, control.begin)
-        self._is_registered, self._enter = is_registered, enter
+        self.follows_tasks = follows_tasks
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
         self._held_since = self._hold_until = 0.0
@@ -197,11 +203,6 @@ class Pools:
         return self._overloaded and self.lend and not (self.groups or self.limits.most)
 
     @property
-    def follows_tasks(self) -> bool:
-        """Whether the plugin is told of transitions: not after a failure or when unregistered."""
-        return self._is_registered()
-
-    @property
     def holds_or_releases(self) -> bool:
         """Whether tasks are held, or are still to be given back to Dask."""
         return self.tracker.holding or bool(self._to_release)
@@ -251,7 +252,7 @@ class Pools:
         undo: list[Callable[[], object]] = [
             *(partial(self.let_models_move, False), partial(self.hold, False)),
             *(partial(self.set_limits, {}), self.control.let_rest),
-            *(partial(self._give_up, pool) for pool in self.pools.values()),
+            *(partial(self.tracker.disown, pool, None) for pool in self.pools.values()),
         ]
         for each in undo:
             try:
@@ -261,9 +262,6 @@ class Pools:
         self.tracker.holding = self.tracker.models_move = False
         self.tracker.away.clear()
         self._release([*self.scheduler.unrunnable, *self.scheduler.queued])
-
-    def _give_up(self, pool: Pool) -> None:
-        self.tracker.disown(pool, None)
 
     def set_limits(self, most: Mapping[str, int]) -> None:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
@@ -365,7 +363,7 @@ class Pools:
 
     def dispatch(self) -> None:
         """Fill free slots."""
-        if not (self.tracker.holding and self.follows_tasks):
+        if not (self.tracker.holding and self.follows_tasks()):
             return
         now = monotonic()
         for gang in self.tracker.gangs.waiting() if self.tracker.gangs else ():
@@ -429,7 +427,7 @@ class Pools:
     def _stranded(self, pools: Iterable[Pool]) -> list[Pool]:
         """Return the pools that have a task that could use a free thread."""
         free = [ws for ws in self.filling.running if has_thread(ws)]
-        if not free or self.filling.has_kept_slots:
+        if not free or self.filling.filler.has_kept_slots:
             return []
         busy = any(ws.processing for ws in self.scheduler.workers.values())
         return [pool for pool in pools if self._is_stranded(pool, free, busy)]
@@ -463,23 +461,3 @@ class Pools:
             for ts, entry in pool.ready.items():
                 if possible.get(entry.kind, True) and unrunnable.pop(ts, None) is not None:
                     unrunnable[ts] = monotonic()
-
-    # Checks: for tests, and where Dask's own validation is on
-
-    def left_over(self) -> list[str]:
-        """Describe what is left although no job runs. Empty if nothing is."""
-        from dask_slaq.scheduler.pools.checks import left_over
-
-        return left_over(self)
-
-    def check(self) -> None:
-        """Raise `AssertionError` unless all records agree with the scheduler."""
-        from dask_slaq.scheduler.pools.checks import check
-
-        check(self)
-
-    def check_task(self, key: Any) -> None:
-        """Raise `AssertionError` unless the records of one task agree with the scheduler."""
-        from dask_slaq.scheduler.pools.checks import check_task
-
-        check_task(self, key)

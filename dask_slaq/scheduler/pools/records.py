@@ -143,15 +143,6 @@ class TaskRecords:
             self.filling.look_at.update(self.scheduler.workers)
             self.filling.soon()
 
-    def _waits_no_longer(self, ts: TaskState) -> None:
-        """Record that nobody waits for a task any more that another one has submitted."""
-        submitter = self._submitter.pop(ts, None)
-        if submitter is not None and (some := self._inner.get(submitter)) is not None:
-            some.discard(ts)
-            if not some:
-                del self._inner[submitter]
-                self._lend(submitter)
-
     def _move(self, ts: TaskState, pool: Pool) -> None:
         """Move a task with what it was charged in advance from its pool to another one."""
         if self.gangs.of(ts) is not None:
@@ -235,7 +226,12 @@ class TaskRecords:
 
     def _is_done(self, ts: TaskState) -> None:
         """Record that nobody waits for a task any more."""
-        self._waits_no_longer(ts)
+        submitter = self._submitter.pop(ts, None)
+        if submitter is not None and (some := self._inner.get(submitter)) is not None:
+            some.discard(ts)
+            if not some:
+                del self._inner[submitter]
+                self._lend(submitter)
         self._wanted.pop(ts, None)
         if self.gangs.of_task:
             self.gangs.remove(ts)

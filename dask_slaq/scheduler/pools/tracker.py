@@ -12,7 +12,6 @@ from typing import Any
 from distributed.scheduler import TaskState, WorkerState
 
 from dask_slaq.core.dispatch import ANY, OWED, Choice, Entry, Like, Sent, TaskKind, constants, undo
-from dask_slaq.scheduler.pools.entries import entry_of
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.records import TaskRecords
@@ -158,7 +157,7 @@ class TaskTracker(TaskRecords):
         if rootish is None:
             rootish = self._seam.is_rootish(ts)
         count = next(self._count)
-        entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
+        entry = pool.entry_of(ts, self.scheduler, rootish, count, label)
         if direct:
             entry = entry._replace(kind=self._kind_of_direct(ts, entry.kind))
         for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):

@@ -38,9 +38,10 @@ def explain(
     gains = engine.next_thread()
     mine = gains.pop(name, None)
     best = max(gains, key=gains.__getitem__, default=None)
-    now, filling = monotonic(), jobs.pools.filling
+    now, filling, running = monotonic(), jobs.pools.filling, jobs.scheduler.running
     # Expected seconds until any worker has a free thread.
-    next_slot = min((filling.next_end(ws, now) for ws in jobs.scheduler.running), default=math.inf)
+    ends = (filling.filler.next_end(filling.sent.on(ws), now) for ws in running)
+    next_slot = min(ends, default=math.inf)
     found.update(
         job=name,
         policy=engine.policy.name,

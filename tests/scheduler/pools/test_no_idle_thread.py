@@ -21,7 +21,7 @@ HAIR = 0.25
 def missed(plugin):
     """Return the first task that a fill would send to a free thread, although none is scheduled."""
     pools = plugin.pools
-    if pools.filling.due or not pools.tracker.holding or pools.filling.has_kept_slots:
+    if pools.filling.due or not pools.tracker.holding or pools.filling.filler.has_kept_slots:
         return []
     now = virtual.now()
     filler = Filler(pools.order, pools.filling, 0.0)
