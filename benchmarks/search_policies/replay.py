@@ -299,10 +299,10 @@ class Replay:
         for name, turns in chosen.items():
             workers[name].turns = turns
             workers[name].explored_here.clear()
-        for move in some:
-            trial: Trial = trials.alive[move.key]
-            trial.waits, trial.worker = False, move.worker
-            workers[move.worker].guests.add(move.key)  # type: ignore[arg-type]
-            self._send(workers[move.worker], move.key)  # type: ignore[arg-type]
+        for key, worker in some:
+            trial: Trial = trials.alive[key]
+            trial.waits, trial.worker = False, worker
+            workers[worker].guests.add(key)  # type: ignore[arg-type]
+            self._send(workers[worker], key)  # type: ignore[arg-type]
         for name in chosen:
             self._settle(workers[name])

@@ -5,8 +5,7 @@ from dask_slaq.core.trials.ended import EndedSearches
 from dask_slaq.core.trials.footprint import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
 from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
 from dask_slaq.core.trials.past import PastModel, PastSearches, in_order
-from dask_slaq.core.trials.states import STATE_COLORS
-from dask_slaq.core.trials.trial import FIRST_TURN, Trial, row_of
+from dask_slaq.core.trials.trial import FIRST_TURN, STATE_COLORS, Trial, row_of
 from dask_slaq.core.trials.trials import Trials
 from dask_slaq.core.trials.turns import (
     Account,
@@ -15,8 +14,6 @@ from dask_slaq.core.trials.turns import (
     Turns,
     choose,
     choose_everywhere,
-    go_on,
-    moves,
 )
 from dask_slaq.core.trials.unreported import Unreported
 
@@ -47,8 +44,6 @@ __all__ = [
     "bounded",
     "choose",
     "choose_everywhere",
-    "go_on",
     "in_order",
-    "moves",
     "row_of",
 ]

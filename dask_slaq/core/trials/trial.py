@@ -22,6 +22,20 @@ SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds.
 HELD_UP = 5.0
 
+#: Color of models by their state, in the order in which they are drawn: the last ones on top.
+STATE_COLORS = {
+    "ready": "#dddddd",
+    "pruned": "#d9b3b3",
+    "stopped": "#999999",
+    "failed": "#d62728",
+    "retried": "#e377c2",
+    "waiting": "#ffb347",
+    "away": "#b39ddb",
+    "done": "#2ca02c",
+    "training": "#1f77b4",
+    "silent": "#9467bd",
+}
+
 
 @dataclass(slots=True)
 class FinalLoss:

@@ -51,7 +51,7 @@ class Trials:
         self._settings, self._clock = settings, clock
         self.scores = Scores(settings.goal, past)
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
-        self._ended: dict[Hashable, dict[Hashable, Trial]] = {}  # by task and number
+        self.ended_of: dict[Hashable, dict[Hashable, Trial]] = {}  # by task and number
         # Trials that had ended and whose task runs again, by task and number.
         self._lost: dict[Hashable, dict[Hashable, Trial]] = {}
         self._best = math.inf
@@ -94,7 +94,7 @@ class Trials:
     @property
     def ended(self) -> list[Trial]:
         """Trials that have ended, and whose results are not lost."""
-        return [trial for some in self._ended.values() for trial in some.values()]
+        return [trial for some in self.ended_of.values() for trial in some.values()]
 
     @property
     def best(self) -> float:
@@ -123,11 +123,6 @@ class Trials:
             self._best = min((trial.losses.latest for trial in left), default=math.inf)
             self._finals = sorted(trial.losses.latest for trial in done)[:BETTER]
             self._longest = max((trial.step for trial in done), default=0)
-
-    @property
-    def tasks_ended(self) -> int:
-        """Number of tasks whose trials have ended, and whose results are not lost."""
-        return len(self._ended)
 
     @property
     def waiting(self) -> int:
@@ -185,10 +180,10 @@ class Trials:
 
     def _forget_ended(self, key: Hashable, number: Hashable) -> None:
         """Forget how a model ended that is trained again: its task was submitted anew."""
-        if (some := self._ended.get(key)) is not None:
+        if (some := self.ended_of.get(key)) is not None:
             some.pop(number, None)
             if not some:
-                del self._ended[key]
+                del self.ended_of[key]
 
     def report(
         self,
@@ -330,7 +325,7 @@ class Trials:
         Losses that stay high for long, and then fall, are predicted to stay high. Such trials would
         come last, so some turns go round once a model is ready.
         """
-        return bool(self._ended) and self._turns.get(worker, 0) % SECOND_LOOK == 0
+        return bool(self.ended_of) and self._turns.get(worker, 0) % SECOND_LOOK == 0
 
     def end(self, key: Hashable, outcome: str, error: str = "") -> None:
         """Record that the task of a trial ended, or with an empty outcome, that it runs again."""
@@ -350,7 +345,7 @@ class Trials:
             self._lost.setdefault(key, {})[trial.number] = trial.lost
 
     def _add_ended(self, trial: Trial) -> None:
-        some = self._ended.setdefault(trial.key, {})
+        some = self.ended_of.setdefault(trial.key, {})
         some[trial.number] = trial
         if len(some) > MOST_NUMBERS:
             del some[next(iter(some))]
@@ -369,21 +364,17 @@ class Trials:
             self._best = min(self._best, *trial.losses.curve.losses)
         self._add_ended(trial)
 
-    def has_ended(self, key: Hashable) -> bool:
-        """Return whether a trial of a task is known that has ended."""
-        return key in self._ended
-
     def drop(self, key: Hashable) -> None:
         """Forget the trials of a task, and what others are compared with because of them."""
         trial = self.alive.get(key)
         self.end(key, "")
         self._lost.pop(key, None)
-        if self._ended.pop(key, None) or trial is not None:
+        if self.ended_of.pop(key, None) or trial is not None:
             self._dropped = True
 
     def again(self, key: Hashable) -> None:
         """Record that a task that had ended runs again: its result was lost, or it is retried."""
-        for trial in self._ended.pop(key, {}).values():
+        for trial in self.ended_of.pop(key, {}).values():
             self._lost.setdefault(key, {})[trial.number] = trial
 
     def change(self, **settings: Any) -> None:
@@ -410,7 +401,7 @@ class Trials:
 
     def choose_leads(self, threads: int) -> None:
         """Let some trials keep one of eight `threads` to their end, until a model is ready."""
-        if self.settings.goal == "best" and not self._ended:
+        if self.settings.goal == "best" and not self.ended_of:
             choose_leads(list(self.alive.values()), threads, self.seconds_left)
 
     def steps_left(self, trial: Trial) -> int:

@@ -79,13 +79,6 @@ class Turns:
     leave: list[Hashable] = field(default_factory=list)  # trials that leave the worker
 
 
-class Move(NamedTuple):
-    """Trial on no worker that goes on at a worker."""
-
-    key: Hashable
-    worker: str
-
-
 class Destinations(NamedTuple):
     """Where models that may leave their worker can go on.
 
@@ -100,15 +93,18 @@ class Destinations(NamedTuple):
 
 def choose_everywhere(
     trials: Trials, rooms: Mapping[str, Room], unstarted: int, destinations: Destinations | None
-) -> tuple[dict[str, Turns], list[Move]]:
+) -> tuple[dict[str, Turns], list[tuple[Hashable, str]]]:
     """Decide for the whole cluster which trials of a search train, on which of the workers `rooms`.
 
-    Trials that stay have their turns on their worker. Those that may leave go on at any of the
-    `destinations`; without these, none moves.
+    Trials that stay have their turns on their worker: another one if theirs is over, and they keep
+    their thread. Those that may leave go on at any of the `destinations`; without these, none
+    moves. Returns the turns by worker, and what `moves` does.
     """
     turns = choose(trials, rooms, unstarted)
     found = [] if destinations is None else moves(trials, rooms, turns, destinations)
-    go_on(trials, turns)
+    for turn in turns.values():
+        for key in turn.over:
+            trials.begin_turn(trials.alive[key])
     return turns, found
 
 
@@ -189,21 +185,15 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     return found
 
 
-def go_on(trials: Trials, turns: Mapping[str, Turns]) -> None:
-    """Give the trials whose turn is over, and that keep their thread, another one."""
-    for turn in turns.values():
-        for key in turn.over:
-            trials.begin_turn(trials.alive[key])
-
-
 def moves(
     trials: Trials,
     rooms: Mapping[str, Room],
     turns: Mapping[str, Turns],
     destinations: Destinations,
-) -> list[Move]:
+) -> list[tuple[Hashable, str]]:
     """Choose which trials go on at another worker, best first, and lower the `turns` there.
 
+    Returns the keys of those that are on no worker, with the worker where each goes on.
     A trial takes a thread that no other has a use for, or that of the worst one whose turn is over,
     if that is worse. One that waits on a worker is told to leave it first.
     """
@@ -234,7 +224,7 @@ def moves(
             if target is None or _score(worst[target][-1]) <= _score(trial):
                 continue
         if trial.away:
-            found.append(Move(trial.key, target))
+            found.append((trial.key, target))
         else:
             turns[trial.worker].leave.append(trial.key)
         if free[target] > 0:

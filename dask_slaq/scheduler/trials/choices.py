@@ -8,6 +8,7 @@ here, nothing stays waiting.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from time import monotonic
@@ -17,17 +18,20 @@ from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskKind
-from dask_slaq.core.trials import Destinations, Room, choose_everywhere
+from dask_slaq.core.trials import Destinations, Room, Trials, choose_everywhere
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.rooms import Rooms
 from dask_slaq.scheduler.trials.running import RunningSearch
-from dask_slaq.scheduler.trials.silence import tell_silent
 from dask_slaq.scheduler.trials.states import States
+
+logger = logging.getLogger(__name__)
 
 #: Seconds between two messages to a worker on which trials wait.
 BEAT = 0.5
+#: Seconds between two choices beyond which the scheduler was blocked.
+BLOCKED = 3.0
 #: Minimum pause after a choice in seconds, in seconds per second that the choice took, and seconds
 #: that the pauses may be behind: models are compared first when many have just begun.
 PAUSE, PAUSE_PER_SECOND, BEHIND = 0.005, 32.0, 4.0
@@ -101,7 +105,7 @@ class Choices:
         wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
         self.rooms.claim()
         for name, search in self._running.items():
-            tell_silent(name, search.trials, now, now - self._decided, self._tell_once)
+            self._tell_silent(name, search.trials, now, now - self._decided)
             self._bound(name, search)
         rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
         turns: dict[str, list[dict[str, Any]]] = {}
@@ -110,6 +114,22 @@ class Choices:
                 turns.setdefault(worker, []).append(turn)
         self._decided = now
         return turns
+
+    def _tell_silent(self, name: str, trials: Trials, now: float, since: float) -> None:
+        """Tell of models that have become silent; the last choice was `since` seconds ago."""
+        if since > BLOCKED:  # what they have sent meanwhile was not read yet
+            for trial in trials.alive.values():
+                trial.contact.last += since
+        for trial in trials.find_silent(now):
+            seconds, pace = now - trial.contact.last, trial.times.computed / max(trial.reports, 1)
+            message = (
+                f"model {trial.key} has made no report for {seconds:.0f} s on {trial.worker}, "
+                f"where one took {pace:.3g} s: its thread is no longer counted on"
+            )
+            if trials.staying:
+                message += "; it may need a lock that a model holds which waits in its report"
+            logger.warning("search %s: %s", name, message)
+            self._tell_once(name, "silent", message)
 
     def _turns_of(
         self, search: RunningSearch, rooms: dict[str, Room]
@@ -130,7 +150,7 @@ class Choices:
         if freed:
             self.release(search)
         elif destinations is not None:
-            self._to_send += [(search, move.key, move.worker) for move in found]
+            self._to_send += [(search, key, worker) for key, worker in found]
             self.defer(self._send_models)
         self._tracker.look(search.promised.give_turns(choice))
         for worker, chosen in choice.items():
@@ -226,7 +246,7 @@ class Choices:
         """Set the number of steps that a search will make, if its trials have a bound."""
         steps = search.trials.settings.steps
         models = len(search.pool.tasks) - len(search.pool.inner)
-        seen = steps, models, search.trials.tasks_ended
+        seen = steps, models, len(search.trials.ended_of)
         if not steps or seen == search.seen:
             return
         search.seen = seen

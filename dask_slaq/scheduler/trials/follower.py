@@ -72,11 +72,7 @@ class Follower:
         self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
         self._tell = jobs.tell_client
         self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
-        self._ask, self._defer, self._is_freed = (
-            choices.ask,
-            choices.defer,
-            choices.is_freed,
-        )
+        self._ask, self._defer, self._is_freed = choices.ask, choices.defer, choices.is_freed
 
     def _search_of(self, key: Any) -> RunningSearch | None:
         """Return the search of a model, for which another pool may pay that waits for it."""
@@ -321,7 +317,7 @@ class Follower:
             # Before its first report.
             search.trials.at(key, worker or "")
             search.trials.end(key, outcome, error)
-        elif outcome == "done" and not search.trials.has_ended(key):
+        elif outcome == "done" and key not in search.trials.ended_of:
             search.unreported.ended(_name_of(key), key)
             self.warn_of_silence(search, least=FEW)
 

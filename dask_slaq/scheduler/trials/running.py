@@ -73,10 +73,6 @@ class RunningSearch:
         """Whether any of its models is not done."""
         return bool(self.pool.unfinished or self.jobs or self.begun or self.trials.alive)
 
-    def knows(self, key: Any) -> bool:
-        """Return whether any trial of a task is known."""
-        return key in self.trials.alive or self.trials.has_ended(key)
-
     @property
     def training(self) -> int:
         """Number of its trials that train, and are not silent."""

@@ -110,7 +110,8 @@ class Searches:
         for key in keys:
             ts = self._scheduler.tasks[key]
             is_over = ts.state in OUTCOMES
-            if ts.run_spec is None or ts.state == "released" or search.knows(key):
+            known = key in search.trials.alive or key in search.trials.ended_of
+            if ts.run_spec is None or ts.state == "released" or known:
                 continue
             if not is_over and self._pools.tracker.owner.get(key) is search.pool:
                 continue

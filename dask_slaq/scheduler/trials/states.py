@@ -63,17 +63,13 @@ class States:
     def unpin(self, keys: Iterable[Any]) -> None:
         """Free the states of tasks that were pinned, and are forgotten."""
         self._pinned.difference_update(keys)
-        self.free_forgotten()
+        for key in [key for key in self.names if key not in self._scheduler.tasks]:
+            self.free(key)
 
     def free(self, key: Any) -> None:
         """Free the state of a task, unless others go on from it."""
         if key not in self._pinned:
             release(self._scheduler, self.names.pop(key, ()), CLIENT)
-
-    def free_forgotten(self) -> None:
-        """Free the states of tasks that the scheduler has forgotten."""
-        for key in [key for key in self.names if key not in self._scheduler.tasks]:
-            self.free(key)
 
     def at(self, key: Any) -> set[str]:
         """Return the workers that have the state of a task."""

@@ -129,13 +129,13 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
     rooms = {w: Room(n, guests=min(g, n)) for w, n, g in zip(WORKERS, threads, guests, strict=True)}
     before = copy.deepcopy({w: t.width for w, t in choose(trials, rooms, unstarted).items()})
     turns, found = decided(trials, rooms, unstarted=unstarted)
-    assert len({move.key for move in found}) == len(found)
+    assert len({key for key, _ in found}) == len(found)
     for worker, turn in turns.items():
-        coming = sum(move.worker == worker for move in found)
+        coming = sum(target == worker for _, target in found)
         assert turn.width == before[worker] - coming >= 0
         staying = len(turn.order[: turn.width]) + coming + rooms[worker].guests
         assert staying <= max(rooms[worker].threads, rooms[worker].guests)
-    away = [k for k, t in trials.alive.items() if t.away and k not in {m.key for m in found}]
+    away = [k for k, t in trials.alive.items() if t.away and k not in {key for key, _ in found}]
     # A free thread is taken, or kept for a better one that is told to leave.
     free = sum(max(turn.width - len(turn.order), 0) for turn in turns.values())
     assert not away or free <= sum(len(turn.leave) for turn in turns.values())
