@@ -158,10 +158,10 @@ def is_whole(value: object, least: int) -> bool:
     return is_number(value) and least <= value == int(value)  # type: ignore[operator, call-overload]
 
 
-def check_latest(latest: float) -> None:
-    """Raise `InvalidSetting` unless `latest` is a factor of the fair time."""
+def check_latest(latest: float) -> Any:
+    """Return a factor of the fair time, or raise `InvalidSetting`."""
     ok = (is_number(latest) or isinstance(latest, float)) and latest >= 1  # inf, too
-    require("latest", latest, ok, "a factor >= 1 of the fair time, inf for none")
+    return require("latest", latest, ok, "a factor >= 1 of the fair time, inf for none")
 
 
 def check_engine_settings(

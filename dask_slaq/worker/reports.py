@@ -81,8 +81,7 @@ def in_trial() -> bool:
 def job_of_task() -> str | None:
     """Return the name of the job of the task in which this code runs; None outside of any."""
     found = _task_here()
-    ts = None if found is None else found[0].state.tasks.get(found[1])
-    name = ((ts.annotations if ts is not None else None) or {}).get("slaq_job")
+    name = None if found is None else annotation_of(*found, "slaq_job")
     return name if isinstance(name, str) else None
 
 

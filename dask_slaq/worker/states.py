@@ -9,7 +9,7 @@ import pickle
 import stat
 import threading
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -71,27 +71,17 @@ class _Here(threading.local):
 here = _Here()
 
 
+@dataclass(slots=True, eq=False)
 class KeptState:
-    """Pickled state after some reports of a task; its buffers move without being copied.
+    """Pickled state after some reports of a task; its buffers move without being copied."""
 
-    Its `age` is the time in seconds since a state of the task was copied to another worker, and
-    `last` is the last of the reports: the loss, and other metrics.
-    """
-
-    __slots__ = ("age", "body", "buffers", "iterations", "last", "number", "reports")
-
-    def __init__(
-        self,
-        body: Any,
-        buffers: list[Any],
-        reports: int,
-        iterations: Iterations,
-        number: Hashable,
-        age: float = 0.0,
-        last: tuple[float, Mapping[str, float]] | None = None,
-    ) -> None:
-        self.body, self.buffers, self.reports = body, buffers, reports
-        self.iterations, self.number, self.age, self.last = iterations, number, age, last
+    body: Any
+    buffers: list[Any]
+    reports: int
+    iterations: Iterations
+    number: Hashable
+    age: float = 0.0  # seconds since a state of the task was copied to another worker
+    last: tuple[float, Mapping[str, float]] | None = None  # loss and others of the last report
 
     @property
     def nbytes(self) -> int:

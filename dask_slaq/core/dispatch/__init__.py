@@ -1,37 +1,21 @@
 """Dispatch: which ready task takes which slot. Pure: nothing is sent here."""
 
-from dask_slaq.core.dispatch.cluster import Inputs, Pinned
-from dask_slaq.core.dispatch.contender import Account, Contender, Group
-from dask_slaq.core.dispatch.fill import Choice, Filler, undo
-from dask_slaq.core.dispatch.order import OWED, Key, Order
-from dask_slaq.core.dispatch.ready import (
-    ANY,
-    Entry,
-    Like,
-    Ready,
-    TaskKind,
-    supplies,
-)
-from dask_slaq.core.dispatch.slots import Sent, Slots
-
-__all__ = [
-    "ANY",
-    "OWED",
-    "Account",
-    "Choice",
-    "Contender",
-    "Entry",
-    "Filler",
-    "Group",
-    "Inputs",
-    "Key",
-    "Like",
-    "Order",
-    "Pinned",
-    "Ready",
-    "Sent",
-    "Slots",
-    "TaskKind",
-    "supplies",
-    "undo",
-]
+from dask_slaq.core.dispatch.cluster import Inputs as Inputs
+from dask_slaq.core.dispatch.cluster import Pinned as Pinned
+from dask_slaq.core.dispatch.contender import Account as Account
+from dask_slaq.core.dispatch.contender import Contender as Contender
+from dask_slaq.core.dispatch.contender import Group as Group
+from dask_slaq.core.dispatch.fill import Choice as Choice
+from dask_slaq.core.dispatch.fill import Filler as Filler
+from dask_slaq.core.dispatch.fill import undo as undo
+from dask_slaq.core.dispatch.order import OWED as OWED
+from dask_slaq.core.dispatch.order import Key as Key
+from dask_slaq.core.dispatch.order import Order as Order
+from dask_slaq.core.dispatch.ready import ANY as ANY
+from dask_slaq.core.dispatch.ready import Entry as Entry
+from dask_slaq.core.dispatch.ready import Like as Like
+from dask_slaq.core.dispatch.ready import Ready as Ready
+from dask_slaq.core.dispatch.ready import TaskKind as TaskKind
+from dask_slaq.core.dispatch.ready import supplies as supplies
+from dask_slaq.core.dispatch.slots import Sent as Sent
+from dask_slaq.core.dispatch.slots import Slots as Slots

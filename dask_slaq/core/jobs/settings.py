@@ -73,11 +73,6 @@ def _max_share(value: Any) -> Any:
     return value
 
 
-def _latest(value: Any) -> Any:
-    check_latest(value)
-    return value
-
-
 def _target(value: Any) -> Any:
     return require("target", value, is_number(value), "a finite loss")
 
@@ -134,7 +129,7 @@ JOB_SETTINGS = {
         JobSetting(
             "latest",
             "factor of its fair time at which it ends; inf for no such end",
-            _or_none(_latest),
+            _or_none(check_latest),
             column="latest",
             **_EVERYWHERE,
         ),

@@ -1,49 +1,30 @@
 """Trials of a search: models that train in one task each, and take turns on their worker."""
 
-from dask_slaq.core.search_settings import CHANGEABLE, SearchSettings
-from dask_slaq.core.trials.ended import EndedSearches
-from dask_slaq.core.trials.footprint import MANY, MOVING, TARGET, Footprint, MoveSpeed, admitted
-from dask_slaq.core.trials.parameters import arguments, as_given, as_parameters, bounded
-from dask_slaq.core.trials.past import PastModel, PastSearches, in_order
-from dask_slaq.core.trials.trial import FIRST_TURN, STATE_COLORS, Trial, row_of
-from dask_slaq.core.trials.trials import Trials
-from dask_slaq.core.trials.turns import (
-    Account,
-    Destinations,
-    Room,
-    Turns,
-    choose,
-    choose_everywhere,
-)
-from dask_slaq.core.trials.unreported import Unreported
-
-__all__ = [
-    "CHANGEABLE",
-    "FIRST_TURN",
-    "MANY",
-    "MOVING",
-    "STATE_COLORS",
-    "TARGET",
-    "Account",
-    "Destinations",
-    "EndedSearches",
-    "Footprint",
-    "MoveSpeed",
-    "PastModel",
-    "PastSearches",
-    "Room",
-    "SearchSettings",
-    "Trial",
-    "Trials",
-    "Turns",
-    "Unreported",
-    "admitted",
-    "arguments",
-    "as_given",
-    "as_parameters",
-    "bounded",
-    "choose",
-    "choose_everywhere",
-    "in_order",
-    "row_of",
-]
+from dask_slaq.core.search_settings import CHANGEABLE as CHANGEABLE
+from dask_slaq.core.search_settings import SearchSettings as SearchSettings
+from dask_slaq.core.trials.ended import EndedSearches as EndedSearches
+from dask_slaq.core.trials.footprint import MANY as MANY
+from dask_slaq.core.trials.footprint import MOVING as MOVING
+from dask_slaq.core.trials.footprint import TARGET as TARGET
+from dask_slaq.core.trials.footprint import Footprint as Footprint
+from dask_slaq.core.trials.footprint import MoveSpeed as MoveSpeed
+from dask_slaq.core.trials.footprint import admitted as admitted
+from dask_slaq.core.trials.parameters import arguments as arguments
+from dask_slaq.core.trials.parameters import as_given as as_given
+from dask_slaq.core.trials.parameters import as_parameters as as_parameters
+from dask_slaq.core.trials.parameters import bounded as bounded
+from dask_slaq.core.trials.past import PastModel as PastModel
+from dask_slaq.core.trials.past import PastSearches as PastSearches
+from dask_slaq.core.trials.past import in_order as in_order
+from dask_slaq.core.trials.trial import FIRST_TURN as FIRST_TURN
+from dask_slaq.core.trials.trial import STATE_COLORS as STATE_COLORS
+from dask_slaq.core.trials.trial import Trial as Trial
+from dask_slaq.core.trials.trial import row_of as row_of
+from dask_slaq.core.trials.trials import Trials as Trials
+from dask_slaq.core.trials.turns import Account as Account
+from dask_slaq.core.trials.turns import Destinations as Destinations
+from dask_slaq.core.trials.turns import Room as Room
+from dask_slaq.core.trials.turns import Turns as Turns
+from dask_slaq.core.trials.turns import choose as choose
+from dask_slaq.core.trials.turns import choose_everywhere as choose_everywhere
+from dask_slaq.core.trials.unreported import Unreported as Unreported
