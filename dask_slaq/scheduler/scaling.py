@@ -89,7 +89,7 @@ class Scaling:
             pool = self._pools.pools[name]
             progress = (reports, len(pool.tasks), len(pool.unfinished))
             before = self._seen.get(name)
-            same = before is not None and before[0] == progress and not pool.has_thread
+            same = before is not None and before[0] == progress and not pool.running
             seen[name] = before if before is not None and same else (progress, now)
         self._seen = seen
         return {name for name, (_, since) in seen.items() if now - since < self._keep}

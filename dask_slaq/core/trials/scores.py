@@ -19,13 +19,7 @@ LEAD_OF, LEAD_PART = 8, 0.25
 
 
 class Scores:
-    """Forecasts and scores of the trials of a search with a `goal`, after `past` ones of its kind.
-
-    Attributes
-    ----------
-    hopeless : set of str
-        Names of trials that a goal which is not built in gives up.
-    """
+    """Forecasts and scores of the trials of a search with a `goal`, after `past` ones like it."""
 
     def __init__(self, goal: str, past: Iterable[PastModel] = ()) -> None:
         self.predictor = LossPredictor()
@@ -35,7 +29,7 @@ class Scores:
     def set_goal(self, goal: str) -> None:
         """Score by another goal from now on."""
         self._goal: Goal | None = goal_of(goal)
-        self.hopeless: set[str] = set()
+        self.hopeless: set[str] = set()  # trials, by name, that a goal of a user's gives up
 
     @property
     def has_own_goal(self) -> bool:

@@ -79,7 +79,7 @@ def silence_of(jobs: ScheduledJobs, name: str) -> str | None:
 def is_waiting(jobs: ScheduledJobs, name: str) -> bool:
     """Return whether a job has tasks to run, and none of them has a thread."""
     pool = jobs.pools.pools[name]
-    if pool.has_thread or pool.paused:
+    if pool.running or pool.paused:
         return False
     return bool(
         pool.ready

@@ -53,22 +53,14 @@ class Pool(Contender):
     @property
     def computing(self) -> int:
         """Number of tasks that compute."""
-        if not self.running:
-            return 0
         return sum(sent.start is not None for sent in self.running.values())
 
-    @property
-    def has_thread(self) -> bool:
-        """Whether any task is on a worker and has not given up its thread."""
-        return bool(self.running)
-
-    def counts(self, holding: bool) -> tuple[int, int]:
-        """Return the numbers of tasks that compute, and that are ready but do not."""
+    def without_thread(self, holding: bool) -> int:
+        """Return the number of tasks that are ready, and do not compute."""
         ready = len(self.ready)
         if not holding:  # Dask keeps them
             ready = sum(ts.state in ("queued", "no-worker") for ts in self.unfinished)
-        computing = sum(sent.start is not None for sent in self.running.values())
-        return computing, ready + len(self.running) - computing
+        return ready + len(self.running) - self.computing
 
     @property
     def submitted(self) -> float:

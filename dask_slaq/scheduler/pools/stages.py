@@ -23,29 +23,14 @@ MOST_STAGES = 100
 
 @dataclass(eq=False)
 class Stage:
-    """Counts of one stage, over all blocks of its name. The tasks outside of stages are one, too.
+    """Counts of one stage, over all blocks of its name. Tasks outside of stages are one, too."""
 
-    Attributes
-    ----------
-    name : str
-        Empty for tasks outside of stages.
-    entered : int
-        Number of blocks of this name in which tasks were submitted.
-    submitted : int
-        Number of tasks, without those cancelled before they ended.
-    unfinished : set of TaskState
-    ended : int
-        Number of tasks that have computed.
-    used : float
-        Core-seconds of these.
-    """
-
-    name: str
-    entered: int = 0
-    submitted: int = 0
+    name: str  # empty for tasks outside of stages
+    entered: int = 0  # blocks of this name in which tasks were submitted
+    submitted: int = 0  # tasks, without those cancelled before they ended
     unfinished: set[TaskState] = field(default_factory=set)
-    ended: int = 0
-    used: float = 0.0
+    ended: int = 0  # tasks that have computed
+    used: float = 0.0  # core-seconds of these
     # Of the last block: its number, what was used before it, and whether it reported a loss.
     number: int = -1
     ended_before: int = 0

@@ -103,7 +103,6 @@ class Choices:
         wanting = {pool.name for pool in pools if pool.ready and not pool.paused}
         some = self._running.items()
         wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
-        self.rooms.claim()
         for name, search in self._running.items():
             self._tell_silent(name, search.trials, now, now - self._decided)
             self._bound(name, search)

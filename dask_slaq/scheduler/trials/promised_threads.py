@@ -14,21 +14,14 @@ IN_FLIGHT = 0.25
 
 
 class PromisedThreads:
-    """Threads that the `trials` of a search take without being sent a task.
-
-    Attributes
-    ----------
-    by_worker : dict of str to int
-        Threads that are kept free for its trials. A worker of which they will take the next thread
-        is listed, with zero as long as none is free.
-    left : set
-        Keys of trials that gave up their thread themselves, and take no turn.
-    """
+    """Threads that the `trials` of a search take without being sent a task."""
 
     def __init__(self, trials: Trials, pool: Pool) -> None:
         self._trials, self._pool = trials, pool
+        # Threads that are kept free for its trials. A worker of which they will take the next
+        # thread is listed, with zero as long as none is free.
         self.by_worker: dict[str, int] = {}
-        self.left: set[Any] = set()
+        self.left: set[Any] = set()  # keys of trials that gave up their thread, and take no turn
         self._turns: dict[str, Turns] = {}  # of the last choice, by worker
         # Trials that were to go on by the choice before, and until when that may be heard.
         self._revoked: dict[str, tuple[int, float]] = {}

@@ -30,10 +30,7 @@ PAUSE = 2.0
 
 
 class Rooms:
-    """What the searches in `running` may use on workers, and the memory that is known of these.
-
-    For each choice, call `claim` and then `divide`.
-    """
+    """What the searches in `running` may use on workers, and the memory that is known of these."""
 
     def __init__(
         self,
@@ -190,14 +187,6 @@ class Rooms:
 
     # A choice
 
-    def claim(self) -> None:
-        """Begin a choice: see what each search still takes on workers."""
-        self._planned.clear()
-        self._claims = {
-            name: Claims(search, search.begun_at(), search.growth_to_come())
-            for name, search in self._running.items()
-        }
-
     def divide(
         self, wanting: Collection[str], draining: Collection[str], seconds: float
     ) -> dict[str, dict[str, Room]]:
@@ -207,6 +196,11 @@ class Rooms:
         are to be closed. The accounts are charged for the `seconds` since the last choice.
         """
         rooms_of: dict[str, dict[str, Room]] = {}
+        self._planned.clear()
+        self._claims = {
+            name: Claims(search, search.begun_at(), search.growth_to_come())
+            for name, search in self._running.items()
+        }
         self._seconds += len(self._scheduler.workers) * min(seconds, PAUSE)
         for name, search in self._running.items():
             rooms = self._of(search, bool(set(wanting) - {name}), draining, seconds)

@@ -45,7 +45,7 @@ def _reason(
         return f"waits: {count} of {whose.rstrip('/')}'s {most:g} jobs run"
     if pool.paused:
         # A fit in one long task trains on: nothing can take its thread away.
-        computing, _ = pool.counts(True)
+        computing = pool.computing
         on = f"; {_tasks(computing)} that began before train on, and `stop` ends them"
         return "paused: resume it to start its tasks" + on * (computing > 0)
     if (of_search := trials(name)) is not None:

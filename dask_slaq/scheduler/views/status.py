@@ -92,7 +92,7 @@ def status_of_jobs(
             "age": now - job.arrival,
             "stage": stage_of(pool),
             "max_iter": job.max_iter,
-            "ready": pool.counts(jobs.pools.tracker.holding)[1],
+            "ready": pool.without_thread(jobs.pools.tracker.holding),
             "eta": expected.get(name),
             "ends": ends_of(jobs, name),
             "index": grant.index if grant else 0.0,
@@ -119,7 +119,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
         return "paused"
     if name in jobs.queued:
         return "waiting"
-    if pool.has_thread:
+    if pool.running:
         return "running"
     if is_waiting(jobs, name):
         return "waiting"
