@@ -165,7 +165,6 @@ class Contender:
     sent_by_dask: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
     made_at: dict[str, float] = field(default_factory=dict)  # tasks without a home, by worker
     prioritized: bool = False  # whether any ready task has had a priority of the user's
-    preferred: float | None = None  # the user's priority, negated, if it is known
     ended: int = 0  # tasks that have computed
     used: float = 0.0  # core-seconds of these
     gaps: Gaps = field(default_factory=Gaps)
@@ -252,7 +251,7 @@ class Contender:
         if not ready:
             self.index_of.pools[self] = None
         ready[entry.ts] = entry
-        self.cached.until, self.preferred = -math.inf, None
+        self.cached.until = -math.inf
         if (demand := len(ready) + len(self.running)) > self.gaps.width:
             self.gaps.width = demand
         if entry.priority and entry.priority[0]:
@@ -270,7 +269,7 @@ class Contender:
         entry = self.ready.pop(ts, None)
         if entry is None:
             return
-        self.cached.until, self.preferred = -math.inf, None
+        self.cached.until = -math.inf
         if not self.ready:
             self.prioritized = False
             del self.index_of.pools[self]
@@ -297,7 +296,4 @@ class Contender:
         """Return the negated priority that the user gave the first of the ready tasks."""
         if not self.prioritized:
             return 0.0
-        if self.preferred is None:
-            first = (e.priority[0] for e in self.first_ready() if e.priority)
-            self.preferred = min(first, default=0.0)
-        return self.preferred
+        return min((e.priority[0] for e in self.first_ready() if e.priority), default=0.0)

@@ -50,14 +50,11 @@ class Jobs(Mapping[str, "Job"]):
 
     def __init__(self) -> None:
         number = ((), np.float64, 0.0)
-
-        def setting(name: str) -> tuple[tuple[()], type, float]:
-            return (), np.float64, JOB_SETTINGS[name].empty
-
+        settings = [JOB_SETTINGS[name] for name in OF_ENGINE]
         self.table = JobArrays(
             {
                 # Settings: floor and most in threads, a loss as target, and so on.
-                **{JOB_SETTINGS[name].column: setting(name) for name in OF_ENGINE},
+                **{each.column: ((), np.float64, each.empty) for each in settings},
                 "reports": ((), np.bool_, True),  # False for work without a loss
                 "demand": number,  # tasks that are ready or running now
                 "entitled": number,  # core-seconds of a fair share while it had work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
@@ -455,17 +455,10 @@ class Trials:
         self._compare_anew()
         return self._lowest.is_hopeless(trial, chosen, self._finals, self._count, self._longest)
 
-    def as_dicts(
-        self, *, curves: bool = False, only: Container[Hashable] | None = None
-    ) -> list[dict[str, Any]]:
-        """Return one dict per trial, with losses as they were reported; see `Search.trials`.
-
-        They are those of all tasks, or `only` of some. With `curves`, there are their ``steps`` and
-        ``losses``, as bytes of int64 and floats, and both of ``others`` by name.
-        """
-        some = (trial for trial in self if only is None or trial.key in only)
+    def as_dicts(self, *, curves: bool = False) -> list[dict[str, Any]]:
+        """Return one dict per trial, with losses as they were reported; see `row_of`."""
         sign = -1.0 if self.settings.maximize else 1.0
-        return [row_of(trial, sign, curves=curves) for trial in some]
+        return [row_of(trial, sign, curves=curves) for trial in self]
 
 
 def _last_known(trial: Trial) -> float:

@@ -89,10 +89,9 @@ class Filling:
     def fill_now(self) -> None:
         """Send tasks to workers with slots, until slots or tasks run out."""
         filler, now, workers = self.filler, monotonic(), self.scheduler.workers
-        running, draining = self.scheduler.running, self.draining
         for address in self.look_at:
             ws = workers.get(address)
-            if ws is None or ws not in running or address in draining:
+            if ws is None or not self.may_get_tasks(ws):
                 filler.close(address)
             else:
                 filler.look(self.sent.on(ws), now)

@@ -57,10 +57,6 @@ class PinnedGangs:
     def __bool__(self) -> bool:
         return bool(self.of_task)
 
-    def of(self, ts: TaskState) -> PinnedGang | None:
-        """Return the gang of a task, or None."""
-        return self.of_task.get(ts)
-
     def is_open(self, ts: TaskState) -> bool:
         """Return whether a task belongs to a gang that has not started."""
         gang = self.of_task.get(ts)

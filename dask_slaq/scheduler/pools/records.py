@@ -145,7 +145,7 @@ class TaskRecords:
 
     def _move(self, ts: TaskState, pool: Pool) -> None:
         """Move a task with what it was charged in advance from its pool to another one."""
-        if self.gangs.of(ts) is not None:
+        if ts in self.gangs.of_task:
             return  # its members stay together
         before = self.owner[ts.key]
         entry, unfinished = before.ready.get(ts), ts in before.unfinished

@@ -221,7 +221,7 @@ class TaskTracker(TaskRecords):
             self._part(ts, pool)
             pool.adopt(ts)
             sent.why = f"{sent.why}; submitted by {owner.name}"
-        if self.gangs.of_task and (gang := self.gangs.of(ts)) is not None:
+        if (gang := self.gangs.of_task.get(ts)) is not None:
             gang.closed = True
         sent.order = (*choice.key[:-1], next(self._count))
         self._sending[ts] = choice
@@ -270,8 +270,7 @@ class TaskTracker(TaskRecords):
         elif choice is None:
             self._record(pool, ts)
             self.filling.look_at.add(ws.address)
-            about = time(), ts.key, pool.name, ws.address
-            self._bound(Binding(*about, "passed", "sent by Dask"))
+            self._bind(pool, ts.key, ws, "sent by Dask", "passed")
         else:
             self.sent.put(ts, ws, choice.sent)
             owed = "floor" if choice.key.standing == OWED else ""
@@ -376,7 +375,7 @@ class TaskTracker(TaskRecords):
         if ts.key in self.charged_until:
             since = self.charged_until[ts.key]
             return 0.0 if since is None else max(time() - since, 0.0)
-        if ts.key in self.owner and self.gangs.of(ts) is not None:
+        if ts.key in self.owner and ts in self.gangs.of_task:
             return 0.0  # gangs are charged while they run
         return seconds
 

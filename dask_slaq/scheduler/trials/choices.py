@@ -58,9 +58,7 @@ class Choices:
         self._give_up = give_up
         self.desks = Desks(scheduler)
         self.rooms = Rooms(scheduler, pools, tracker, running)
-        self.states = States(
-            scheduler, lambda ts, names: tracker.control.annotate(ts, "slaq_state", names)
-        )
+        self.states = States(scheduler, tracker.control)
         self._tell_once = jobs.goals.tell_once
         self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
         self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where

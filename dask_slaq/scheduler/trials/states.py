@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import time
 from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
+
+from dask_slaq.scheduler.pools import TaskControl
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +34,12 @@ def remove_files(folder: str) -> None:
 class States:
     """Last state of each model that has kept one, until the scheduler forgets its task.
 
-    `annotate` tells the next run of a task by which names its state is known. Dask keeps a replica
-    of a key only while a task needs it, so a second replica has a name of its own.
+    The next run of a task finds the names of its state in its annotations. Dask keeps a replica of
+    a key only while a task needs it, so a second replica has a name of its own.
     """
 
-    def __init__(self, scheduler: Scheduler, annotate: Callable[[TaskState, Any], None]) -> None:
-        self._scheduler, self._annotate = scheduler, annotate
+    def __init__(self, scheduler: Scheduler, control: TaskControl) -> None:
+        self._scheduler, self._control = scheduler, control
         self.names: dict[Any, list[str]] = {}  # by key of the task
         self._pinned: set[Any] = set()  # keys of tasks from whose states others go on
 
@@ -52,7 +54,7 @@ class States:
         else:  # an earlier state there is better than none
             names += before[1:]
         self.names[ts.key] = names
-        self._annotate(ts, names)
+        self._control.annotate(ts, "slaq_state", names)
         release(self._scheduler, set(before) - set(names), CLIENT)
 
     def pin(self, key: Any) -> list[str]:

@@ -105,7 +105,7 @@ def test_a_gang_is_forgotten_with_its_last_member():
     gang = gangs.add("pool", tasks[0], "a", 0.0)
     gangs.add("pool", tasks[1], "b", 0.0)
     gangs.remove(tasks[0])  # cancelled before the third came
-    assert gangs.of(tasks[0]) is None and gangs.of(tasks[1]) is gang
+    assert tasks[0] not in gangs.of_task and gangs.of_task[tasks[1]] is gang
     assert gang.size == 2 and members(gang) == ["b"]
     gangs.remove(tasks[1])
     gangs.remove(tasks[1])

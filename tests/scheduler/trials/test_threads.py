@@ -27,7 +27,7 @@ from moving import descend
 
 import dask_slaq as slaq
 from dask_slaq.core.trials import SearchSettings, Trials, Turns
-from dask_slaq.scheduler.trials.promised_threads import IN_FLIGHT, PromisedThreads
+from dask_slaq.scheduler.trials.running import IN_FLIGHT, PromisedThreads
 from dask_slaq.worker.desk import desk_of
 
 GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
@@ -245,7 +245,7 @@ async def test_jobs_of_a_search_go_on_after_it_has_failed(c, s, plugin, a, b, fa
 
 def test_a_thread_is_kept_only_for_a_moment_for_a_trial_that_is_not_to_go_on_any_more(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("dask_slaq.scheduler.trials.promised_threads.monotonic", lambda: now[0])
+    monkeypatch.setattr("dask_slaq.scheduler.trials.running.monotonic", lambda: now[0])
     trials = Trials(SearchSettings(steps=40))
     trials.at("x", "a").waits = True
     promised = PromisedThreads(trials, Mock(group=None))
