@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dask_slaq.core.dispatch.order import Key
-from dask_slaq.core.dispatch.ready import ANY, Entry, Ready, TaskKind, Waiting, is_plain
+from dask_slaq.core.dispatch.ready import ANY, Entry, Ready, TaskKind, Waiting
 from dask_slaq.core.dispatch.slots import Sent
 from dask_slaq.core.grants import Terms
 
@@ -260,7 +260,7 @@ class Contender:
             kind = self.kinds.get(entry.kind)
             if kind is None:
                 kind = self.kinds[entry.kind] = Ready()
-                self.index_of.scarce += not is_plain(entry.kind)
+                self.index_of.scarce += entry.kind is not ANY
             kind.push(entry)
             self.index_of.file(self, entry)
 
@@ -278,7 +278,7 @@ class Contender:
             self.index_of.remove(self, entry)
             if not kind:
                 del self.kinds[entry.kind]
-                self.index_of.scarce -= not is_plain(entry.kind)
+                self.index_of.scarce -= entry.kind is not ANY
 
     def first_root(self) -> bool:
         """Return whether the first task, of those that any worker may run anywhere, is a root."""

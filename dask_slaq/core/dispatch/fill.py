@@ -18,7 +18,7 @@ from dask_slaq.core.dispatch.cluster import Cluster, Pinned
 from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
 from dask_slaq.core.dispatch.contender import Contender
 from dask_slaq.core.dispatch.order import Key, Order
-from dask_slaq.core.dispatch.ready import Entry, Ready, is_plain
+from dask_slaq.core.dispatch.ready import ANY, Entry, Ready
 from dask_slaq.core.dispatch.slot_rules import SlotRules
 from dask_slaq.core.dispatch.slots import Sent, Slots
 
@@ -298,7 +298,7 @@ class Filler:
         made, most = pool.made_at, math.inf
         owed = pool.group is not None and pool.group.lag > 0
         others = len(self.order.waiting.pools) > 1
-        if made and entry.loads and others and not owed and is_plain(entry.kind):
+        if made and entry.loads and others and not owed and entry.kind is ANY:
             most = sum(made.values()) / self.cluster.threads + 1
             if moves and not self._opens_soon(made, most):
                 most = math.inf

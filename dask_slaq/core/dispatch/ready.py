@@ -59,13 +59,8 @@ class TaskKind(NamedTuple):
         return self.allows(ws) and supplies(ws, self.resources or ())
 
 
-#: Kind of tasks that any worker may run.
+#: Kind of tasks that any worker may run, whatever else runs there: all of these have this object.
 ANY = TaskKind(None, None)
-
-
-def is_plain(kind: TaskKind) -> bool:
-    """Return whether any worker may run a task, whatever else runs there."""
-    return kind is ANY
 
 
 @dataclass(slots=True, eq=False)
@@ -233,7 +228,7 @@ class Waiting:
         assert self.sent_by_dask.keys() == {pool for pool in pools if pool.sent_by_dask}, (
             "tasks sent by Dask"
         )
-        scarce = sum(not is_plain(kind) for pool in pools for kind in pool.kinds)
+        scarce = sum(kind is not ANY for pool in pools for kind in pool.kinds)
         assert self.scarce == scarce, "kinds of tasks"
         entries = [(p, e) for p in pools for e in p.ready.values() if e in p.kinds.get(e.kind, ())]
         movable = sum(not (entry.rootish or entry.homes) for _, entry in entries)

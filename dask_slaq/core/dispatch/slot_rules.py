@@ -13,7 +13,7 @@ from dask_slaq.core.dispatch.cluster import Cluster
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK, WORTH
 from dask_slaq.core.dispatch.contender import Contender, Group
 from dask_slaq.core.dispatch.order import Order
-from dask_slaq.core.dispatch.ready import Entry, is_plain
+from dask_slaq.core.dispatch.ready import ANY, Entry
 from dask_slaq.core.dispatch.slots import Slots
 
 
@@ -43,7 +43,7 @@ class SlotRules:
         if not self._order.lend and slots.address not in pool.granted.workers:
             # Tasks whose ``workers=`` are all outside the worker set would never run in it.
             mine = (self._cluster.slots(a) for a in pool.granted.workers)
-            if is_plain(kind) or any(each is not None and kind.allows(each) for each in mine):
+            if kind is ANY or any(each is not None and kind.allows(each) for each in mine):
                 return False
         if slots.load >= slots.nthreads and (
             pool.gang  # the others of it would wait for this one
@@ -56,7 +56,7 @@ class SlotRules:
             waits = self._waits_for_resources(pool, slots)
             if slots.load + waits >= max(self._order.saturation * slots.nthreads, 1):
                 return False
-        if is_plain(kind) or kind.suits(slots):
+        if kind is ANY or kind.suits(slots):
             return True
         # One task may wait on the worker until the resource is free, which hides a round trip.
         soon = slots.resource_free_in(self._now) < self._ahead

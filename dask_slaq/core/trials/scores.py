@@ -28,13 +28,8 @@ class Scores:
 
     def set_goal(self, goal: str) -> None:
         """Score by another goal from now on."""
-        self._goal: Goal | None = goal_of(goal)
+        self.goal: Goal | None = goal_of(goal)  # None for one that is built in
         self.hopeless: set[str] = set()  # trials, by name, that a goal of a user's gives up
-
-    @property
-    def has_own_goal(self) -> bool:
-        """Whether the goal is not built in."""
-        return self._goal is not None
 
     def add(self, name: str, *, bounded: bool) -> None:
         """Follow a new trial; zero bounds its losses unless others' were negative."""
@@ -59,8 +54,8 @@ class Scores:
         `to_come` returns the expected steps to come of a trial, and as many as it may make.
         """
         self._predict(trials, settings, to_come)
-        if self._goal is not None:
-            self._judge(self._goal, everyone, settings.steps)
+        if self.goal is not None:
+            self._judge(self.goal, everyone, settings.steps)
         elif settings.goal == "best":
             self._score_young(everyone)
             if self._past:

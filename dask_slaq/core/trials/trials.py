@@ -450,7 +450,7 @@ class Trials:
         if trial.diverges:
             patience = chosen.pruning.reports(chosen.steps)
             return stays_diverged(trial, (other for other in self if other is not trial), patience)
-        if self.scores.has_own_goal:
+        if self.scores.goal is not None:
             return trial.name in self.scores.hopeless
         self._compare_anew()
         return self._lowest.is_hopeless(trial, chosen, self._finals, self._count, self._longest)
