@@ -14,11 +14,12 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import dask
 import numpy as np
-from distributed import Client, Event, LocalCluster, Scheduler, Status, Worker, utils_test
+from distributed import Client, Event, Future, LocalCluster, Scheduler, Status, Worker, utils_test
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.httpclient import AsyncHTTPClient
 
@@ -91,11 +92,13 @@ async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) ->
     return plugin
 
 
-def with_plugin(nthreads: list[Any], **settings: Any) -> Callable[..., Any]:
+def with_plugin(
+    nthreads: list[Any], *, may_fail: bool = False, **settings: Any
+) -> Callable[..., Any]:
     """A test on a scheduler and workers of this process, with the plugin.
 
     It is called with the client, the scheduler, the plugin and the workers. Nothing of the plugin's
-    may be left at its end.
+    may be left at its end, and it may not have failed unless that is said.
 
     Parameters
     ----------
@@ -111,6 +114,7 @@ def with_plugin(nthreads: list[Any], **settings: Any) -> Callable[..., Any]:
         async def run(c: Client, s: Scheduler, *workers: Any, **given: Any) -> None:
             plugin = await start_plugin(c, s, **settings)
             await test(c, s, plugin, *workers, **given)
+            assert may_fail or plugin.failed is None
             await until(lambda: not plugin.jobs.reports, 20)
             assert_nothing_left(s, plugin)
 
@@ -248,10 +252,29 @@ def tasks_of(job: str) -> Any:
     return dask.annotate(slaq_job=job)
 
 
+def in_job(client: Client, job: str) -> Any:
+    """A client whose tasks belong to `job`, whichever block was entered last."""
+
+    def method(name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with tasks_of(job):
+                return getattr(client, name)(*args, **kwargs)
+
+        return call
+
+    return SimpleNamespace(**{name: method(name) for name in ("submit", "map", "compute")})
+
+
 def wait_for(event: str, result: Any = None, *dependencies: Any) -> Any:
     """A task that holds its thread until the event of this name is set."""
     Event(event).wait()
     return result
+
+
+async def let_end(client: Client, futures: Any, event: str = "go") -> Any:
+    """Let tasks that wait for an event end, and return the results of tasks."""
+    await Event(event, client=client).set()
+    return await (futures if isinstance(futures, Future) else client.gather(futures))
 
 
 def name_a_task(client: Client, key: str) -> None:
@@ -265,6 +288,13 @@ def where(*args: Any, **kwargs: Any) -> str:
     from distributed import get_worker
 
     return get_worker().address
+
+
+async def begun(scheduler: Scheduler, futures: Any) -> Any:
+    """Wait until a task, or each of several, is on a worker; return it or them."""
+    for future in futures if isinstance(futures, list) else [futures]:
+        await state_of(scheduler, future, "processing")
+    return futures
 
 
 async def held_tasks(client: Client, plugin: slaq.SlaqPlugin, job: str, n: int, run: int) -> Any:

@@ -184,7 +184,6 @@ def test_models_go_on_on_another_worker(train):
             np.testing.assert_equal(found, wanted)
         for rate in RATES:
             assert [step for r, step in MADE if r == rate] == list(range(ROUNDS))
-        assert plugin.failed is None
 
     run()
 
@@ -232,7 +231,6 @@ async def test_the_loop_has_a_last_step_when_its_result_is_lost(c, s, plugin, a,
     losses = await c.gather(futures)
     await b.close()  # and results with it
     assert await c.gather(futures) == losses
-    assert plugin.failed is None
 
 
 def last_loss(offset: int) -> float:
@@ -270,7 +268,6 @@ async def test_only_the_first_training_of_a_task_is_kept(c, s, plugin, a):
     async with slaq.search("models", client=c):
         for counts in await c.gather(c.map(two_models, range(4), pure=False)):
             assert counts == [list(range(6))] * 2
-    assert plugin.failed is None
 
 
 def own_state(rate: float) -> Any:
@@ -283,7 +280,6 @@ async def test_a_function_that_asks_for_its_state_keeps_its_own(c, s, plugin, a,
     pytest.importorskip("xgboost")
     async with slaq.search("models", client=c, steps=ROUNDS):
         await c.gather(c.map(own_state, RATES, pure=False))
-    assert plugin.failed is None
 
 
 def drawn(rate: float) -> Any:
@@ -301,7 +297,6 @@ async def test_a_training_that_is_configured_otherwise_begins_anew(c, s, plugin,
     a.status = Status.paused
     for history in await c.gather(futures):
         assert len(history["valid"]["logloss"]) == ROUNDS
-    assert plugin.failed is None
 
 
 def of_optuna(trial: Any) -> tuple[float, list[int]]:
@@ -331,4 +326,3 @@ async def test_optunas_trials_move_if_they_were_asked_for_where_they_are_submitt
     for number, (_, numbers) in enumerate(await c.gather(futures)):
         assert numbers == list(range(ROUNDS))
         assert [step for n, step in MADE if n == number] == numbers
-    assert plugin.failed is None

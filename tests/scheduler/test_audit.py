@@ -20,6 +20,14 @@ async def told(client):
     return [event for _, event in await client.get_events(AUDIT_TOPIC)]
 
 
+async def of_machine(scheduler, **settings):
+    """A plugin that is registered on the machine of the scheduler."""
+    plugin = slaq.SlaqPlugin(**settings)
+    await plugin.start(scheduler)
+    scheduler.add_plugin(plugin, name="slaq")
+    return plugin
+
+
 @with_plugin(ONE, operators=["root"])
 async def test_changes_and_refusals_are_a_line_each(c, s, plugin, a):
     alerts = await alerts_of(c, s)
@@ -32,8 +40,7 @@ async def test_changes_and_refusals_are_a_line_each(c, s, plugin, a):
                 await slaq.pause("b", client=c)
         with pytest.raises(UnknownJob):
             await slaq.explain("b", client=c)
-    assert not of_dask.getvalue()
-    assert "Traceback" not in log.getvalue()
+    assert not of_dask.getvalue() and "Traceback" not in log.getvalue()
     first, second, third = await told(c)
     assert (first["what"], first["refused"], first["job"]) == ("set job 'a' weight=2", None, "a")
     assert (second["by"], second["what"]) == ("eve", "decide by 'fair'")
@@ -46,9 +53,7 @@ async def test_changes_and_refusals_are_a_line_each(c, s, plugin, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_the_limits_of_the_machine_hold_for_what_a_client_registers(c, s, a):
-    machine = slaq.SlaqPlugin(owners={"ann": {"max-threads": 1}}, operators=["root"])
-    await machine.start(s)
-    s.add_plugin(machine, name="slaq")
+    machine = await of_machine(s, owners={"ann": {"max-threads": 1}}, operators=["root"])
     await c.unregister_scheduler_plugin("slaq")
     mine = await start_plugin(c, s, policy="fair", owners={"ann": {"weight": 9}}, operators=["ann"])
     assert mine.settings.policy == "fair"
@@ -75,9 +80,7 @@ async def test_the_audit_is_told_after_the_plugin_was_unregistered(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_locked_plugin_stays(c, s, a):
-    machine = slaq.SlaqPlugin(lock=True)
-    await machine.start(s)
-    s.add_plugin(machine, name="slaq")
+    machine = await of_machine(s, lock=True)
     with pytest.raises(NotAllowed, match="lock"):
         await c.unregister_scheduler_plugin("slaq")
     with pytest.raises(NotAllowed, match="lock"):

@@ -14,7 +14,18 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, TWO, another_client, gen_cluster, hook, state_of, until, wait_for
+from driving import (
+    ONE,
+    TWO,
+    another_client,
+    begun,
+    gen_cluster,
+    hook,
+    let_end,
+    state_of,
+    until,
+    wait_for,
+)
 
 from dask_slaq.scheduler.dask_hooks import received_at
 from dask_slaq.scheduler.owners.identity import sender_of_message
@@ -62,8 +73,7 @@ async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     await c.gather(c.map(inc, range(20)))
     assert ts.state == "no-worker"
     s.transitions({"held": "processing"}, stimulus_id="test")
-    assert ts.state == "processing"
-    assert ts.processing_on.address == b.address
+    assert (ts.state, ts.processing_on.address) == ("processing", b.address)
     assert await future == 2
 
 
@@ -84,8 +94,7 @@ async def test_stealing_respects_restrictions(c, s, a, b):
         ts.worker_restrictions = None
     stealing.balance()
     assert stealing.in_flight  # so it was the restriction that kept them
-    await Event("go").set()
-    await c.gather(futures)
+    await let_end(c, futures)
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -111,12 +120,10 @@ async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     future = c.submit(seceding, key="s")
     ws = s.workers[a.address]
     await until(lambda: len(ws.long_running) == 1)
-    assert s.tasks["s"].state == "processing"
-    assert s.tasks["s"] in ws.processing
+    assert s.tasks["s"].state == "processing" and s.tasks["s"] in ws.processing
     assert "processing" not in left
     assert "long-running" in s.stream_handlers
-    await Event("go").set()
-    await future
+    await let_end(c, future)
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -226,7 +233,6 @@ async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a, b):
     told = []
-
     hook(s, "remove_client", lambda scheduler, client: told.append((client, "held" in s.tasks)))
     other = await another_client(s)
     future = other.submit(wait_for, "go", key="held")
@@ -241,7 +247,6 @@ async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a,
 @gen_cluster(client=True, nthreads=TWO)
 async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
     stimuli = []
-
     hook(s, "update_graph", lambda *_, stimulus_id, **kwargs: stimuli.append(stimulus_id))
     before = time()
     await c.submit(inc, 1)
@@ -266,12 +271,20 @@ async def test_the_queue_is_asked_for_its_tasks_wherever_a_slot_may_open(c, s, a
     await state_of(s, future, "queued")
     assert s.tasks[future.key] in s.queued and s.tasks[future.key]._queueable
     opened.clear()
-    await Event("go").set()
-    await c.gather(busy)
+    await let_end(c, busy)
     assert {"stimulus_id"} == opened[-1].keys()
     del s.is_rootish, s.decide_worker_rootish_queuing_enabled, s.stimulus_queue_slots_maybe_opened
     plain(stimulus_id="test")
     assert await future == 2
+
+
+def copied(s, worker):
+    """Send the task "k" to another worker, too; return it, and the numbers of its runs."""
+    ts = s.tasks["k"]
+    run = ts.run_id
+    s.send_task_to_worker(worker.address, ts)
+    copy, ts.run_id = ts.run_id, run
+    return ts, run, copy
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -279,17 +292,12 @@ async def test_a_run_of_a_task_has_a_number_and_what_comes_of_another_is_dropped
     """A task that is sent begins a new run. The worker of another one is told to free it."""
     seen, handler = [], s.stream_handlers["task-finished"]
     s.stream_handlers["task-finished"] = lambda **m: (seen.append(m), handler(**m))
-    future = c.submit(wait_for, "go", 1, key="k", workers=[a.address])
-    await state_of(s, future, "processing")
-    ts = s.tasks["k"]
-    run = ts.run_id
-    s.send_task_to_worker(b.address, ts)
-    copy, ts.run_id = ts.run_id, run
+    future = await begun(s, c.submit(wait_for, "go", 1, key="k", workers=[a.address]))
+    ts, run, copy = copied(s, b)
     assert copy > run
     await until(lambda: "k" in b.state.tasks)
     assert b.state.tasks["k"].priority[:-1] == ts.priority
-    await Event("go").set()
-    assert await future == 1
+    assert await let_end(c, future) == 1
     await until(lambda: len(seen) == 2 and "k" not in b.state.tasks)
     assert {(m["run_id"], m["worker"]) for m in seen} == {(run, a.address), (copy, b.address)}
     assert a.data.keys() == {"k"}
@@ -304,16 +312,12 @@ async def test_the_failure_of_another_run_is_not_that_of_the_task(c, s, a, b):
         Event("go").wait()
 
     future = c.submit(fails_elsewhere, a.address, key="k", workers=[a.address])
-    await state_of(s, future, "processing")
-    ts = s.tasks["k"]
-    run = ts.run_id
-    s.send_task_to_worker(b.address, ts)
-    ts.run_id = run
+    await begun(s, future)
+    ts, *_ = copied(s, b)
     await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "error")
     await c.submit(inc, 1, workers=[b.address])  # after what it has sent
     assert ts.state == "processing"
-    await Event("go").set()
-    await future
+    await let_end(c, future)
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -323,23 +327,18 @@ async def test_a_worker_that_is_told_to_free_a_key_drops_its_run(c, s, a, b):
     s.stream_handlers["task-finished"] = lambda **m: (seen.append(m["worker"]), handler(**m))
     future = c.submit(wait_for, "go", 1, key="k", workers=[a.address], allow_other_workers=True)
     await until(lambda: "k" in a.state.tasks and a.state.tasks["k"].state == "executing")
-    ts = s.tasks["k"]
-    run = ts.run_id
-    s.send_task_to_worker(b.address, ts)
-    ts.run_id = run
+    copied(s, b)
     await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "executing")
     s.worker_send(b.address, {"op": "free-keys", "keys": ["k"], "stimulus_id": "test"})
     await until(lambda: b.state.tasks["k"].state == "cancelled")
-    await Event("go").set()
-    assert await future == 1
+    assert await let_end(c, future) == 1
     await until(lambda: "k" not in b.state.tasks)
     assert seen == [a.address]
 
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_long_running_task_that_is_added_again_counts_as_any_other(c, s, a):
-    future = c.submit(wait_for, "go", 1, key="k")
-    await state_of(s, future, "processing")
+    future = await begun(s, c.submit(wait_for, "go", 1, key="k"))
     ws, ts = s.workers[a.address], s.tasks["k"]
     prefix = ts.prefix.name
     assert ws.task_prefix_count[prefix] == 1
@@ -351,8 +350,7 @@ async def test_a_long_running_task_that_is_added_again_counts_as_any_other(c, s,
     assert ts not in ws.long_running and ts in ws.processing
     assert ws.task_prefix_count[prefix] == 1 and ws.occupancy == s.total_occupancy > 0
     s.check_idle_saturated(ws)
-    await Event("go").set()
-    assert await future == 1
+    assert await let_end(c, future) == 1
     assert not ws.task_prefix_count.get(prefix) and s.total_occupancy == 0
 
 
@@ -435,24 +433,20 @@ async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s
         s.tasks[future.key].worker_restrictions = None
     s.task_prefixes["wait_for"].duration_average = 5
     stealing.balance()
-    assert [what for what, _ in told] == ["request"]
-    asked = told[0][1]
-    assert asked
+    ((what, asked),) = told
+    assert what == "request" and asked
     await until(lambda: not stealing.in_flight)
     await until(lambda: at and at.keys() <= b.state.tasks.keys())
     assert {what for what, _ in told} <= {"request", "confirm", "already-computing"}
     assert at.keys() <= {ts.key for ts in asked} and set(at.values()) == {b.address}
     for key in at:
         assert b.state.tasks[key].priority[0] == -9
-    await Event("go").set()
-    await c.gather(some)
+    await let_end(c, some)
 
 
 @gen_cluster(client=True, nthreads=ONE, config={"distributed.scheduler.allowed-failures": 1})
 async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_compared(c, s, a):
-    futures = c.map(wait_for, ["never"] * 2, range(2), pure=False)
-    for future in futures:
-        await state_of(s, future, "processing")
+    futures = await begun(s, c.map(wait_for, ["never"] * 2, range(2), pure=False))
     excused, blamed = (s.tasks[future.key] for future in futures)
     excused.suspicious, blamed.suspicious = 0, 1
     await s.remove_worker(a.address, stimulus_id="test", close=False)
@@ -472,7 +466,7 @@ async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c
     assert 0 < ws.memory.optimistic <= ws.memory.process
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 2)
+@gen_cluster(client=True, nthreads=TWO)
 async def test_the_scheduler_says_under_all_which_worker_or_client_leaves(c, s, a, b):
     heard = []
 

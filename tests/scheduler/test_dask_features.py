@@ -19,9 +19,15 @@ from driving import (
     Fixed,
     Recorder,
     assert_nothing_left,
+    begun,
     gen_cluster,
     held_tasks,
+    in_job,
     jobs,
+    let_end,
+    ready,
+    reasons,
+    served,
     start_plugin,
     state_of,
     tasks_of,
@@ -77,20 +83,14 @@ async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
         with tasks_of("b"):
             busy = c.map(wait_for, ["go"] * 6, pure=False)
             await until(lambda: plugin.pools.pools["b"].ready)
-        with tasks_of("a"):
-            gang = [
-                c.submit(meet, "x", "y", workers=[a.address], allow_other_workers=False),
-                c.submit(meet, "y", "x", workers=[b.address], allow_other_workers=False),
-            ]
-            for future in gang:
-                await state_of(s, future, "processing")
+        ends = (("x", "y", a.address), ("y", "x", b.address))
+        gang = [in_job(c, "a").submit(meet, mine, other, workers=[w]) for mine, other, w in ends]
+        await begun(s, gang)
         assert plugin.pools.pools["a"].demand == 2
-        await Event("go").set()
-        assert await c.gather(gang) == [a.address, b.address]
+        assert await let_end(c, gang) == [a.address, b.address]
         assert plugin.pools.pools["a"].demand == 0
         await c.gather(busy)
-    reasons = {b.key: b.reason for b in plugin.pools.bindings}
-    assert {reasons[future.key] for future in gang} == {"passed"}
+    assert {reasons(plugin)[future.key] for future in gang} == {"passed"}
     assert_nothing_left(s, plugin)
 
 
@@ -113,15 +113,12 @@ async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, plugin, a, b):
         with tasks_of("a"):
             made = c.submit(lambda: [Unmovable()], workers=[a.address], pure=False)
             await state_of(s, made, "memory")
-        with tasks_of("b"):
-            busy = c.submit(wait_for, "go", workers=[a.address])
-            await state_of(s, busy, "processing")
+        busy = await begun(s, in_job(c, "b").submit(wait_for, "go", workers=[a.address]))
         with tasks_of("a"):
             used = c.submit(unwrapped, made)
             await until(lambda: used.key in s.tasks)
         assert plugin.pools.tick(1.0) == 0  # although the other worker is free
-        await Event("go").set()
-        assert await used == f"Unmovable on {a.address}"
+        assert await let_end(c, used) == f"Unmovable on {a.address}"
         await busy
 
 
@@ -183,22 +180,16 @@ async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugi
 @with_plugin(TWO)
 async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
-            await x
+        await (x := in_job(c, "a").submit(inc, 1, key="x", workers=[a.address, b.address]))
     home = next(iter(s.tasks["x"].who_has)).address
     async with jobs(c, "c", "d"):
-        with tasks_of("c"):
-            y = c.submit(wait_for, "go", 5, x, key="y")
-            await state_of(s, y, "processing")
-            await s.remove_worker(home, stimulus_id="test")
-            await Event("go").set()
-            assert await y == 5
+        y = await begun(s, in_job(c, "c").submit(wait_for, "go", 5, x, key="y"))
+        await s.remove_worker(home, stimulus_id="test")
+        assert await let_end(c, y) == 5
 
 
 @with_plugin(ONE)
 async def test_what_was_built_in_another_block_is_of_the_block_that_computes_it(c, s, plugin, a):
-
     async def owner(graph):
         future = c.compute(graph)
         await future
@@ -225,10 +216,8 @@ async def test_what_was_built_in_another_block_is_of_the_block_that_computes_it(
 @with_plugin(ONE)
 async def test_an_annotation_that_is_no_name_is_of_no_job(c, s, plugin, a, job):
     async with jobs(c, "a"):
-        with tasks_of(job):
-            assert await c.submit(inc, 1) == 2
+        assert await in_job(c, job).submit(inc, 1) == 2
         assert plugin.pools.bindings[-1].job == f"other:{c.id}"
-    assert plugin.failed is None
 
 
 @with_plugin(TWO, ahead=0)
@@ -237,23 +226,19 @@ async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s,
     async with jobs(c, "b"):
         async with jobs(c, "a"):
             busy = await held_tasks(c, plugin, "b", 2, run=2)
-            with tasks_of("a"):
-                first = c.submit(inc, 1, key="same")
-                await state_of(s, first, *HELD)
+            first = in_job(c, "a").submit(inc, 1, key="same")
+            await state_of(s, first, *HELD)
             with tasks_of("b"):
                 second = c.submit(inc, 1, key="same")
                 after = c.submit(inc, second, key="after")
         # Job a ended before its task ran: it is left to Dask, and job b goes on.
-        await Event("go").set()
-        assert await c.gather([first, second, after]) == [2, 2, 3]
-        await c.gather(busy)
+        assert (await let_end(c, [first, second, after, *busy]))[:3] == [2, 2, 3]
     assert [run.key for run in recorder.ended].count("same") <= 1
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
+@with_plugin(ONE, ahead=0)
+async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, plugin, a):
     s.no_workers_timeout = 0.4
-    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 3, run=1)
         since = monotonic()
@@ -261,18 +246,15 @@ async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
         time.sleep(0.5)  # the event loop is busy for longer than the timeout
         await until(lambda: monotonic() > since + 1.5)
         assert [s.tasks[future.key].state for future in futures].count(HELD[0]) == 2
-        await Event("go").set()
-        assert await c.gather(futures) == [0, 1, 2]
+        assert await let_end(c, futures) == [0, 1, 2]
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, a):
+@with_plugin(ONE)
+async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, plugin, a):
     s.no_workers_timeout = 1e-6
-    await start_plugin(c, s)
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            future = c.submit(inc, 1, resources={"GPU": 1})
-            await state_of(s, future, *HELD, "erred")
+        future = in_job(c, "a").submit(inc, 1, resources={"GPU": 1})
+        await state_of(s, future, *HELD, "erred")
         s.periodic_callbacks["no-workers-timeout"].callback()
         with pytest.raises(NoValidWorkerError):
             await future
@@ -281,8 +263,7 @@ async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, a):
 @with_plugin(TWO)
 async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            fire_and_forget(c.submit(lambda: Event("done").set(), key="forget"))
+        fire_and_forget(in_job(c, "a").submit(lambda: Event("done").set(), key="forget"))
         await Event("done").wait()
         await until(lambda: "forget" not in s.tasks)
         assert not plugin.pools.pools["a"].tasks
@@ -295,8 +276,7 @@ async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
     plugin = await start_plugin(c, s, reserve=reserve, ahead=0)
     other = f"other:{c.id}"
     async with jobs(c, "a"):
-        with tasks_of("a"):
-            busy = c.map(wait_for, ["go"] * 8, pure=False)
+        busy = in_job(c, "a").map(wait_for, ["go"] * 8, pure=False)
         with dask.annotate(slaq_job=None):
             plain = c.map(wait_for, ["go"] * 8, pure=False)
         await until(lambda: other in plugin.pools.pools and len(s.tasks) == 16)
@@ -304,29 +284,20 @@ async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
         shares = [plugin.engine.grants[name].share for name in (other, "a")]
         assert shares == pytest.approx([3, 1] if reserve else [2, 2])
         assert plugin.pools.holds_or_releases
-        assert other in (await slaq.status(c))["jobs"]
         assert not (await slaq.status(c))["jobs"][other]["reports"]
-        await Event("go").set()
-        await c.gather(busy + plain)
+        await let_end(c, busy + plain)
         await until(lambda: plugin.run_once() or set(plugin.pools.pools) == {"a"})
     assert_nothing_left(s, plugin)
 
 
-@pytest.mark.parametrize("other", ["ann", "bob"])
-@gen_cluster(client=True, nthreads=ONE)
-async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, a, other):
-    policy = Fixed(a=(0.5, 2.0), b=(0.5, 1.0))
-    plugin = await start_plugin(c, s, policy=policy, ahead=0)
+@pytest.mark.parametrize(("other", "order"), [("ann", "abbaa"), ("bob", "aaabb")])
+@with_plugin(ONE, policy=Fixed(a=(0.5, 2.0), b=(0.5, 1.0)), ahead=0)
+async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, plugin, a, other, order):
     async with slaq.job("a", client=c, owner="ann"), slaq.job("b", client=c, owner=other):
         plugin.run_once()
         busy = await held_tasks(c, plugin, "a", 1, run=1)
-        with tasks_of("a"):
-            low = c.map(where, range(2), priority=-100, key="low", pure=False)
-        with tasks_of("b"):
-            high = c.map(where, range(2), priority=100, key="high", pure=False)
-        pools = plugin.pools.pools
-        await until(lambda: [len(pools[name].ready) for name in "ab"] == [2, 2])
-        await Event("go").set()
-        await c.gather(low + high + busy)
-    order = [binding.job for binding in plugin.pools.bindings]
-    assert order == (["a", "b", "b", "a", "a"] if other == "ann" else ["a", "a", "a", "b", "b"])
+        low = in_job(c, "a").map(where, range(2), priority=-100, key="low", pure=False)
+        high = in_job(c, "b").map(where, range(2), priority=100, key="high", pure=False)
+        await until(lambda: ready(plugin, "a") == ready(plugin, "b") == 2)
+        await let_end(c, low + high + busy)
+    assert served(plugin) == list(order)

@@ -28,7 +28,7 @@ async def test_a_sink_is_told_how_a_job_ended(c, s, a):
         job.report(0.5)
     await until(lambda: got)
     (notice,) = got
-    assert notice["message"] == notice["text"]
+    assert notice["text"] == notice["message"]
     assert notice["message"].startswith("a: ended after 1 iterations")
     told = {"event": "done", "job": "a", "owner": "ann@desk", "iteration": 1, "loss": 0.5}
     assert told.items() <= notice.items()
@@ -128,27 +128,21 @@ async def test_events_that_others_make_up_are_told_nobody(c, s, plugin, a):
         job.report(0.5)
     await until(lambda: TOLD["all"])
     assert [notice["event"] for notice in TOLD["all"]] == ["done"]
-    assert plugin.failed is None
 
 
-@pytest.mark.parametrize(
-    ("owner", "told"),
-    [
-        ("bob", "bob"),
-        ("bob@desk", "bob"),
-        ("physics/bob", "bob"),
-        ("physics/bob@desk", "bob"),
-        ("physics/eve", "physics"),
-        ("physics/optics/eve", "physics"),
-        ("physics", "physics"),
-        ("carol", "default"),
-        ("", "default"),
-    ],
-)
-def test_members_of_teams_are_told_as_themselves_or_as_their_team(owner, told):
-    names, seen = ("bob", "physics", "default"), []
-    some = notices.Notices(check_notify({name: {"call": "driving:tell"} for name in names}))
+OWNERS = {
+    "bob": ("bob", "bob@desk", "physics/bob", "physics/bob@desk"),
+    "physics": ("physics/eve", "physics/optics/eve", "physics"),
+    "default": ("carol", ""),
+}
+
+
+@pytest.mark.parametrize("told", OWNERS)
+def test_members_of_teams_are_told_as_themselves_or_as_their_team(told):
+    seen = []
+    some = notices.Notices(check_notify({name: {"call": "driving:tell"} for name in OWNERS}))
     for name, way in some._ways.items():
         way.put = lambda notice, name=name: seen.append(name)
-    some.tell({"event": "done", "owner": owner})
-    assert seen == [told]
+    for owner in OWNERS[told]:
+        some.tell({"event": "done", "owner": owner})
+    assert seen == [told] * len(OWNERS[told])

@@ -1,11 +1,12 @@
 """A worker dies: no model that waits there is blamed, and what was lost is trained again."""
 
 import asyncio
+import contextlib
 import time
 
 import dask
 import pytest
-from distributed import Event, Nanny, Status, Worker, as_completed, get_worker
+from distributed import Event, Nanny, Status, Worker, as_completed, get_worker, secede
 from distributed.scheduler import KilledWorker
 from driving import HELD, ONE, TWO, jobs, tasks_of, until, wait_for, with_plugin
 from moving import descend, killing
@@ -17,6 +18,10 @@ STEPS = 30
 
 def no_failures(allowed: int = 0) -> dict[str, int]:
     return {"distributed.scheduler.allowed-failures": allowed}
+
+
+def suspicious(scheduler) -> set[int]:
+    return {ts.suspicious for ts in scheduler.tasks.values()}
 
 
 async def results(futures) -> list[object]:
@@ -63,14 +68,13 @@ async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a
         alive = trials.alive.items()  # Dask tells a moment before the model why it left
         await until(lambda: all(s.tasks[key].suspicious == -trial.waits for key, trial in alive))
         assert await c.gather(futures) == list(range(5))
-    assert {ts.suspicious for ts in s.tasks.values()} == {0}
+    assert suspicious(s) == {0}
 
 
 @pytest.mark.parametrize("how", ["pause", "failure", "end of the block"])
-@with_plugin(ONE)
+@with_plugin(ONE, may_fail=True)
 async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plugin, a, how):
-    search = slaq.search("grid", client=c, steps=STEPS)
-    await search.__aenter__()
+    search = await slaq.search("grid", client=c, steps=STEPS).__aenter__()
     futures = c.map(descend, range(5), pure=False)
     trials = plugin.searches.running["grid"].trials
     await until(lambda: trials.waiting >= 2)
@@ -80,21 +84,18 @@ async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plu
         await slaq.resume("grid", client=c)
     elif how == "failure":
         plugin.fall_back(RuntimeError("test"))
-        await until(lambda: {ts.suspicious for ts in s.tasks.values()} == {0})
+        await until(lambda: suspicious(s) == {0})
     await search.__aexit__(*(how == "end of the block" and (ValueError,) * 3) or (None,) * 3)
     if how == "end of the block":
         await until(lambda: not plugin.searches.running)
-        assert {ts.suspicious for ts in s.tasks.values()} == {0}
+        assert suspicious(s) == {0}
     assert await c.gather(futures) == list(range(5))
-    assert {ts.suspicious for ts in s.tasks.values()} == {0}
+    assert suspicious(s) == {0}
 
 
 @with_plugin(ONE, config=no_failures())
 async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plugin, a):
-
     def seceded(offset):
-        from distributed import secede
-
         secede()
         return descend(offset)
 
@@ -102,7 +103,7 @@ async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plu
         futures = c.map(seceded, range(3), pure=False)
         trials = plugin.searches.running["grid"].trials
         await until(lambda: trials.waiting == 3)
-        assert {ts.suspicious for ts in s.tasks.values()} == {0}
+        assert suspicious(s) == {0}
         assert await c.gather(futures) == list(range(3))
     assert sum(t["waited"] for t in await search.trials()) == 0
 
@@ -148,41 +149,26 @@ async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, 
     assert [row["state"] for row in await search.trials()] == ["done"] * 16
 
 
+@pytest.mark.parametrize(("when", "state"), [("during", "done"), ("after the end", "retried")])
 @with_plugin(ONE)
-async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a):
-    event = Event("well")
-
+async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a, when, state):
     def fail_first(number):
         slaq.report(1.0)
-        if not Event("well").is_set():
-            raise ValueError(number)
+        assert Event("well").is_set()
         return number
 
-    async with slaq.search("grid", client=c) as search:
+    async with contextlib.AsyncExitStack() as stack:
+        search = await stack.enter_async_context(slaq.search("grid", client=c))
         futures = c.map(fail_first, range(2), pure=False)
-        assert await results(futures) == [ValueError] * 2
+        assert await results(futures) == [AssertionError] * 2
+        if when == "after the end":
+            await stack.aclose()
         assert [row["state"] for row in await search.trials()] == ["failed"] * 2
-        await event.set()
+        await Event("well").set()
         await c.retry(futures)
         assert await c.gather(futures) == [0, 1]
-        assert [row["state"] for row in await search.trials()] == ["done"] * 2
-
-
-@with_plugin(ONE)
-async def test_a_model_that_is_retried_after_the_end_is_not_told_as_failed(c, s, plugin, a):
-    def fail_first():
-        slaq.report(1.0)
-        assert Event("well").is_set()
-
-    async with slaq.search("grid", client=c) as search:
-        future = c.submit(fail_first)
-        assert await results([future]) == [AssertionError]
-    assert [row["state"] for row in await search.trials()] == ["failed"]
-    await Event("well").set()
-    await c.retry([future])
-    await future
-    assert [row["state"] for row in await search.trials()] == ["retried"]
-    assert (await search.results()).state.tolist() == ["retried"]
+        assert [row["state"] for row in await search.trials()] == [state] * 2
+        assert (await search.results()).state.tolist() == [state] * 2
 
 
 #: Steps that the models of `count` have made until they ended once, and these.

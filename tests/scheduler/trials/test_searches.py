@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from distributed import Event, Worker, as_completed
+from distributed import Event, Worker, as_completed, secede
 from distributed.utils_test import captured_logger
 from driving import (
     ONE,
@@ -14,7 +14,8 @@ from driving import (
     alerts_of,
     assert_nothing_left,
     gen_cluster,
-    tasks_of,
+    in_job,
+    let_end,
     until,
     wait_for,
     with_plugin,
@@ -45,10 +46,6 @@ def report_once(loss):
     return loss
 
 
-async def order_of(futures) -> list[float]:
-    return [result async for _, result in as_completed(futures, with_results=True)]
-
-
 @with_plugin(TWO)
 async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
@@ -65,12 +62,11 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
     offsets = [8, 3, 9, 5, 0, 7, 2, 6, 1, 4]
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(descend, offsets, pure=False)
-    order = await order_of(futures)
+    order = [result async for _, result in as_completed(futures, with_results=True)]
     assert sorted(order) == sorted(offsets)
     assert 0 in order[:3] and sum(order[:4]) < sum(order[-4:])
     trials = await search.trials()
-    assert {t["state"] for t in trials} == {"done"}
-    assert {t["iteration"] for t in trials} == {STEPS}
+    assert {(t["state"], t["iteration"]) for t in trials} == {("done", STEPS)}
     assert sum(t["waited"] for t in trials) > sum(t["computed"] for t in trials)
     assert sorted(t["loss"] for t in trials) == [o + 1 / STEPS for o in sorted(offsets)]
     await until(lambda: not plugin.searches.running)
@@ -131,25 +127,16 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
         with pytest.raises(NonFiniteLoss, match="'low'"):
             await c.submit(report_once, "low")
         with pytest.raises(DuplicateJob):
-            async with slaq.search("grid", client=c):
-                pass
+            await slaq.search("grid", client=c).__aenter__()
         with pytest.raises(SlaqError, match="in its task"):
             search.report(1.0)
-    for wrong in (
-        {"goal": 3},
-        {"steps": 0},
-        {"prune": 1},
-        {"prune": {"slack": -1}},
-        {"max_waiting": -1},
-        {"reattach": "yes"},
-        {"silent": 0},
-        {"silent": "soon"},
-        {"states": 3},
-        {"states": ""},
-        {"states": "s4://bucket/runs"},
+    for name, wrong in (
+        *(("goal", [3]), ("steps", [0]), ("prune", [1, {"slack": -1}]), ("max_waiting", [-1])),
+        *(("reattach", ["yes"]), ("silent", [0, "soon"]), ("states", [3, "", "s4://bucket/runs"])),
     ):
-        with pytest.raises(InvalidSetting, match=next(iter(wrong))):
-            slaq.search("grid", **wrong)
+        for value in wrong:
+            with pytest.raises(InvalidSetting, match=name):
+                slaq.search("grid", **{name: value})
     for right in (Path("runs"), "simplecache::s3://bucket/runs"):
         slaq.search("grid", states=right)
     with pytest.raises(SlaqError, match="has not begun"):
@@ -158,8 +145,6 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_once(c, s, a):
-    from dask_slaq.worker import reports
-
     reports._warned.clear()
     with captured_logger("dask_slaq") as log:
         assert await c.gather(c.map(report_once, [1.0, 2.0], pure=False)) == [1.0, 2.0]
@@ -187,7 +172,6 @@ async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
 
 @with_plugin(ONE, policy=Fixed(other=(1.0, 1.0)), epoch="50ms")
 async def test_a_search_whose_models_wait_is_waiting(c, s, plugin, a):
-
     def train_long():
         while not Event("enough").is_set():
             slaq.report(1.0)
@@ -196,20 +180,17 @@ async def test_a_search_whose_models_wait_is_waiting(c, s, plugin, a):
         future = c.submit(train_long)
         running = plugin.searches.running["grid"]
         await until(lambda: running.trials.alive)
-        with tasks_of("other"):
-            held = c.map(wait_for, ["go"] * 2, range(2), pure=False)
+        held = in_job(c, "other").map(wait_for, ["go"] * 2, range(2), pure=False)
         await until(lambda: running.trials.waiting and plugin.pools.pools["other"].running)
         found = (await slaq.status(c))["jobs"]["grid"]
-        assert found["state"] == "waiting"
-        assert found["reason"] == "search: 0 done, 1 waits in its report"
+        why = "search: 0 done, 1 waits in its report"
+        assert (found["state"], found["reason"]) == ("waiting", why)
         await Event("enough").set()
-        await Event("go").set()
-        await c.gather([*held, future])
+        await let_end(c, [*held, future])
 
 
 @with_plugin(ONE)
 async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, plugin, a):
-
     async def coroutine(offset):
         for k in range(12):
             await asyncio.sleep(0.005)
@@ -217,8 +198,6 @@ async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, plugin,
         return offset
 
     def seceded(offset):
-        from distributed import secede
-
         secede()
         return descend(offset, 12)
 

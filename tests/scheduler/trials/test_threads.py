@@ -17,6 +17,9 @@ from driving import (
     TWO,
     Fixed,
     assert_nothing_left,
+    in_job,
+    let_end,
+    map_in_each,
     steal,
     tasks_of,
     until,
@@ -52,8 +55,7 @@ async def test_trials_that_hold_a_resource_do_not_wait_for_tasks_that_need_it(c,
         futures = c.map(descend, range(6), pure=False)
     assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
     async with slaq.job("other", client=c), slaq.search("grid", client=c):  # tasks are held
-        with tasks_of("other"):
-            others = c.map(slowinc, range(40), delay=0.01, pure=False)
+        others = in_job(c, "other").map(slowinc, range(40), delay=0.01, pure=False)
         futures = c.map(descend, range(6), pure=False, resources={"GPU": 1})
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
         await c.gather(others)
@@ -67,8 +69,7 @@ async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, plugin, a, b
         # Such as a host's, of which one worker is left.
         restricted = c.map(descend, range(4), pure=False, workers=[a.address, "tcp://127.0.0.1:1"])
         await asyncio.wait_for(c.gather(mine), STUCK)
-        await Event("go").set()
-        await c.gather([busy, *restricted])
+        await let_end(c, [busy, *restricted])
 
 
 @with_plugin(TWO)
@@ -85,8 +86,7 @@ async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, plugi
         before = running.trials.alive["first"].reports
         await until(lambda: running.trials.alive["first"].reports > before + 20, STUCK)
         await slaq.stop("grid", client=c)
-        await Event("go").set()
-        await moved
+        await let_end(c, moved)
         with pytest.raises(slaq.StopTraining):
             await first
 
@@ -95,22 +95,20 @@ async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, plugi
 async def test_trials_submit_tasks_and_wait_for_them(c, s, plugin, a, b):
     async with slaq.search("grid", client=c), slaq.search("other", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
-        with tasks_of("grid"):
-            futures += c.map(train_with_tasks, range(6), pure=False)
+        futures += in_job(c, "grid").map(train_with_tasks, range(6), pure=False)
         assert await asyncio.wait_for(c.gather(futures), STUCK) == [*range(6), *range(6)]
     await until(lambda: not plugin.jobs.reports)
     assert_nothing_left(s, plugin)
     s.validate_state()
 
 
-@with_plugin(ONE)
+@with_plugin(ONE, may_fail=True)
 async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
         running = plugin.searches.running["grid"]
-        await until(
-            lambda: any(t.times.waited and not t.waits for t in running.trials.alive.values())
-        )
+        alive = running.trials.alive
+        await until(lambda: any(t.times.waited and not t.waits for t in alive.values()))
         plugin.fall_back(RuntimeError("test"))
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
     s.validate_state()
@@ -118,7 +116,6 @@ async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, plugin, a):
 
 @with_plugin(ONE)
 async def test_what_is_computed_before_the_first_report_is_charged(c, s, plugin, a):
-
     def report_late(loss):
         time.sleep(0.1)
         slaq.report(loss)
@@ -150,8 +147,7 @@ async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, plugin, a)
             follow(**{**message, "what": "waits"})
         assert not plugin.searches.running["grid"].trials
         assert not s.workers[a.address].long_running
-        await Event("go").set()
-        await future
+        await let_end(c, future)
 
 
 def test_a_desk_does_not_keep_its_worker():
@@ -170,16 +166,12 @@ def test_a_desk_does_not_keep_its_worker():
 @with_plugin(ONE, policy=Fixed(one=(0.0, 0.0), two=(0.0, 0.0)), epoch="50ms")
 async def test_a_thread_that_no_search_is_due_is_lent(c, s, plugin, a):
     async with slaq.search("one", client=c), slaq.search("two", client=c):
-        futures = c.map(descend, range(3), pure=False)
-        with tasks_of("one"):
-            futures += c.map(descend, range(3), pure=False)
-        expected = [*range(3), *range(3)]
-        assert await asyncio.wait_for(c.gather(futures), STUCK) == expected
+        futures = map_in_each(c, ("one", "two"), descend, range(3))
+        assert await asyncio.wait_for(c.gather(futures), STUCK) == [*range(3)] * 2
 
 
 @with_plugin(ONE)
 async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
-
     def leave():
         slaq.report(1.0)
         leave_pool()  # the first thing that Dask's `secede` does
@@ -193,8 +185,7 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
         await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
         desk_of(a).set_turns([])
         assert not desk_of(a).seats["a"].away
-        await Event("go").set()
-        await future
+        await let_end(c, future)
 
 
 def job_in_a_task(k: int) -> int:
@@ -227,7 +218,7 @@ async def test_a_client_that_leaves_takes_its_search_and_the_jobs_of_that(c, s, 
 
 
 @pytest.mark.parametrize("fails", ["plugin", "block"])
-@with_plugin(TWO)
+@with_plugin(TWO, may_fail=True)
 async def test_jobs_of_a_search_go_on_after_it_has_failed(c, s, plugin, a, b, fails):
     with suppress(ZeroDivisionError):
         async with slaq.search("grid", client=c):

@@ -95,14 +95,12 @@ async def test_who_cannot_train_on_is_told(c, s, plugin, a):
             await search.train_on(["unknown"], steps=MORE)
         for given in ({}, {"keys": [future], "best": 1}, {"best": 0}, {"best": 1, "steps": 0}):
             with pytest.raises(InvalidSetting):
-                await asyncio.wait_for(_train_on(search, **{"steps": MORE, **given}), 10)
+                await asyncio.wait_for(
+                    search.train_on(**{"keys": None, "steps": MORE, **given}), 10
+                )
     await until(lambda: not plugin.searches.running)
     with pytest.raises(SlaqError, match="over"):
         await search.train_on(future, steps=MORE)
-
-
-async def _train_on(search, **given):
-    return await search.train_on(given.pop("keys", None), **given)
 
 
 @with_plugin(TWO)
@@ -110,7 +108,7 @@ async def test_lost_results_are_made_from_the_last_state(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(6), pure=False)
         await c.gather(futures)
-        lost = [k for k in range(6) if a.address in {w.address for w in holders(s, futures[k])}]
+        lost = [k for k in range(6) if s.workers[a.address] in s.tasks[futures[k].key].who_has]
         states = plugin.searches.states
         await until(lambda: all(len(states.at(f.key)) == 2 for f in futures))
         RUN.clear()
@@ -118,10 +116,6 @@ async def test_lost_results_are_made_from_the_last_state(c, s, plugin, a, b):
         assert await c.gather(futures) == [list(range(1, STEPS + 1))] * 6
     assert lost and set(first_steps()) <= set(lost)
     assert not RUN or min(first_steps().values()) > STEPS // 2
-
-
-def holders(scheduler, future):
-    return scheduler.tasks[future.key].who_has or ()
 
 
 @with_plugin(TWO)
