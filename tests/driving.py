@@ -30,20 +30,8 @@ from dask_slaq.scheduler.current import current_plugin
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
 
-#: One worker of a thread, and two, for `gen_cluster`.
-ONE = [("127.0.0.1", 1)]
-TWO = ONE * 2
-
-#: A test on a scheduler and workers of this process.
-gen_cluster = functools.partial(utils_test.gen_cluster, timeout=PATIENCE)
-
-
 #: Arguments of `with_plugin` that are of the cluster.
 OF_CLUSTER = ("config", "scheduler_kwargs", "worker_kwargs", "client_kwargs", "Worker")
-
-#: Settings with which a task is sent only when a thread is free for it.
-LATE: dict[str, Any] = {"ahead": 0}
-
 
 #: Alerts by the name of the `sink` that got them.
 TOLD: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -92,6 +80,15 @@ async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) ->
     return plugin
 
 
+def gen_cluster(*, nthreads: Iterable[Any] = (1, 2), **settings: Any) -> Callable[..., Any]:
+    """A test on a scheduler and workers of this process: Dask's, where a number is that of threads.
+
+    Workers with settings of their own are tuples, as for Dask.
+    """
+    workers = [("127.0.0.1", n) if isinstance(n, int) else n for n in nthreads]
+    return utils_test.gen_cluster(nthreads=workers, **{"timeout": PATIENCE, **settings})
+
+
 def with_plugin(
     nthreads: list[Any], *, may_fail: bool = False, **settings: Any
 ) -> Callable[..., Any]:
@@ -103,9 +100,10 @@ def with_plugin(
     Parameters
     ----------
     nthreads : list
-        See `distributed.utils_test.gen_cluster`.
+        See `gen_cluster`.
     **settings
-        See `start_plugin`; or of the cluster, those in `OF_CLUSTER`.
+        See `start_plugin`, where ``ahead=0`` sends a task only when a thread is free for it; or of
+        the cluster, those in `OF_CLUSTER`.
     """
     of_cluster = {name: settings.pop(name) for name in OF_CLUSTER if name in settings}
 

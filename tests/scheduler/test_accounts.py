@@ -11,9 +11,6 @@ import pytest
 from distributed import Client, secede, worker_client
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    LATE,
-    ONE,
-    TWO,
     begun,
     compute_seconds,
     gen_cluster,
@@ -50,7 +47,7 @@ def by(found, name):
     return {row[name]: row for row in found["rows"]}
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, plugin, a, b):
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))  # before the first job
     async with jobs(c, "svm-1", "svm-2", owner="ann@desk") as (one, two):
@@ -71,7 +68,7 @@ async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, plugin, a
     assert "slaq.memory names no file" in found["note"] and found["since"] <= time.time()
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     path = tmp_path / "runs.db"
     plugin = await start_plugin(c, s, memory=str(path))
@@ -107,7 +104,7 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["secede", "worker_client"])
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_task_that_gave_up_its_thread_counts_until_it_ends(c, s, plugin, a, b, how):
     def leave():
         with contextlib.ExitStack() as stack:
@@ -127,7 +124,7 @@ async def test_a_task_that_gave_up_its_thread_counts_until_it_ends(c, s, plugin,
     assert compute_seconds(s) >= 0.3
 
 
-@with_plugin(ONE, **LATE)
+@with_plugin([1], ahead=0)
 async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
     async with jobs(c, "a", "b", owner="ann") as (one, _):
         one.report(1.0)
@@ -155,7 +152,7 @@ async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
 def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
     path, seconds = str(tmp_path / "runs.db"), []
 
-    @gen_cluster(client=True, nthreads=TWO)
+    @gen_cluster(client=True, nthreads=[1, 1])
     async def life(c, s, a, b):
         plugin = await start_plugin(c, s, memory=path)
         async with slaq.job("svm-1", client=c, owner="ann") as job:
@@ -178,7 +175,7 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
         life()
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b, tmp_path):
     with captured_logger("dask_slaq"):
         plugin = await start_plugin(c, s, memory=str(tmp_path))
@@ -191,7 +188,7 @@ async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b,
     assert sum(u.core_seconds for u in plugin.jobs.accounts.counters().values()) > 0
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin, a, b):
     plugin.jobs.accounts._owner_of = lambda client: 1 / 0
     with captured_logger("dask_slaq") as log:
@@ -203,7 +200,7 @@ async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin
     assert "ZeroDivisionError" in (await slaq.usage(client=c))["note"]
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True) as other:
         for client, owner in ((c, "ann"), (other, "bob")):
@@ -224,7 +221,7 @@ def _sleep_after(before):
     time.sleep(0.02)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_what_cannot_be_asked_is_said(c, s, plugin, a, b):
     for bad in ("soon", -1, math.nan, True, c, 10**400):
         with pytest.raises(InvalidSetting, match="since must be a time"):

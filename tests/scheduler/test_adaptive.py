@@ -4,7 +4,6 @@ import pytest
 
 from tests.driving import (
     HELD,
-    ONE,
     gen_cluster,
     held_tasks,
     in_job,
@@ -17,7 +16,7 @@ from tests.driving import (
 )
 
 
-@with_plugin(ONE, ahead=0)
+@with_plugin([1], ahead=0)
 async def test_a_paused_job_asks_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a"):
         plugin.jobs.pause("a", True)
@@ -28,7 +27,7 @@ async def test_a_paused_job_asks_for_no_workers(c, s, plugin, a):
         await let_end(c, futures)
 
 
-@with_plugin(ONE, ahead=0, lend=False)
+@with_plugin([1], ahead=0, lend=False)
 async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", max_share=2):
         futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False)
@@ -37,7 +36,7 @@ async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, plugin, a):
         await let_end(c, futures)
 
 
-@with_plugin(ONE, ahead=0)
+@with_plugin([1], ahead=0)
 async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
@@ -49,7 +48,7 @@ async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, plugin, a):
 TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}}}
 
 
-@with_plugin(ONE, ahead=0, owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
+@with_plugin([1], ahead=0, owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
 async def test_resources_above_an_owners_limit_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", owner="ann"):
         futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
@@ -59,7 +58,7 @@ async def test_resources_above_an_owners_limit_ask_for_no_workers(c, s, plugin, 
 
 
 @pytest.mark.parametrize("keep", ["1h", 0])
-@gen_cluster(client=True, nthreads=ONE * 3)
+@gen_cluster(client=True, nthreads=[1, 1, 1])
 async def test_data_keeps_workers_for_a_bounded_time(c, s, *workers, keep):
     await start_plugin(c, s, keep_workers=keep)
     async with jobs(c, "a"):

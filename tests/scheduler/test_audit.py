@@ -6,7 +6,7 @@ import dask
 import pytest
 from click.testing import CliRunner
 from distributed.utils_test import captured_logger, gen_cluster
-from driving import ONE, alerts_of, start_plugin, until, with_plugin
+from driving import alerts_of, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.look_commands import _audit
@@ -28,7 +28,7 @@ async def of_machine(scheduler, **settings):
     return plugin
 
 
-@with_plugin(ONE, operators=["root"])
+@with_plugin([1], operators=["root"])
 async def test_changes_and_refusals_are_a_line_each(c, s, plugin, a):
     alerts = await alerts_of(c, s)
     with captured_logger("distributed.core") as of_dask, captured_logger("dask_slaq") as log:
@@ -51,7 +51,7 @@ async def test_changes_and_refusals_are_a_line_each(c, s, plugin, a):
     assert all(log.getvalue().count(e["message"]) == 1 for e in (second, third))
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_the_limits_of_the_machine_hold_for_what_a_client_registers(c, s, a):
     machine = await of_machine(s, owners={"ann": {"max-threads": 1}}, operators=["root"])
     await c.unregister_scheduler_plugin("slaq")
@@ -68,7 +68,7 @@ async def test_the_limits_of_the_machine_hold_for_what_a_client_registers(c, s, 
     ]
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_the_audit_is_told_after_the_plugin_was_unregistered(c, s, a):
     with pytest.raises(NoPlugin):
         await _audit(c)
@@ -78,7 +78,7 @@ async def test_the_audit_is_told_after_the_plugin_was_unregistered(c, s, a):
     assert [event["what"] for event in await _audit(c)] == ["unregister SlaqPlugin"]
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_locked_plugin_stays(c, s, a):
     machine = await of_machine(s, lock=True)
     with pytest.raises(NotAllowed, match="lock"):
@@ -91,7 +91,7 @@ async def test_a_locked_plugin_stays(c, s, a):
         assert (await slaq.status(c))["jobs"]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_a_client_says_stays_in_its_line(c, s, plugin, a):
     hostile = {"job": "b\nx" * 999, "what": "pause\nroot asked", "client": c.id, "by": "eve\nann"}
     with captured_logger("dask_slaq") as log, pytest.raises(UnknownJob):
@@ -105,7 +105,7 @@ async def test_what_a_client_says_stays_in_its_line(c, s, plugin, a):
 def test_the_audit_goes_on_with_the_next_scheduler(tmp_path):
     path, lives = str(tmp_path / "runs.db"), []
 
-    @gen_cluster(client=True, nthreads=ONE)
+    @gen_cluster(client=True, nthreads=[1])
     async def life(c, s, a):
         await start_plugin(c, s, memory=path)
         async with slaq.job("a", client=c, owner="ann"):

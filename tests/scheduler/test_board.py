@@ -10,7 +10,6 @@ import time
 import pytest
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    ONE,
     gen_cluster,
     in_job,
     jobs,
@@ -48,7 +47,7 @@ def newest(scheduler):
     return data_of(scheduler)
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={**PAGES, "http_prefix": "/user/ann"})
+@gen_cluster(client=True, nthreads=[1], scheduler_kwargs={**PAGES, "http_prefix": "/user/ann"})
 async def test_pages_are_added_at_run_time_and_once(c, s, a):
     for _ in range(2):
         await start_plugin(c, s)
@@ -62,7 +61,7 @@ async def test_pages_are_added_at_run_time_and_once(c, s, a):
         await page_of(s, f"/user/ann/individual-slaq-{name}")
 
 
-@with_plugin(ONE, scheduler_kwargs=PAGES)
+@with_plugin([1], scheduler_kwargs=PAGES)
 async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, plugin, a):
     pages.board(s, {"prefix": "/"}, Document())
     assert data_of(s).note == "No job is running."
@@ -83,7 +82,7 @@ async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, plugin,
     assert newest(s).note == "SlaqPlugin is not registered."
 
 
-@with_plugin(ONE, scheduler_kwargs=PAGES)
+@with_plugin([1], scheduler_kwargs=PAGES)
 async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, plugin, a):
     class Counted(serialization.Serializer):
         encoded = 0
@@ -116,14 +115,14 @@ async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, plu
         assert not hasattr(doc, "_roots")
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
     with captured_logger("dask_slaq.scheduler.board.routes", level=logging.INFO) as log:
         assert not add_pages(s)
     assert log.getvalue() == "no board: the scheduler has no dashboard\n"
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_behind(c, s, a):
     found = [color_of(s, f"job-{n}") for n in range(200)]
     assert len(set(found)) == 200
@@ -141,7 +140,7 @@ async def shown_after_a_beat(plugin, worker):
     return table(plugin.jobs.epochs, 600)[2]["core_seconds"][0, -1]
 
 
-@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+@with_plugin([2], scheduler_kwargs=PAGES)
 async def test_threads_count_tasks_that_still_run(c, s, plugin, a):
     async with slaq.job("a", client=c):
         tasks = [c.submit(wait_for, "go", k) for k in range(2)]
@@ -155,7 +154,7 @@ async def test_threads_count_tasks_that_still_run(c, s, plugin, a):
         assert later == pytest.approx(plugin.engine.jobs["a"].attained)
 
 
-@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+@with_plugin([2], scheduler_kwargs=PAGES)
 async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, plugin, a):
     def train(_):
         while True:
@@ -181,7 +180,7 @@ def last(data, job):
     return x[-1], any(math.isnan(value) for value in y)
 
 
-@with_plugin(ONE, scheduler_kwargs=PAGES)
+@with_plugin([1], scheduler_kwargs=PAGES)
 async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, plugin, a):
     async with slaq.job("goes on", client=c) as other:
         async with slaq.job("<i>b</i>", client=c, owner="ann") as job:
@@ -211,7 +210,7 @@ async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, 
     await until(lambda: last(newest(s), "goes on")[0] < 0)
 
 
-@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+@with_plugin([2], scheduler_kwargs=PAGES)
 async def test_unowned_tasks_are_an_area_and_a_bar_of_their_own(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with tasks_of("b"):  # there is no such job
@@ -243,7 +242,7 @@ def test_unowned_seconds_of_before_the_first_epoch_are_no_usage():
 
 
 @pytest.mark.slow
-@with_plugin(ONE, scheduler_kwargs=PAGES)
+@with_plugin([1], scheduler_kwargs=PAGES)
 async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, plugin, a):
     async with jobs(c, *(f"job-{n:03}" for n in range(60)), owner="<ann>"):
         plugin.run_once()
@@ -257,7 +256,7 @@ async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, plu
         assert newest(s).legend["name"][-1] == "and 3 more"
 
 
-@with_plugin(ONE, scheduler_kwargs=PAGES)
+@with_plugin([1], scheduler_kwargs=PAGES)
 async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, plugin, a):
     plot = pages.UsagePlot(s)
     plot.update()

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from distributed import Event
-from driving import ONE, let_end, page_of, until, with_plugin
+from driving import let_end, page_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.trials import STATE_COLORS, SearchSettings
@@ -37,7 +37,7 @@ def newest(scheduler, name):
     return search_data.search_data_of(scheduler, name)
 
 
-@with_plugin([("127.0.0.1", 2)])
+@with_plugin([2])
 async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
     grid = [{"rate": 10.0**-k, "kind": kind} for k, kind in enumerate(("a", "b", "bad"))]
     async with slaq.search("grid", client=c, steps=5) as search:
@@ -104,7 +104,7 @@ def test_columns_are_bounded_whatever_the_models_are(n):
     assert all(0 <= y <= 1 for line in found.parallel["y"] for y in line)
 
 
-@with_plugin(ONE, scheduler_kwargs=PAGES)
+@with_plugin([1], scheduler_kwargs=PAGES)
 async def test_the_page_is_served_and_linked(c, s, plugin, a):
     assert "No search runs" in SearchPage(s).head.text
     async with slaq.search("a&b", client=c, steps=5) as search:

@@ -10,8 +10,6 @@ import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    LATE,
-    TWO,
     alerts_of,
     compute_seconds,
     gen_cluster,
@@ -87,7 +85,7 @@ async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cl
     assert got["all"][0] < 0.05 * got["all"][1]  # what was begun, and tails
 
 
-@with_plugin(TWO, owners={"ann": budget(0.2, "wait")}, **LATE)
+@with_plugin([1, 1], owners={"ann": budget(0.2, "wait")}, ahead=0)
 async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     async with slaq.job("first", owner="ann@desk", client=c):
@@ -119,7 +117,7 @@ async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, 
     assert told.endswith("new jobs wait, and its jobs run on what nobody else wants")
 
 
-@with_plugin(TWO, owners={"ann": budget(1.0)}, operators=["root"])
+@with_plugin([1, 1], owners={"ann": budget(1.0)}, operators=["root"])
 async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     await c.gather(c.map(time.sleep, [0.09] * 10, pure=False))  # outside of any job
@@ -140,7 +138,7 @@ async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s
 def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
     path, seconds = str(tmp_path / "runs.db"), []
 
-    @gen_cluster(client=True, nthreads=TWO)
+    @gen_cluster(client=True, nthreads=[1, 1])
     async def life(c, s, a, b):
         owners = {"ann": budget(0.5, "wait"), "bob": budget(1e6)}
         plugin = await start_plugin(c, s, memory=path, owners=owners)
@@ -161,7 +159,7 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
     assert sum(seconds) > 0.9
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_usage_of_days_before_the_period_does_not_count(c, s, a, b, tmp_path):
     path = str(tmp_path / "runs.db")
     store, today = RunStore(path), int(time.time() // DAY)
@@ -177,7 +175,7 @@ async def test_usage_of_days_before_the_period_does_not_count(c, s, a, b, tmp_pa
 
 
 @pytest.mark.parametrize("over", ["wait", "spare"])
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, monkeypatch):
     """Neither of an owner that has used its budget before the start, nor of one that has not."""
     path, read = str(tmp_path / "runs.db"), threading.Event()
@@ -204,7 +202,7 @@ async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, mon
             assert plugin.jobs.queued == {"hers"} and ready(plugin, "hers") == 1
 
 
-@with_plugin(TWO, owners={"ann": budget(0.2, "wait"), "default": {}}, **LATE)
+@with_plugin([1, 1], owners={"ann": budget(0.2, "wait"), "default": {}}, ahead=0)
 async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
     """By other machines, clients, names of jobs, jobs within those of others, and no job at all."""
     async with Client(s.address, asynchronous=True) as second:
@@ -233,7 +231,7 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
                 assert plugin.jobs.queued == {f"kind-{n}-of"}
 
 
-@with_plugin(TWO, owners={"ann": budget(0.1)}, **LATE)
+@with_plugin([1, 1], owners={"ann": budget(0.1)}, ahead=0)
 async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, plugin, a, b):
     spend(plugin, "ann", 9.0)
     async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
@@ -243,7 +241,7 @@ async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, pl
         assert keys == sorted(keys)
 
 
-@with_plugin(TWO, owners={"ann": budget(0.1, "wait")}, **LATE)
+@with_plugin([1, 1], owners={"ann": budget(0.1, "wait")}, ahead=0)
 async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plugin, a, b):
     spend(plugin, "ann", 9.0)
     async with slaq.job("a", owner="ann", client=c):

@@ -13,9 +13,7 @@ from distributed.utils_test import poll_for
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
 from tests.driving import (
-    ONE,
     PATIENCE,
-    TWO,
     in_job,
     jobs,
     let_end,
@@ -58,7 +56,7 @@ async def test_without_workers_any_work_asks_for_one(c, s, plugin):
         await until(lambda: not s.tasks)
 
 
-@with_plugin(ONE, scaling=TERMS, ahead=0)
+@with_plugin([1], scaling=TERMS, ahead=0)
 async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         futures = await submitted(c, plugin, "a", 5)
@@ -86,7 +84,7 @@ async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a)
 WORTHS = {"lab": {"worth-per-hour": 500}, "lab/bob": {"worth-per-hour": 2}}
 
 
-@with_plugin(ONE, scaling={**TERMS, "price": 1.0}, ahead=0, owners=WORTHS)
+@with_plugin([1], scaling={**TERMS, "price": 1.0}, ahead=0, owners=WORTHS)
 async def test_the_worth_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, plugin, a):
     async def worths():
         found = {}
@@ -120,7 +118,7 @@ async def test_the_worth_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, p
         assert plugin.jobs.worth_of("grid") == 9
 
 
-@with_plugin(TWO, scaling=TERMS, ahead=0)
+@with_plugin([1, 1], scaling=TERMS, ahead=0)
 async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monkeypatch):
     async with jobs(c, "a"):
         first = in_job(c, "a").map(wait_for, ["go"] * 2, pure=False)
@@ -178,7 +176,7 @@ def test_workers_of_a_batch_job_are_given_back_together(number):
     on_virtual_clock(give_a_pair_back, [], **number)
 
 
-@with_plugin(ONE * 4, scaling={**TERMS, "maximum": 3}, ahead=0)
+@with_plugin([1, 1, 1, 1], scaling={**TERMS, "maximum": 3}, ahead=0)
 async def test_a_slow_worker_is_given_back_first(c, s, plugin, *workers):
     slow = workers[2].address
     async with jobs(c, "a"):
@@ -197,7 +195,7 @@ async def test_a_slow_worker_is_given_back_first(c, s, plugin, *workers):
         del data
 
 
-@with_plugin(TWO, scaling=TERMS, ahead=0)
+@with_plugin([1, 1], scaling=TERMS, ahead=0)
 async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
     async with jobs(c, "a"):
         with tasks_of("a"):
@@ -210,14 +208,14 @@ async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
         del futures
 
 
-@with_plugin(ONE, scaling=TERMS)
+@with_plugin([1], scaling=TERMS)
 async def test_an_error_leaves_the_number_to_dask(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(plugin.by_worth, "target", lambda: 1 / 0)
     assert s.adaptive_target() in (0, 1)  # Dask's own
     assert plugin.scaling.failed
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_without_the_setting_people_are_told_worker_hours(c, s, plugin, a):
     found = await slaq.whatif(client=c)
     assert (found["target"], found["text"]) == (0, "no work waits: 0 workers")

@@ -14,24 +14,13 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils_test import captured_logger, inc
-from driving import (
-    ONE,
-    TWO,
-    another_client,
-    begun,
-    gen_cluster,
-    hook,
-    let_end,
-    state_of,
-    until,
-    wait_for,
-)
+from driving import another_client, begun, gen_cluster, hook, let_end, state_of, until, wait_for
 
 from dask_slaq.scheduler.dask_hooks import received_at
 from dask_slaq.scheduler.owners.identity import sender_of_message
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_scheduler_is_asked_where_every_ready_task_runs(c, s, a, b):
     """By two methods that may be overridden on the instance; None leaves a task in no-worker."""
     decide, sent = s.decide_worker_non_rootish, []
@@ -60,7 +49,7 @@ def hold_in(s, held):
     s.decide_worker_non_rootish = lambda ts: None if ts.key in held else decide(ts)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     held = {"held"}
     hold_in(s, held)
@@ -77,7 +66,7 @@ async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     assert await future == 2
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_stealing_respects_restrictions(c, s, a, b):
     def restrict(scheduler, *, tasks, **kwargs):
         for key in tasks:
@@ -97,7 +86,7 @@ async def test_stealing_respects_restrictions(c, s, a, b):
     await let_end(c, futures)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b):
     hold_in(s, {"held"})
     future = c.submit(inc, 1, key="held")
@@ -108,7 +97,7 @@ async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b)
     assert s.tasks["held"].state == "no-worker"
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     left = []
     hook(s, "transition", lambda key, start, *args, **kwargs: left.append(start))
@@ -126,7 +115,7 @@ async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     await let_end(c, future)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_worker_status_change_is_an_event_of_its_address(c, s, a):
     """Which is told in the middle of it: the worker has its new status."""
     seen = []
@@ -143,7 +132,7 @@ async def test_a_worker_status_change_is_an_event_of_its_address(c, s, a):
         assert (s.workers[a.address] in s.running) == (status == Status.running)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_client_hears_messages_of_the_scheduler_by_name(c, s, a):
     got = []
     c._stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
@@ -152,7 +141,7 @@ async def test_a_client_hears_messages_of_the_scheduler_by_name(c, s, a):
     await until(lambda: got == [{"x": 1}])
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a):
     """A message may overwrite them for its handler, and does not change them."""
     got = []
@@ -168,7 +157,7 @@ async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a)
     assert sender_of_message() is None
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a):
     senders = []
     hook(s, "update_graph", lambda *args, **kwargs: senders.append(sender_of_message()))
@@ -176,7 +165,7 @@ async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a
     assert [(sender.client, sender.submitter) for sender in senders] == [(c.id, None)]
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
     async def fails(x):
         raise KeyError(f"no {x}")
@@ -186,14 +175,14 @@ async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
         await c.scheduler.test_op(x="z")
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_metadata_that_is_not_there_is_answered_by_the_default(c, s, a):
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) is None
     s.task_metadata["slaq"] = {"policy": "fair"}
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) == {"policy": "fair"}
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, s, a):
     calls = []
 
@@ -218,7 +207,7 @@ async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, 
     assert len(calls) == 2
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a, b):
     seen = []
     hook(s, "restart", lambda s: seen.append((dict(s.task_metadata), len(s.tasks))))
@@ -230,7 +219,7 @@ async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a
     await until(lambda: future.status == "cancelled")
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a, b):
     told = []
     hook(s, "remove_client", lambda scheduler, client: told.append((client, "held" in s.tasks)))
@@ -244,7 +233,7 @@ async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a,
     await until(lambda: "held" not in s.tasks)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
     stimuli = []
     hook(s, "update_graph", lambda *_, stimulus_id, **kwargs: stimuli.append(stimulus_id))
@@ -258,7 +247,7 @@ async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
 # Private parts of Dask that the package touches
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_the_queue_is_asked_for_its_tasks_wherever_a_slot_may_open(c, s, a):
     """By a method of the instance. A task is queued if it is rootish and no worker is chosen."""
     plain, opened = s.stimulus_queue_slots_maybe_opened, []
@@ -287,7 +276,7 @@ def copied(s, worker):
     return ts, run, copy
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_run_of_a_task_has_a_number_and_what_comes_of_another_is_dropped(c, s, a, b):
     """A task that is sent begins a new run. The worker of another one is told to free it."""
     seen, handler = [], s.stream_handlers["task-finished"]
@@ -304,7 +293,7 @@ async def test_a_run_of_a_task_has_a_number_and_what_comes_of_another_is_dropped
     assert [ws.address for ws in ts.who_has] == [a.address]
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_failure_of_another_run_is_not_that_of_the_task(c, s, a, b):
     def fails_elsewhere(here):
         if get_worker().address != here:
@@ -320,7 +309,7 @@ async def test_the_failure_of_another_run_is_not_that_of_the_task(c, s, a, b):
     await let_end(c, future)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_worker_that_is_told_to_free_a_key_drops_its_run(c, s, a, b):
     """Also one that computes, whose result is then not reported."""
     seen, handler = [], s.stream_handlers["task-finished"]
@@ -336,7 +325,7 @@ async def test_a_worker_that_is_told_to_free_a_key_drops_its_run(c, s, a, b):
     assert seen == [a.address]
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_long_running_task_that_is_added_again_counts_as_any_other(c, s, a):
     future = await begun(s, c.submit(wait_for, "go", 1, key="k"))
     ws, ts = s.workers[a.address], s.tasks["k"]
@@ -354,14 +343,14 @@ async def test_a_long_running_task_that_is_added_again_counts_as_any_other(c, s,
     assert not ws.task_prefix_count.get(prefix) and s.total_occupancy == 0
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_periodic_checks_are_made_four_times_a_second_and_not_all_at_once(c, s, a):
     """So whoever does something five times a second comes between any two of them."""
     for name in ("no-workers-timeout", "idle-timeout"):
         assert s.periodic_callbacks[name].callback_time == 250
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_cluster_is_idle_since_a_time_that_may_be_forgotten(c, s, a):
     s.periodic_callbacks["idle-timeout"].stop()
     await until(s.check_idle)  # once it has seen that no task moves any more
@@ -374,7 +363,7 @@ async def test_a_cluster_is_idle_since_a_time_that_may_be_forgotten(c, s, a):
     s.idle_timeout = None
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_worker_knows_the_tasks_of_its_threads(c, s, a):
     """A thread without a task is in nobody's; who waits may take its own out, and put it back."""
 
@@ -394,7 +383,7 @@ def pool_of_thread():
     return thread_state.executor
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_thread_that_has_left_its_pool_takes_the_place_of_the_next_that_is_free(c, s, a):
     def leave():
         pool, thread, event = pool_of_thread(), threading.current_thread(), threading.Event()
@@ -410,7 +399,7 @@ async def test_a_thread_that_has_left_its_pool_takes_the_place_of_the_next_that_
     assert await c.submit(leave) == ([True, False, True], False)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s, a, b):
     """By events, while it asks for a task, and once the thief is sent it. It keeps its priority."""
     stealing, told = s.extensions["stealing"], []
@@ -444,7 +433,7 @@ async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s
     await let_end(c, some)
 
 
-@gen_cluster(client=True, nthreads=ONE, config={"distributed.scheduler.allowed-failures": 1})
+@gen_cluster(client=True, nthreads=[1], config={"distributed.scheduler.allowed-failures": 1})
 async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_compared(c, s, a):
     futures = await begun(s, c.map(wait_for, ["never"] * 2, range(2), pure=False))
     excused, blamed = (s.tasks[future.key] for future in futures)
@@ -455,7 +444,7 @@ async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_c
     await Event("never").set()
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c, s, a):
     assert a.monitor.get_process_memory() > 0
     ws = s.workers[a.address]
@@ -466,7 +455,7 @@ async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c
     assert 0 < ws.memory.optimistic <= ws.memory.process
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_scheduler_says_under_all_which_worker_or_client_leaves(c, s, a, b):
     heard = []
 

@@ -13,9 +13,7 @@ from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import inc
 from driving import (
     HELD,
-    ONE,
     PATIENCE,
-    TWO,
     Fixed,
     Recorder,
     assert_nothing_left,
@@ -51,7 +49,7 @@ class Counter:
         return self.n
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_actors_are_not_held(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         busy = await held_tasks(c, plugin, "b", 4, run=2)
@@ -74,7 +72,7 @@ def meet(mine: str, other: str) -> str:
 
 
 @pytest.mark.parametrize("lend", [True, False])
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
     policy = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))  # the gang needs one worker more than its set has
     plugin = await start_plugin(c, s, policy=policy, ahead=0, lend=lend)
@@ -106,7 +104,7 @@ def unwrapped(made: list[Unmovable]) -> str:
 
 
 # Dask's stealing would move the task to the idle worker, with the plugin and without.
-@with_plugin(TWO, ahead=0, config={"distributed.scheduler.work-stealing": False})
+@with_plugin([1, 1], ahead=0, config={"distributed.scheduler.work-stealing": False})
 async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, plugin, a, b):
     """As LightGBM's sockets are: without a pickle, and used by tasks without restriction."""
     async with jobs(c, "a", "b"):
@@ -122,7 +120,7 @@ async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, plugin, a, b):
         await busy
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_workers_given_with_others_allowed_are_a_preference(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -132,7 +130,7 @@ async def test_workers_given_with_others_allowed_are_a_preference(c, s, plugin, 
             assert await named == b.address
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, plugin, a, b):
     absent = ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"]
     async with jobs(c, "a", "b"):
@@ -145,7 +143,7 @@ async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, plu
     assert s.tasks[future.key].worker_restrictions == set(absent)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_in_a_job_needs_no_resources_of_that(c, s, plugin, a, b):
     gpu = slaq.job("gpu", client=c, resources={"GPU": 1})
     async with slaq.job("other", client=c), gpu, slaq.job("inner", client=c):
@@ -165,7 +163,7 @@ async def test_the_job_block_annotates_the_resources(c, s, plugin, a, b):
         assert all(ts.resource_restrictions == {"GPU": 1} for ts in s.tasks.values())
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugin, a, b):
     async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
         held = c.submit(where, key="held")
@@ -177,7 +175,7 @@ async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugi
             assert await held == w.address
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         await (x := in_job(c, "a").submit(inc, 1, key="x", workers=[a.address, b.address]))
@@ -188,7 +186,7 @@ async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s
         assert await let_end(c, y) == 5
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_was_built_in_another_block_is_of_the_block_that_computes_it(c, s, plugin, a):
     async def owner(graph):
         future = c.compute(graph)
@@ -213,14 +211,14 @@ async def test_what_was_built_in_another_block_is_of_the_block_that_computes_it(
 
 
 @pytest.mark.parametrize("job", [["a"], {"a": 1}, 3], ids=str)
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_an_annotation_that_is_no_name_is_of_no_job(c, s, plugin, a, job):
     async with jobs(c, "a"):
         assert await in_job(c, job).submit(inc, 1) == 2
         assert plugin.pools.bindings[-1].job == f"other:{c.id}"
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s, plugin, a, b):
     recorder = Recorder(s, plugin)
     async with jobs(c, "b"):
@@ -236,7 +234,7 @@ async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s,
     assert [run.key for run in recorder.ended].count("same") <= 1
 
 
-@with_plugin(ONE, ahead=0)
+@with_plugin([1], ahead=0)
 async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, plugin, a):
     s.no_workers_timeout = 0.4
     async with jobs(c, "a", "b"):
@@ -249,7 +247,7 @@ async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, plugin, a):
         assert await let_end(c, futures) == [0, 1, 2]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, plugin, a):
     s.no_workers_timeout = 1e-6
     async with jobs(c, "a", "b"):
@@ -260,7 +258,7 @@ async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, plugin, a):
             await future
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         fire_and_forget(in_job(c, "a").submit(lambda: Event("done").set(), key="forget"))
@@ -270,7 +268,7 @@ async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
 
 
 @pytest.mark.parametrize("reserve", [0.0, 0.75])
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
+@gen_cluster(client=True, nthreads=[2, 2])
 async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
     """A fair one, or as many of the threads as are reserved for them."""
     plugin = await start_plugin(c, s, reserve=reserve, ahead=0)
@@ -291,7 +289,7 @@ async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
 
 
 @pytest.mark.parametrize(("other", "order"), [("ann", "abbaa"), ("bob", "aaabb")])
-@with_plugin(ONE, policy=Fixed(a=(0.5, 2.0), b=(0.5, 1.0)), ahead=0)
+@with_plugin([1], policy=Fixed(a=(0.5, 2.0), b=(0.5, 1.0)), ahead=0)
 async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, plugin, a, other, order):
     async with slaq.job("a", client=c, owner="ann"), slaq.job("b", client=c, owner=other):
         plugin.run_once()

@@ -112,7 +112,7 @@ async def test_a_log_that_cannot_be_written_is_told_at_registration(c, s, a, b):
         job.report(1.0)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 3)
+@gen_cluster(client=True, nthreads=[2, 2, 2])
 async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *workers, tmp_path):
     path = tmp_path / "slaq.jsonl"
     plugin = await start_plugin(c, s, policy="max-total", log=str(path), reserve=0.2)

@@ -9,8 +9,6 @@ from distributed import Event, Variable, Worker, secede
 from distributed.utils_test import captured_logger, inc
 from driving import (
     HELD,
-    ONE,
-    TWO,
     another_client,
     begun,
     held_tasks,
@@ -30,7 +28,7 @@ import dask_slaq as slaq
 from dask_slaq.core.errors import SlaqError
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         await (x := in_job(c, "a").submit(inc, 1, key="x", workers=[a.address, b.address]))
@@ -44,7 +42,7 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
         await c.gather(busy)
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         s.handle_worker_status_change("paused", a.address, "test")
@@ -89,7 +87,7 @@ def fail_first(counter: str) -> int:
     return n
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, a):
     for name in ("tries", "again"):
         await Variable(name).set(0)
@@ -105,7 +103,7 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, 
     assert "passed" not in {b.reason for b in plugin.pools.bindings}
 
 
-@with_plugin(ONE, ahead=0)
+@with_plugin([1], ahead=0)
 async def test_a_task_released_and_submitted_again_at_once_runs(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -118,7 +116,7 @@ async def test_a_task_released_and_submitted_again_at_once_runs(c, s, plugin, a)
         await busy
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, plugin, a, b):
     async with another_client(s) as other:
         mine = await slaq.job("a", client=other).__aenter__()
@@ -142,7 +140,7 @@ async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, 
             await mine.__aexit__(None, None, None)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_waits_for_its_client_to_connect_again(c, s, plugin, a, b):
     async with another_client(s) as other:
         connect, may_connect = other._ensure_connected, asyncio.Event()
@@ -164,7 +162,7 @@ async def test_a_job_waits_for_its_client_to_connect_again(c, s, plugin, a, b):
         await job.__aexit__(None, None, None)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s, plugin, a, b):
     with dask.config.set({"slaq.owner": "ann", "distributed.client.preload": ["dask_slaq"]}):
         other = await another_client(s)
@@ -177,7 +175,7 @@ async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s,
         await until(lambda: plugin.jobs.owners.of(other.id) == "ann")
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a, b):
     other = await another_client(s)
     async with slaq.job("mine", client=c):
@@ -201,7 +199,7 @@ def give_up_slot():
 
 
 @pytest.mark.parametrize("failed", [False, True])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_secession_that_is_told_twice_counts_once(c, s, plugin, a, failed):
     """Workers may, says their source. Dask would keep a count of -1 over a restart, and fail."""
     if failed:
@@ -224,7 +222,7 @@ async def test_a_secession_that_is_told_twice_counts_once(c, s, plugin, a, faile
     plugin.failed = None
 
 
-@with_plugin(ONE, config={"distributed.scheduler.validate": False}, ahead=0)
+@with_plugin([1], config={"distributed.scheduler.validate": False}, ahead=0)
 async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, plugin, a, monkeypatch):
     async with slaq.job("a", client=c), slaq.job("b", client=c):
         await slaq.pause("a", client=c)

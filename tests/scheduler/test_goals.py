@@ -7,7 +7,6 @@ import pytest
 from distributed import Client
 from distributed.utils_test import inc
 from driving import (
-    TWO,
     alerts_of,
     in_job,
     let_end,
@@ -21,7 +20,7 @@ from driving import (
 import dask_slaq as slaq
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_a_job_stops_at_its_target(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with slaq.job("a", client=c, target=0.3, stop=True) as job:
@@ -35,7 +34,7 @@ async def test_a_job_stops_at_its_target(c, s, plugin, a, b):
     assert seen[0]["message"].startswith("a: reached its target 0.3 with a loss of about 0.")
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
     good = slaq.job("a", client=c, target=0.9, target_kind="reduction")
     async with good as job, slaq.job("b", client=c):
@@ -55,7 +54,7 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
         await let_end(c, tasks)
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_what_a_training_reached_before_it_began_again_does_not_count(c, s, plugin, a, b):
     async with slaq.job("a", client=c, target=0.3, max_share=2) as job:
         await report_epochs(plugin, job, [0.01, 0.02, 0.03])  # of a learning-rate finder
@@ -65,7 +64,7 @@ async def test_what_a_training_reached_before_it_began_again_does_not_count(c, s
         assert plugin.engine.jobs["a"].max_share == 2
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_alerts_of_scores_say_so(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with slaq.search("grid", client=c, maximize=True), slaq.job("up", client=c) as job:
@@ -77,7 +76,7 @@ async def test_alerts_of_scores_say_so(c, s, plugin, a, b):
         assert end["message"].endswith("with a score of 1") and end["loss"] == 1.0
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with (
@@ -103,7 +102,7 @@ async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
     assert said["up", "diverged"].endswith("above its first one of 1")
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     async with slaq.job("stopped", client=c, owner="ann"):

@@ -98,7 +98,7 @@ async def come_and_go(s, k):
 def test_what_comes_and_goes_leaves_nothing(tmp_path):
     kept = {"memory": str(tmp_path / "memory.sqlite"), "log": str(tmp_path / "log.jsonl")}
 
-    @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], timeout=120)
+    @gen_cluster(client=True, nthreads=[2], timeout=120)
     async def run(c, s, a):
         settings = {"history": 3, "bindings": 3, "half_life": "1d", "limits": {"label-0": 2}}
         plugin = await start_plugin(c, s, policy="max-total", **settings, **kept)

@@ -17,16 +17,7 @@ import pytest
 from distributed import Worker, worker_client
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
-from driving import (
-    ONE,
-    PATIENCE,
-    another_client,
-    gen_cluster,
-    in_job,
-    start_plugin,
-    until,
-    with_plugin,
-)
+from driving import PATIENCE, another_client, gen_cluster, in_job, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
@@ -172,7 +163,7 @@ SLOW = pytest.mark.slow  # two of three: what guards them is the same
         for k, case in enumerate(CASES)
     ],
 )
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
+@gen_cluster(client=True, nthreads=[2, 2])
 async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, name, part, what):
     plugin = await start_plugin(c, s, epoch="10ms")
     alive, called = set(s.stream_comms), []
@@ -248,7 +239,7 @@ CLOSING = (
     ("part", "end"),
     [*((p, "opened") for p in OPENING.split()), *((p, "closed") for p in CLOSING.split())],
 )
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part, end):
     # Jobs of no owner among owners.
     plugin = await start_plugin(c, s, epoch="10ms", owners={"ann": {"max-jobs": 3}})
@@ -284,7 +275,7 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
     s.validate_state()
 
 
-@with_plugin(ONE, epoch="10ms")
+@with_plugin([1], epoch="10ms")
 async def test_a_request_that_fails_is_answered(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed.core"):
         async with held_beside(c, plugin) as futures:
@@ -306,7 +297,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("op", OF_TASKS)
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, plugin, a, op):
     plugin.spares.begin()
     deep = functools.reduce(lambda inner, _: [inner], range(30), [])
@@ -340,7 +331,7 @@ def taken_over(s, before):
     return {op for op in changed if not op.startswith("slaq")}
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
     before, periodic = followed(s), {n: p.callback for n, p in callbacks(s).items()}
     plugin = await start_plugin(c, s)

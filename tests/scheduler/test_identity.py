@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, begun, gen_cluster, let_end, name_a_task, start_plugin, until, wait_for
+from driving import begun, gen_cluster, let_end, name_a_task, start_plugin, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
@@ -111,7 +111,7 @@ def test_the_certificate_says_who_a_client_is(security):
     test()
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_without_tls_the_plugin_is_refused(c, s, a):
     with pytest.raises(InvalidSetting, match=r"can be reached without a certificate, at tcp://"):
         await start_plugin(c, s, identity="tls")

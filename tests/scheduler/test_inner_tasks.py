@@ -9,7 +9,6 @@ from moving import AtOnce
 
 import dask_slaq as slaq
 
-FOUR = [("127.0.0.1", 4)] * 2
 TWO_THREADS = {"ann": {"max-threads": 2}, "default": {}}
 
 
@@ -62,7 +61,7 @@ def usage(found):
 @pytest.mark.parametrize(
     "tree", [by_worker_client, by_get_client, with_its_thread, by_a_client_of_its_own, deeper]
 )
-@with_plugin(FOUR, owners=TWO_THREADS)
+@with_plugin([4, 4], owners=TWO_THREADS)
 async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree):
     async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
         futures = in_job(c, "of ann").map(tree, [8, 8], pure=False)
@@ -79,7 +78,7 @@ def and_goes_on(n):
 
 
 @pytest.mark.parametrize(("function", "n"), [(with_its_thread, 4), (and_goes_on, 2)])
-@with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}})
+@with_plugin([4, 4], owners={"ann": {"max-threads": 1}, "default": {}})
 async def test_a_task_lends_its_thread_to_its_own_tasks(c, s, plugin, a, b, function, n):
     """Its owner is at its limit."""
     async with slaq.job("of ann", owner="ann", client=c):
@@ -96,7 +95,7 @@ def on_gpus(n):
 TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}}, "default": {}}
 
 
-@with_plugin(FOUR, owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
+@with_plugin([4, 4], owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
 async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plugin, a, b):
     """Dask gives its GPU to nobody else; but the tasks that it waits for may have one."""
 
@@ -113,7 +112,7 @@ async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plu
         assert not any(pool.holds for pool in plugin.pools.pools.values())
 
 
-@with_plugin(FOUR, owners=TWO_THREADS)
+@with_plugin([4, 4], owners=TWO_THREADS)
 async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, plugin, a, b):
     def train(p):
         for k in range(3):
@@ -134,7 +133,7 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
 
 
 @pytest.mark.parametrize("own", [False, True])
-@with_plugin([("127.0.0.1", 4)], owners=TWO_THREADS, Worker=Nanny)
+@with_plugin([4], owners=TWO_THREADS, Worker=Nanny)
 async def test_the_clients_of_a_workers_process_name_its_tasks(c, s, plugin, a, own):
     def tree(k):
         from distributed import Client, get_client

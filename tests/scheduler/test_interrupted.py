@@ -6,7 +6,7 @@ import time
 
 import pytest
 from distributed import Event
-from driving import TWO, another_client, let_end, until, wait_for, with_plugin
+from driving import another_client, let_end, until, wait_for, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
@@ -45,7 +45,7 @@ async def beside(client, name):
 
 
 @pytest.mark.parametrize(("submit", "other"), [(by_map, None), (by_submit, "other-job")])
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_an_interrupted_search_knows_all_its_models_again(c, s, plugin, a, b, submit, other):
     async with beside(c, other):
         with pytest.raises(KeyboardInterrupt):
@@ -66,7 +66,7 @@ async def test_an_interrupted_search_knows_all_its_models_again(c, s, plugin, a,
             assert {(trial["state"], trial["iteration"]) for trial in trials} == {("done", 8)}
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_that_had_not_reported_keep_what_they_report_meanwhile(c, s, plugin, a, b):
     def begin_late(number):
         Event("begin").wait()
@@ -87,7 +87,7 @@ async def test_models_that_had_not_reported_keep_what_they_report_meanwhile(c, s
         assert [trial["iteration"] for trial in await search.trials()] == [8, 8]
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(c, s, plugin, a, b):
     async with beside(c, "other-job"):
         with pytest.raises(KeyboardInterrupt):
@@ -105,7 +105,7 @@ async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(c, s,
             plugin.pools.check()
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_tasks_of_another_client_or_name_stay_where_they_are(c, s, plugin, a, b):
     async with slaq.job("etl", client=c):
         mine = c.map(wait_for, ["go"] * 4, range(4))
@@ -136,7 +136,7 @@ def train_edited(offset, steps=8, lower=0):
     return offset
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_of_the_cell_before_its_edit_prune_nothing(c, s, plugin, a, b):
     futures = await interrupted(c, lambda: c.map(train_edited, range(MODELS), steps=12, lower=100))
     async with slaq.search("grid", client=c, steps=8) as search:
@@ -147,7 +147,7 @@ async def test_models_of_the_cell_before_its_edit_prune_nothing(c, s, plugin, a,
         assert len(await search.trials()) == MODELS and trials.best > 0
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_another_search_in_between_takes_nothing_away(c, s, plugin, a, b):
     futures = await interrupted(c, lambda: by_map(c))
     async with slaq.search("other", client=c):
@@ -160,7 +160,7 @@ async def test_another_search_in_between_takes_nothing_away(c, s, plugin, a, b):
     assert len(futures) == MODELS
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_that_had_ended_are_known_to_a_wider_grid(c, s, plugin, a, b):
     futures = await interrupted(c, lambda: c.map(train_edited, range(8)), until_done=True)
     async with slaq.search("grid", client=c, steps=8) as search:
@@ -170,7 +170,7 @@ async def test_models_that_had_ended_are_known_to_a_wider_grid(c, s, plugin, a, 
     assert len(futures) == 8
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_cell_that_is_run_again_knows_models_whose_results_are_there(c, s, plugin, a, b):
     def train(number):
         for k in range(8):

@@ -9,7 +9,7 @@ import pytest
 from commands import python
 from distributed import Client, Scheduler
 from distributed.utils_test import gen_test
-from driving import ONE, another_client, gen_cluster, start_plugin, until, with_plugin
+from driving import another_client, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import ended_table
@@ -40,7 +40,7 @@ async def reported(client, name, iterations):
         await asyncio.sleep(0.005)
 
 
-@with_plugin(ONE, policy="max-total")
+@with_plugin([1], policy="max-total")
 async def test_within_its_life_without_any_setting(c, s, plugin, a):
     first = await train(c, "net-lr0.1", curve(30))
     assert (first["kind"], first["like_runs"]) == ("net", 0)
@@ -56,7 +56,7 @@ async def test_within_its_life_without_any_setting(c, s, plugin, a):
     assert plugin.memory.broken is None
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_losses_that_are_refused_are_not_remembered(c, s, plugin, a):
     async with slaq.job("net", client=c) as job:
         for loss in (3.0, float("nan"), 2.0, float("inf"), 1e305, 1.0):
@@ -68,7 +68,7 @@ async def test_losses_that_are_refused_are_not_remembered(c, s, plugin, a):
     assert run.loss.tolist() == [3.0, 2.0, 1.0, 0.5] and plugin.memory.broken is None
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_outcomes(c, s, plugin, a):
     with pytest.raises(ZeroDivisionError):
         async with slaq.job("failed", client=c) as job:
@@ -89,7 +89,7 @@ async def test_outcomes(c, s, plugin, a):
     assert runs["done"].iterations == 5 and runs["done"].loss.tolist() == curve(5)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_kind_that_a_user_states(c, s, plugin, a):
     await train(c, "one", curve(5), kind={"name": "resnet", "lr": 0.01})
     (run,) = plugin.memory.runs
@@ -103,7 +103,7 @@ async def test_a_kind_that_a_user_states(c, s, plugin, a):
     assert not plugin.jobs.reports
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_kind_that_a_fit_tells_comes_with_its_first_report(c, s, plugin, a):
     from dask_slaq.adapters.observing import describe
 
@@ -158,7 +158,7 @@ async def test_runs_are_kept_over_the_end_of_the_scheduler(tmp_path):
         assert len(plugin.memory.runs) == 3  # each once
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_the_run_of_a_lost_client_has_failed(c, s, plugin, a):
     other = await Client(s.address, asynchronous=True)
     async with slaq.job("net", client=other) as job:
@@ -204,7 +204,7 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
     assert caplog.text.count("past runs are no longer remembered") == 1
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, a, tmp_path):
     async def run_one():
         async with slaq.job("known", client=c, max_iter=4) as job:
@@ -237,7 +237,7 @@ async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, 
 def test_jobs_that_ended_are_known_after_a_restart(tmp_path):
     path, seen = str(tmp_path / "runs.db"), []
 
-    @gen_cluster(client=True, nthreads=ONE)
+    @gen_cluster(client=True, nthreads=[1])
     async def life(c, s, a):
         await start_plugin(c, s, memory=path)
         async with slaq.job("fit", client=c, owner="ann") as job:

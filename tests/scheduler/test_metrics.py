@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from distributed.utils_test import inc
-from driving import ONE, gen_cluster, held_tasks, in_job, page_of, start_plugin, until, with_plugin
+from driving import gen_cluster, held_tasks, in_job, page_of, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import NoPlugin
@@ -37,7 +37,7 @@ def by(label, samples):
     return {sample.labels[label]: sample.value for sample in samples}
 
 
-@with_plugin(ONE, **SERVED, owners={"default": {"weight": 1}})
+@with_plugin([1], **SERVED, owners={"default": {"weight": 1}})
 async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
     assert not (await scrape(s))["jobs"][0].value
     for n in range(100):
@@ -67,7 +67,7 @@ async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
     assert by("owner", after["owner_core_seconds_total"])["ann"] > 0
 
 
-@with_plugin(ONE, **SERVED, may_fail=True)
+@with_plugin([1], **SERVED, may_fail=True)
 async def test_pages_are_made_once_per_decision(c, s, plugin, a, monkeypatch):
     made = []
     monkeypatch.setattr(
@@ -87,21 +87,21 @@ async def test_pages_are_made_once_per_decision(c, s, plugin, a, monkeypatch):
         assert plugin.failed.isprintable() and len(plugin.failed) < 2000
 
 
-@gen_cluster(client=True, nthreads=ONE, **SERVED)
+@gen_cluster(client=True, nthreads=[1], **SERVED)
 async def test_a_plugin_that_comes_after_the_first_scrape_is_scraped(c, s, a):
     await page_of(s, "/metrics")  # from now on Dask adds no collectors
     await start_plugin(c, s)
     assert not (await scrape(s))["jobs"][0].value
 
 
-@with_plugin(ONE, **SERVED)
+@with_plugin([1], **SERVED)
 async def test_an_error_in_a_metric_leaves_the_others(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(STATUS, "values_of_jobs", lambda *_: 1 / 0)
     text = await page_of(s, "/metrics")
     assert "dask_scheduler_workers" in text and "dask_slaq_jobs" not in text
 
 
-@with_plugin(ONE, **SERVED)
+@with_plugin([1], **SERVED)
 async def test_made_up_names_have_one_row_together(c, s, plugin, a):
     """Some 1500 owners, and as many jobs: a hundred of each have series of their own."""
     accounts = plugin.jobs.accounts
@@ -124,7 +124,7 @@ async def test_made_up_names_have_one_row_together(c, s, plugin, a):
     assert (used["ann"], used["(others)"], len(used)) == (99.0, 2401.0, 101)
 
 
-@gen_cluster(client=True, nthreads=ONE, **SERVED)
+@gen_cluster(client=True, nthreads=[1], **SERVED)
 async def test_everything_finds_a_plugin_of_another_name(c, s, a):
     await c.register_plugin(slaq.SlaqPlugin(epoch="1h"), name="ours")
     plugin = s.plugins["ours"]
@@ -142,7 +142,7 @@ async def test_everything_finds_a_plugin_of_another_name(c, s, a):
         await slaq.status(c)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_plugin_of_another_name_takes_the_place_of_one(c, s, a):
     await c.register_plugin(slaq.SlaqPlugin(epoch="1h"))
     first = s.plugins["slaq"]

@@ -7,7 +7,7 @@ import urllib.error
 
 import pytest
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, TOLD, gen_cluster, jobs, start_plugin, tell, until, with_plugin
+from driving import TOLD, gen_cluster, jobs, start_plugin, tell, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
@@ -19,7 +19,7 @@ from dask_slaq.scheduler import notices
 SECRET = "token-4711"
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_sink_is_told_how_a_job_ended(c, s, a):
     notify = {"ann": tell(SECRET), "default": tell("others", "failed", "fell back", "audit")}
     got, others = TOLD[SECRET], TOLD["others"]
@@ -48,7 +48,7 @@ async def test_a_sink_is_told_how_a_job_ended(c, s, a):
     assert SECRET not in status + repr(plugin.settings) + repr(plugin.settings.notify)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_who_asks_names_nobody_to_tell(c, s, a):
     """Anybody may say to be ann; what certificates say is in `test_identity`."""
     notify = {"ann": tell("ann", "audit"), "default": tell("others", "audit")}
@@ -88,7 +88,7 @@ def test_what_fails_or_hangs_is_logged_once_and_touches_nothing(what, monkeypatc
     elif what not in FAILURES:
         path = f"collections:deque(token={SECRET!r})"
 
-    @gen_cluster(client=True, nthreads=ONE)
+    @gen_cluster(client=True, nthreads=[1])
     async def test(c, s, a):
         with captured_logger("dask_slaq.scheduler.notices") as log:
             notify = {"ann": {"call": path}, "bob": tell("bob")}
@@ -111,7 +111,7 @@ def test_what_fails_or_hangs_is_logged_once_and_touches_nothing(what, monkeypatc
     test()
 
 
-@with_plugin(ONE, notify={"default": tell("last")})
+@with_plugin([1], notify={"default": tell("last")})
 async def test_a_scheduler_that_closes_waits_a_moment_for_the_last_notice(c, s, plugin, a):
     async with slaq.job("a", client=c):
         pass
@@ -119,7 +119,7 @@ async def test_a_scheduler_that_closes_waits_a_moment_for_the_last_notice(c, s, 
     assert [notice["event"] for notice in TOLD["last"]] == ["done"]
 
 
-@with_plugin(ONE, notify={"default": tell("all")})
+@with_plugin([1], notify={"default": tell("all")})
 async def test_events_that_others_make_up_are_told_nobody(c, s, plugin, a):
     for event in (1, {"event": ["done"]}, {"event": "done", "owner": ["a"], "loss": b"x"}):
         s.log_event(ALERT_TOPIC, event)

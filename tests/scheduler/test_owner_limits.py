@@ -12,7 +12,6 @@ from distributed import Client, Event
 from distributed.client import CancelledError
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    LATE,
     Spans,
     alerts_of,
     gen_cluster,
@@ -39,7 +38,6 @@ from dask_slaq.client.block import running_job
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.recording.replay import replay
 
-FOUR = [("127.0.0.1", 2)] * 2
 ONE_JOB, ONE_THREAD = {"ann": {"max-jobs": 1}}, {"ann": {"max-threads": 1}}
 
 
@@ -79,7 +77,7 @@ async def elsewhere(client, name, make=slaq.job, nested=False, **settings):
 def test_a_limit_holds_for_pinned_tasks(how, limit):
     owners, settings = (ONE_THREAD, {}) if limit == "owner" else (None, {"max_share": 1})
 
-    @with_plugin(FOUR, owners=owners, lend=limit == "owner", **LATE)
+    @with_plugin([2, 2], owners=owners, lend=limit == "owner", ahead=0)
     async def test(c, s, plugin, a, b):
         async with slaq.job("a", owner="ann", client=c, **settings):
             at = {"workers": ["127.0.0.1"] if how == "host" else [a.address]}
@@ -103,7 +101,7 @@ def test_a_limit_holds_for_pinned_tasks(how, limit):
     test()
 
 
-@with_plugin(FOUR, owners=ONE_THREAD)
+@with_plugin([2, 2], owners=ONE_THREAD)
 async def test_actors_are_not_held_by_a_limit(c, s, plugin, a, b):
     class Counter:
         n = 0
@@ -113,7 +111,7 @@ async def test_actors_are_not_held_by_a_limit(c, s, plugin, a, b):
         assert len(await asyncio.wait_for(c.gather(some), 20)) == 3
 
 
-@with_plugin(FOUR, owners=ONE_JOB, epoch="20ms")
+@with_plugin([2, 2], owners=ONE_JOB, epoch="20ms")
 async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     blocks = [slaq.job, slaq.search, *[slaq.job] * 3]  # those of the first three may be needed
@@ -127,7 +125,7 @@ async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, pl
         alerts.clear()
 
 
-@with_plugin(FOUR, owners={"ann": {"max-jobs": 2}})
+@with_plugin([2, 2], owners={"ann": {"max-jobs": 2}})
 async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, a, b):
     async with slaq.job("outer", owner="ann", client=c):
         async with (
@@ -188,7 +186,7 @@ def test_a_job_submitted_within_another_one_does_not_wait_for_it(local_client):
         assert slaq.submit(lambda: local_client.submit(inc, 1).result(), **own).result() == 2
 
 
-@with_plugin(FOUR, owners=ONE_JOB)
+@with_plugin([2, 2], owners=ONE_JOB)
 async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
     async with elsewhere(c, "a"):
         async with Client(s.address, asynchronous=True) as other, elsewhere(other, "lost"):
@@ -224,7 +222,7 @@ async def test_tasks_of_unlike_times_reach_a_limit_and_keep_to_it(client, cluste
     assert took < 1.15 * sum(times[:40])
 
 
-@with_plugin(FOUR, owners=ONE_THREAD)
+@with_plugin([2, 2], owners=ONE_THREAD)
 async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, plugin, a, b):
     async with slaq.job("a", owner="ann", client=c):
         plugin.run_once()
@@ -233,7 +231,7 @@ async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, plugin, a, b)
     assert not plugin.pools.holds_or_releases and "is_rootish" not in vars(s)
 
 
-@with_plugin(FOUR, owners=ONE_JOB)
+@with_plugin([2, 2], owners=ONE_JOB)
 async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin, a, b, monkeypatch):
     counted, admission = [], plugin.jobs.admission
     count = admission.jobs_at_once
@@ -246,7 +244,7 @@ async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin,
         assert len(plugin.jobs.queued) == 7
 
 
-@gen_cluster(client=True, nthreads=FOUR)
+@gen_cluster(client=True, nthreads=[2, 2])
 async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
     log = tmp_path / "log.jsonl"
     plugin = await start_plugin(c, s, operators=["root"], log=str(log))
@@ -289,14 +287,14 @@ def opens_a_job(k):
         return sum(client.gather(client.map(abs, range(6), pure=False)))
 
 
-@with_plugin(FOUR, owners={"default": {"max-jobs": 1}})
+@with_plugin([2, 2], owners={"default": {"max-jobs": 1}})
 async def test_jobs_that_tasks_open_are_within_the_job_of_these(c, s, plugin, a, b):
     async with slaq.job("around", client=c):
         futures = c.map(opens_a_job, range(2), pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [15, 15]
 
 
-@with_plugin(FOUR, owners={"ann": {"max-threads": 2}, "default": {"weight": 1}}, epoch="20ms")
+@with_plugin([2, 2], owners={"ann": {"max-threads": 2}, "default": {"weight": 1}}, epoch="20ms")
 async def test_a_gang_above_its_owners_limit_is_told_at_once_and_stop_ends_it(c, s, plugin, a, b):
     def begin(gang):
         terms = {"slaq_gang": gang, "slaq_gang_size": 4, "slaq_threads": 1}

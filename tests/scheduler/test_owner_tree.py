@@ -67,7 +67,7 @@ async def test_two_owners_cannot_get_around_the_limit_of_their_team(client, clus
     assert Spans.seconds("inner", "third", "outside") > 0.9 * 3 * 9
 
 
-@with_plugin([("127.0.0.1", 2)] * 2, owners={"a": {"max-jobs": 2}, "a/ann": {"max-jobs": 1}})
+@with_plugin([2, 2], owners={"a": {"max-jobs": 2}, "a/ann": {"max-jobs": 1}})
 async def test_jobs_at_once_are_limited_at_each_level(c, s, plugin, a, b):
     @contextlib.asynccontextmanager
     async def elsewhere(name, owner):
@@ -96,7 +96,7 @@ async def test_jobs_at_once_are_limited_at_each_level(c, s, plugin, a, b):
     assert not plugin.engine.jobs.teams
 
 
-@with_plugin([("127.0.0.1", 2)] * 2, owners={"a": {"max-jobs": 1}})
+@with_plugin([2, 2], owners={"a": {"max-jobs": 1}})
 async def test_members_whose_jobs_are_within_one_another_do_not_wait_for_ever(c, s, plugin, a, b):
     async with slaq.job("1", owner="a/ann", client=c), slaq.job("2", owner="a/bob", client=c):
         assert await c.submit(inc, 1) == 2
@@ -118,7 +118,7 @@ async def test_a_team_uses_no_more_of_a_resource_than_its_limit(client, cluster,
     assert Spans.at_once("three") >= 5
 
 
-@with_plugin([("127.0.0.1", 2)] * 2, owners={"a": {"weight": 2, "max-threads": 1}})
+@with_plugin([2, 2], owners={"a": {"weight": 2, "max-threads": 1}})
 async def test_the_terms_of_a_team_are_shown_and_set_as_those_of_owners(c, s, plugin, a, b):
     async with slaq.job("one", owner="a/ann", client=c):
         plugin.run_once()

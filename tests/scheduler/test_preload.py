@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, Scheduler
 from distributed.utils_test import captured_logger, gen_test
-from driving import ONE, PATIENCE, gen_cluster, page_of
+from driving import PATIENCE, gen_cluster, page_of
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
@@ -92,7 +92,7 @@ async def test_wrong_values_are_usage_errors() -> None:
         assert "slaq" not in scheduler.plugins
 
 
-@gen_cluster(nthreads=ONE)
+@gen_cluster(nthreads=[1])
 async def test_preloading_on_a_worker_does_nothing_but_say_so(s, a):
     await setup(a)
     assert "slaq" not in s.plugins

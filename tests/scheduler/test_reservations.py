@@ -5,7 +5,7 @@ from datetime import datetime
 
 import dask
 import pytest
-from driving import TWO, gen_cluster, in_job, jobs, on_virtual, start_plugin, used_in, work
+from driving import gen_cluster, in_job, jobs, on_virtual, start_plugin, used_in, work
 
 import dask_slaq as slaq
 from dask_slaq.client.queries import span_of
@@ -37,7 +37,7 @@ async def test_an_owner_gets_what_is_reserved_or_lends_it(client, cluster, plugi
 def test_reservations_outlive_the_scheduler_and_are_the_operators(tmp_path):
     path, now, lives = str(tmp_path / "runs.db"), time.time(), []
 
-    @gen_cluster(client=True, nthreads=TWO)
+    @gen_cluster(client=True, nthreads=[1, 1])
     async def life(c, s, a, b):
         plugin = await start_plugin(c, s, memory=path, operators=["root"])
         with dask.config.set({"slaq.owner": "eve"}):

@@ -3,7 +3,6 @@
 import pytest
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    TWO,
     another_client,
     assert_nothing_left,
     held_tasks,
@@ -25,7 +24,7 @@ def broken(*args, **kwargs):
     raise ZeroDivisionError("on purpose")
 
 
-@with_plugin(TWO, epoch="1ms")
+@with_plugin([1, 1], epoch="1ms")
 async def test_without_jobs_there_is_no_effect(c, s, plugin, a, b):
     seen = []
     hook(s, "transition", lambda key, *_, **__: seen.append(s.tasks[key].worker_restrictions))
@@ -35,7 +34,7 @@ async def test_without_jobs_there_is_no_effect(c, s, plugin, a, b):
     assert not plugin.pools.bindings and not plugin.jobs.epochs
 
 
-@with_plugin(TWO, ahead=0, may_fail=True)
+@with_plugin([1, 1], ahead=0, may_fail=True)
 async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
@@ -53,7 +52,7 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, 
     assert log.getvalue().count("dask_slaq failed") == 1
 
 
-@with_plugin([("127.0.0.1", 2)], may_fail=True)
+@with_plugin([2], may_fail=True)
 async def test_an_error_while_a_task_is_sent_ends_the_dispatch(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
@@ -69,7 +68,7 @@ async def test_an_error_while_a_task_is_sent_ends_the_dispatch(c, s, plugin, a):
     assert log.getvalue().count("dask_slaq failed") == 1
 
 
-@with_plugin(TWO, may_fail=True)
+@with_plugin([1, 1], may_fail=True)
 async def test_jobs_that_start_after_a_failure_are_told(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         plugin.fall_back(ZeroDivisionError("on purpose"))
@@ -82,7 +81,7 @@ async def test_jobs_that_start_after_a_failure_are_told(c, s, plugin, a, b):
         assert (await slaq.status(c))["failed"] is None
 
 
-@with_plugin(TWO, may_fail=True)
+@with_plugin([1, 1], may_fail=True)
 async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, plugin, a, b):
     other = await another_client(s)
     with captured_logger("dask_slaq", propagate=False):
@@ -94,7 +93,7 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, plugi
             pass
 
 
-@with_plugin(TWO, ahead=0, may_fail=True)
+@with_plugin([1, 1], ahead=0, may_fail=True)
 async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "b", "a"):  # "a" ends first
@@ -103,7 +102,7 @@ async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(
             assert await let_end(c, futures) == [*range(8)]
 
 
-@with_plugin(TWO, ahead=0, may_fail=True)
+@with_plugin([1, 1], ahead=0, may_fail=True)
 async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin, a, b):
     """What was told of in the same turn of the event loop, before all tasks are given back."""
     with captured_logger("dask_slaq", propagate=False) as log:
@@ -119,7 +118,7 @@ async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin
     assert log.getvalue().count("dask_slaq failed") == 1
 
 
-@with_plugin(TWO, ahead=0, epoch="20ms")
+@with_plugin([1, 1], ahead=0, epoch="20ms")
 async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b") as (job, _):
@@ -134,7 +133,7 @@ async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
     assert log.getvalue().count("was unregistered") == 1
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_registering_again_while_jobs_run_is_refused(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 8, run=2)

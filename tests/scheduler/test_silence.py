@@ -6,7 +6,6 @@ import pytest
 from distributed import Event
 from driving import (
     HELD,
-    ONE,
     alerts_of,
     begun,
     in_job,
@@ -78,7 +77,7 @@ def test_a_run_that_is_paused_or_waits_for_a_thread_is_not_silent():
     assert silences(20, waits)[0] == []
 
 
-@with_plugin(ONE * 2)
+@with_plugin([1, 1])
 async def test_a_job_whose_task_is_pinned_to_a_worker_that_left_says_so(c, s, plugin, a, b):
     async with slaq.job("a", client=c) as job:
         await c.submit(sum, (1, 2))
@@ -109,7 +108,7 @@ async def test_a_run_that_waits_for_the_task_of_another_is_not_silent(client, cl
     assert "silent" not in {alert["event"] for alert in seen}
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_seceded_and_what_finds_no_worker_is_said_so(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)

@@ -13,8 +13,6 @@ import pytest
 from distributed import wait
 from distributed.utils_test import inc, slowinc
 from driving import (
-    ONE,
-    TWO,
     gen_cluster,
     let_end,
     on_virtual,
@@ -51,7 +49,7 @@ async def counted(plugin, name, submitted, job="a"):
     return plugin.pools.pools[job].stages.named[name]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_stage_counts_its_tasks(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         assert await stage_of(c) is None
@@ -80,7 +78,7 @@ async def test_a_stage_counts_its_tasks(c, s, plugin, a):
         plugin.pools.check()
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_stages_entered_twice_and_nested(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         for _ in range(2):
@@ -95,7 +93,7 @@ async def test_stages_entered_twice_and_nested(c, s, plugin, a):
         plugin.pools.check()
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_lazy_collection_counts_where_it_is_computed(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with job.stage("scale"):
@@ -112,7 +110,7 @@ async def test_a_lazy_collection_counts_where_it_is_computed(c, s, plugin, a):
                 assert inner.name == "b"
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_stage_whose_block_fails_is_left(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with pytest.raises(ZeroDivisionError), job.stage("features"):
@@ -123,7 +121,7 @@ async def test_a_stage_whose_block_fails_is_left(c, s, plugin, a):
         plugin.pools.check()
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_bad_stages(c, s, plugin, a):
     job = slaq.job("a", client=c)
     with pytest.raises(UnknownJob, match="enter a stage in its block"):
@@ -141,7 +139,7 @@ async def test_bad_stages(c, s, plugin, a):
             assert await c.submit(inc, 7, pure=False) == 8
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_without_the_plugin_a_stage_is_plain_dask(c, s, a):
     async with slaq.job("a", client=c) as job:
         with job.stage("features"):
@@ -267,7 +265,7 @@ def test_a_file_of_an_earlier_release_gets_the_stages(tmp_path):
     store.close()
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_stage_that_reports_is_forecast_by_its_iterations(c, s, plugin, a):
     async with slaq.job("a", client=c, max_iter=10) as job:
         with job.stage("features"):
@@ -289,7 +287,7 @@ async def test_a_stage_that_reports_is_forecast_by_its_iterations(c, s, plugin, 
         assert column["left"][row] == 0
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_tasks_that_are_lost_count_once(c, s, plugin, a, b):
     async with slaq.job("a", client=c) as job:
         before = c.map(inc, range(10), pure=False)

@@ -10,8 +10,6 @@ from distributed import Event, as_completed
 from distributed.utils_test import inc
 from driving import (
     HELD,
-    ONE,
-    TWO,
     another_client,
     begun,
     in_job,
@@ -133,7 +131,7 @@ async def test_an_owner_stays_within_its_limit_and_takes_what_others_leave(clien
     assert standing["bob"]["deserved"] == pytest.approx(3, abs=0.1)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_stopped_job_ends_at_its_next_report(c, s, plugin, a, b):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
@@ -147,7 +145,7 @@ async def test_a_stopped_job_ends_at_its_next_report(c, s, plugin, a, b):
         job.report(1.0)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a, b):
     async with slaq.job("a", client=c, min_share=0.5) as job:
         await job.set(weight=3, max_share=1)
@@ -166,7 +164,7 @@ async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a,
             await slaq.pause("x", client=c)
 
 
-@with_plugin(TWO, operators=["root"])
+@with_plugin([1, 1], operators=["root"])
 async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
     async with another_client(s) as other, slaq.job("a", client=c, owner="ann@x"):
         with dask.config.set({"slaq.owner": "eve@x"}):
@@ -184,7 +182,7 @@ async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
         assert (await slaq.status(c))["policy"] == "fair"
 
 
-@with_plugin(ONE, ahead=0)
+@with_plugin([1], ahead=0)
 async def test_the_reason_says_what_a_job_waits_for(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         first = await begun(s, in_job(c, "a").submit(wait_for, "go", key="first"))
@@ -205,13 +203,13 @@ async def test_the_reason_says_what_a_job_waits_for(c, s, plugin, a):
             await slaq.explain("c", client=c)
 
 
-@with_plugin(TWO, owners={"ann": {"max-threads": 1}})
+@with_plugin([1, 1], owners={"ann": {"max-threads": 1}})
 async def test_limits_are_told_before_anybody_has_a_job(c, s, plugin, a, b):
     (ann,) = (await slaq.status(c))["owners"].values()
     assert (ann["max_threads"], ann["jobs"], ann["deserved"]) == (1, 0, None)
 
 
-@with_plugin(TWO, owners={"unknown": {"max-threads": 1}})
+@with_plugin([1, 1], owners={"unknown": {"max-threads": 1}})
 async def test_tasks_outside_jobs_belong_to_somebody(c, s, plugin, a, b):
     with dask.config.set({"distributed.client.preload": ["dask_slaq"], "slaq.owner": "eve"}):
         says = await another_client(s)
@@ -230,7 +228,7 @@ async def test_tasks_outside_jobs_belong_to_somebody(c, s, plugin, a, b):
         await asyncio.gather(*(future.result() for future in futures))
 
 
-@with_plugin(ONE, owners={"ann": {"weight": 2}})
+@with_plugin([1], owners={"ann": {"weight": 2}})
 async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, plugin, a):
     async def deserved():
         return (await slaq.status(c))["owners"]["ann"]["deserved"]
@@ -244,7 +242,7 @@ async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, plugin, 
     assert await deserved() is None
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
     async def counts():
         found = await slaq.explain("a", client=c)
@@ -264,7 +262,7 @@ async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
         await let_end(c, futures)
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_a_job_at_its_cap_is_told_of_others_only_if_these_wait(c, s, plugin, a, b):
     async with slaq.job("alone", client=c, max_share=1), slaq.job("idle", client=c):
         with tasks_of("alone"):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    ONE,
     assert_nothing_left,
     gen_cluster,
     in_job,
@@ -36,7 +35,7 @@ WRONG = [
 ]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s, plugin, a):
     async with jobs(c, "a") as (job,):
         for wrong in WRONG:
@@ -51,7 +50,7 @@ async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s,
         assert await in_job(c, "a").submit(inc, 1) == 2
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_may_be_given_is_taken(c, s, plugin, a):
     given = {"weight": np.float64(2.0), "max_iter": np.int64(5), "gang": True, "resources": None}
     await request(c, "slaq_open", name="x" * LONGEST_NAME, client=c.id, **given)
@@ -63,7 +62,7 @@ async def test_what_may_be_given_is_taken(c, s, plugin, a):
         assert [pools[name].gang for name in ("gang", "none")] == [True, False]
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
     first = await start_plugin(c, s)
     async with slaq.job("a", client=c) as old, slaq.job("b", client=c):
@@ -89,7 +88,7 @@ async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
     assert_nothing_left(s, second)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(edge, "PAUSE", 0.5)
     async with slaq.job("a", client=c) as job:
@@ -107,7 +106,7 @@ async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a, mo
     assert more + sum("dropped a message" in line for line in lines) == 3000
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_senders_that_are_told_apart_are_bounded(c, s, a):
     dropped = edge.Dropped(lambda call, *args: call(*args))
     with captured_logger("dask_slaq", propagate=False) as log:
@@ -125,7 +124,7 @@ def test_what_is_shown_is_short(value):
     assert len(shown(value)) <= 100
 
 
-@with_plugin(ONE, policy="max-total")
+@with_plugin([1], policy="max-total")
 async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, plugin, a):
     decisions, reallocate = [], plugin.engine.reallocate
 
@@ -146,7 +145,7 @@ async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, plugin,
     assert set((await slaq.history(c)).job.values) == names
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, plugin, a):
     async with slaq.job("b", client=c):
         for loss in (3.0, 2.0):

@@ -11,8 +11,6 @@ from distributed import get_client, secede, worker_client
 from distributed.comm import connect
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    ONE,
-    TWO,
     alerts_of,
     another_client,
     begun,
@@ -106,7 +104,7 @@ def seen_of(plugin):
 
 
 @pytest.mark.parametrize("claim", [OWN, OTHERS, WORKERS, None])  # the next test has them all
-@with_plugin(ONE, operators=["root"])
+@with_plugin([1], operators=["root"])
 async def test_nobody_acts_for_another_whatever_the_message_says(c, s, plugin, a, claim):
     job = slaq.job("a", client=c, owner="ann", max_iter=99)
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
@@ -193,7 +191,7 @@ MORE = {
 }
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_no_malformed_argument_of_a_request_makes_the_plugin_fall_back(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False):
         async with slaq.job("b", client=c):
@@ -208,7 +206,7 @@ async def test_no_malformed_argument_of_a_request_makes_the_plugin_fall_back(c, 
                     plugin.end_job(name)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         comm = await connect(s.address)
@@ -228,7 +226,7 @@ async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin,
         await comm.close()
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
     async with another_client(s) as eve, slaq.job("a", client=c):
         send, as_another = eve._send_to_scheduler, {"client": c.id}
@@ -241,7 +239,7 @@ async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
         del future
 
 
-@with_plugin([("127.0.0.1", 4)], owners={"ann": {"max-threads": 1}, "eve": {"max-threads": 2}})
+@with_plugin([4], owners={"ann": {"max-threads": 1}, "eve": {"max-threads": 2}})
 async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
     """Whatever task it names, unless it is on the machine of that; keys can be read by anybody."""
     async with another_client(s) as eve, jobs(c, "a", "other", owner="ann"):
@@ -258,7 +256,7 @@ async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
         await let_end(c, mine)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_worker_reports_on_its_own_stream_alone(c, s, plugin, a):
     async with slaq.job("a", client=c):
         with captured_logger("dask_slaq", propagate=False) as log:
@@ -274,7 +272,7 @@ async def test_a_worker_reports_on_its_own_stream_alone(c, s, plugin, a):
 # Proofs
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_client_without_a_proof_is_told_to_be_of_an_older_release(c, s, plugin, a):
     for ask in (c.scheduler.slaq_open, c.scheduler.slaq_close):
         with pytest.raises(NotAllowed, match="runs an older release of dask_slaq"):
@@ -283,7 +281,7 @@ async def test_a_client_without_a_proof_is_told_to_be_of_an_older_release(c, s, 
         await c.scheduler.slaq_open(name="a", client=c.id, proof=["x"])
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_scheduler_of_an_older_release_is_told_to_be_one(c, s, plugin, a):
     s.task_metadata["slaq"].pop("proof")
     with dask.config.set({"slaq.require-plugin": True}), pytest.raises(NoPlugin, match="older"):
@@ -295,7 +293,7 @@ async def test_a_scheduler_of_an_older_release_is_told_to_be_one(c, s, plugin, a
     assert c.status == "running"
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_path):
     async with another_client(s) as eve, slaq.job("a", client=c):
         ((secret, sender),) = plugin.identity._secrets.items()
@@ -316,7 +314,7 @@ async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_pa
     await until(lambda: not plugin.jobs.reports)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_every_kind_of_client_opens_jobs(c, s, plugin, a):
     def use(name, client):
         with slaq.job(name, client=client) as job:
@@ -350,7 +348,7 @@ async def test_every_kind_of_client_opens_jobs(c, s, plugin, a):
     assert len(plugin.identity._secrets) <= 2 + len(s.clients)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_proofs_outlive_the_plugin(c, s, a):
     await start_plugin(c, s)
     async with slaq.job("a", client=c):
@@ -364,7 +362,7 @@ async def test_proofs_outlive_the_plugin(c, s, a):
 # What is published
 
 
-@with_plugin(ONE, operators=["root"])
+@with_plugin([1], operators=["root"])
 async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
     lines = {"event": "audit", "at": 0.0, "when": "today", "message": "root asked for it"}
     async with another_client(s) as eve:
@@ -391,7 +389,7 @@ async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
         assert ended["job"] == "a"
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
     def train(report):
         report(0.5)
@@ -418,7 +416,7 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
     assert alerts[0]["message"] != "a lie"
 
 
-@with_plugin(TWO, ahead="1h")
+@with_plugin([1, 1], ahead="1h")
 async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, a, b):
     """Dask tells by events of work stealing and of workers that pause: they say where to look."""
     async with another_client(s) as eve, slaq.job("a", client=c), slaq.job("b", client=c):
@@ -441,7 +439,7 @@ async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, 
     assert not {ts.priority[0] for ts in s.tasks.values()} - {0}
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
     astray = {"key": "x"}
     dies = {"action": "remove-worker", "worker": a.address}

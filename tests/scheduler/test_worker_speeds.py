@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from distributed import get_worker
-from driving import ONE, on_virtual, until, with_plugin
+from driving import on_virtual, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import summary, workers_table
@@ -49,7 +49,7 @@ async def test_a_slow_worker_is_shown(client, cluster, plugin):
     assert first[0] == "worker-1" and first[2:4] == ["1", "3"]
 
 
-@with_plugin(ONE, memory=None)
+@with_plugin([1], memory=None)
 async def test_a_worker_that_left_is_forgotten(c, s, plugin, a):
     for i in range(40):
         for address in (a.address, "tcp://other:1", "tcp://other:2"):

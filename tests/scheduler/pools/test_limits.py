@@ -11,7 +11,6 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
     HELD,
-    LATE,
     begun,
     gen_cluster,
     in_job,
@@ -33,7 +32,6 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
 
-FOUR = [("127.0.0.1", 2)] * 2
 LIMITS = {"database": 2, "licence": 1}
 
 
@@ -65,7 +63,7 @@ def held(scheduler):
     return [ts for ts in scheduler.tasks.values() if ts.state in HELD]
 
 
-@with_plugin(FOUR, limits=LIMITS)
+@with_plugin([2, 2], limits=LIMITS)
 async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, plugin, a, b):
     peak = Peak(s)
     with labelled():
@@ -87,7 +85,7 @@ async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, plug
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
-@with_plugin(FOUR, limits=LIMITS, **LATE)
+@with_plugin([2, 2], limits=LIMITS, ahead=0)
 async def test_jobs_and_other_tasks_share_the_limit(c, s, plugin, a, b, names):
     peak = Peak(s)
     async with jobs(c, *names):
@@ -113,7 +111,7 @@ def fail_after(event):
     ("how", "contended"),
     [("end", True), ("err", False), ("are cancelled", True), ("lose their worker", False)],
 )
-@with_plugin(FOUR, config={"distributed.scheduler.allowed-failures": 9}, limits=LIMITS)
+@with_plugin([2, 2], config={"distributed.scheduler.allowed-failures": 9}, limits=LIMITS)
 async def test_others_follow_when_tasks(c, s, plugin, a, b, how, contended):
     peak = Peak(s)
     async with jobs(c, *("ab" if contended else "")):
@@ -137,7 +135,7 @@ async def test_others_follow_when_tasks(c, s, plugin, a, b, how, contended):
     assert peak.most["database"] == 2
 
 
-@with_plugin(FOUR, limits=LIMITS)
+@with_plugin([2, 2], limits=LIMITS)
 async def test_tasks_that_dask_places_are_limited_too(c, s, plugin, a, b):
     peak = Peak(s)
     async with jobs(c, "a", "b"):
@@ -151,7 +149,7 @@ async def test_tasks_that_dask_places_are_limited_too(c, s, plugin, a, b):
     assert peak.most["database"] == 2
 
 
-@with_plugin(FOUR, limits={"licence": 1})
+@with_plugin([2, 2], limits={"licence": 1})
 async def test_held_tasks_and_tasks_that_dask_places_take_turns(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with labelled("licence"):
@@ -164,7 +162,7 @@ async def test_held_tasks_and_tasks_that_dask_places_take_turns(c, s, plugin, a,
     assert order[:6].count("pinned") == order[:6].count("held") == 3
 
 
-@with_plugin(FOUR, limits={"licence": 1})
+@with_plugin([2, 2], limits={"licence": 1})
 async def test_tasks_that_no_worker_may_run_keep_no_other_waiting(c, s, plugin, a, b):
     with labelled("licence"):
         first = await begun(s, c.submit(wait_for, "go", key="first"))
@@ -181,7 +179,7 @@ async def test_tasks_that_no_worker_may_run_keep_no_other_waiting(c, s, plugin, 
         assert peak.most["licence"] == 1
 
 
-@gen_cluster(client=True, nthreads=FOUR)
+@gen_cluster(client=True, nthreads=[2, 2])
 async def test_an_unknown_label_is_no_limit_and_said_once(c, s, a, b):
     for limits in ({}, LIMITS):
         plugin = await start_plugin(c, s, limits=limits)
@@ -199,7 +197,7 @@ async def test_an_unknown_label_is_no_limit_and_said_once(c, s, a, b):
 
 
 @pytest.mark.parametrize("how", ["unregistered", "removed", "failed"])
-@with_plugin(FOUR, limits={"licence": 1}, may_fail=True)
+@with_plugin([2, 2], limits={"licence": 1}, may_fail=True)
 async def test_without_the_plugin_all_go_to_dask(c, s, plugin, a, b, how):
     with labelled("licence"):
         futures = c.map(wait_for, ["go"] * 4, pure=False)
@@ -215,7 +213,7 @@ async def test_without_the_plugin_all_go_to_dask(c, s, plugin, a, b, how):
     await let_end(c, futures)
 
 
-@with_plugin(FOUR, limits={"licence": 1}, may_fail=True)
+@with_plugin([2, 2], limits={"licence": 1}, may_fail=True)
 async def test_no_limit_is_put_into_force_after_a_failure(c, s, plugin, a, b):
     plugin.fall_back(ValueError("as it should"))
     with pytest.raises(InvalidSetting, match=r"no limit is in force, because .* as it should"):
@@ -224,7 +222,7 @@ async def test_no_limit_is_put_into_force_after_a_failure(c, s, plugin, a, b):
         assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
 
 
-@with_plugin(FOUR, limits={"licence": 1, "disk": 2})
+@with_plugin([2, 2], limits={"licence": 1, "disk": 2})
 async def test_a_limit_is_removed_and_one_that_is_not_there_is_an_error(c, s, plugin, a, b):
     await slaq.set_limit("licence", None, client=c)
     assert dict(plugin.pools.limits.most) == {"disk": 2}
@@ -235,7 +233,7 @@ async def test_a_limit_is_removed_and_one_that_is_not_there_is_an_error(c, s, pl
 
 
 @pytest.mark.parametrize("contended", [False, True])
-@with_plugin(FOUR, **LATE)
+@with_plugin([2, 2], ahead=0)
 async def test_limits_change_while_tasks_wait(c, s, plugin, a, b, contended):
     limits = plugin.pools.limits
     async with jobs(c, *("ab" if contended else "")):
@@ -257,7 +255,7 @@ async def test_limits_change_while_tasks_wait(c, s, plugin, a, b, contended):
             assert "is_rootish" not in vars(s)
 
 
-@with_plugin([("127.0.0.1", 4)], limits={"database": 3}, **LATE)
+@with_plugin([4], limits={"database": 3}, ahead=0)
 async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all(c, s, plugin, a):
     peak = Peak(s)
     async with slaq.job("a", client=c, gang=True), slaq.job("b", client=c):
@@ -276,7 +274,7 @@ async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all
     assert peak.most["database"] == 3
 
 
-@with_plugin(FOUR, limits={"licence": 1})
+@with_plugin([2, 2], limits={"licence": 1})
 async def test_a_gang_above_the_limit_of_its_label_is_said_to_be(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         gang = {"slaq_gang": "g", "slaq_gang_size": 2}
@@ -308,7 +306,7 @@ async def test_random_work_keeps_to_its_limits_and_ends(client, cluster, plugin)
     assert {label: peak.most[label] for label in LIMITS} == LIMITS
 
 
-@with_plugin(FOUR, limits={"licence": 1})
+@with_plugin([2, 2], limits={"licence": 1})
 async def test_a_restart_leaves_no_task_counted(c, s, plugin, a, b):
     with labelled("licence"):
         futures = c.map(wait_for, ["go"] * 4, pure=False)
@@ -331,7 +329,7 @@ async def test_a_label_passes_from_task_to_task_at_once(client, cluster, plugin)
     assert monotonic() - begin < 0.7
 
 
-@with_plugin([("127.0.0.1", 4)], limits={"licence": 1}, **LATE)
+@with_plugin([4], limits={"licence": 1}, ahead=0)
 async def test_what_is_left_of_a_raised_limit_goes_to_jobs_at_once(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with labelled("licence"):

@@ -9,7 +9,6 @@ import dask
 import pytest
 from distributed import Event, wait
 from driving import (
-    TWO,
     gen_cluster,
     hook,
     jobs,
@@ -178,7 +177,7 @@ def meet(mine, other):
     return mine
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_two_gangs_of_one_job_do_not_wait_for_each_other(c, s, plugin, a, b):
     """Each worker would run one half of another, for ever."""
     async with jobs(c, "a"):
@@ -190,7 +189,7 @@ async def test_two_gangs_of_one_job_do_not_wait_for_each_other(c, s, plugin, a, 
         assert len(await asyncio.wait_for(c.gather(futures), 20)) == 4
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_members_of_a_gang_are_charged_once_for_the_time_that_they_run(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         begin = monotonic()

@@ -6,10 +6,7 @@ import functools
 import pytest
 from distributed import Worker, wait
 from driving import (
-    LATE,
-    ONE,
     PATIENCE,
-    TWO,
     Fixed,
     gen_cluster,
     in_job,
@@ -42,7 +39,7 @@ def set_of(plugin, job):
     return address
 
 
-@with_plugin(TWO, policy=HALVES, **LATE)
+@with_plugin([1, 1], policy=HALVES, ahead=0)
 async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         mine = set_of(plugin, "a")
@@ -54,7 +51,7 @@ async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, plugin, a, b):
         await let_end(c, futures)
 
 
-@with_plugin([*ONE, ("127.0.0.1", 1, {"resources": {"GPU": 1}})], lend=False, **LATE)
+@with_plugin([1, ("127.0.0.1", 1, {"resources": {"GPU": 1}})], lend=False, ahead=0)
 async def test_without_lending_tasks_run_that_no_worker_of_the_set_may_run(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         both, found = [a.address, b.address], []
@@ -90,9 +87,9 @@ async def test_a_task_waits_where_its_inputs_are(client, cluster, plugin, busy, 
 
 
 @pytest.mark.parametrize("why", ["gone", "paused", "not allowed", "lacks the resource", "strict"])
-@gen_cluster(client=True, nthreads=[*ONE, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
+@gen_cluster(client=True, nthreads=[1, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
 async def test_a_task_does_not_wait_for_a_worker_that_it_cannot_have(c, s, a, b, why):
-    plugin = await start_plugin(c, s, policy=HALVES, lend=why != "strict", **LATE)
+    plugin = await start_plugin(c, s, policy=HALVES, lend=why != "strict", ahead=0)
     extra = {}
     if why == "lacks the resource":
         extra = {"resources": {"GPU": 1}}

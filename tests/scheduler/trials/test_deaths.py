@@ -8,7 +8,7 @@ import dask
 import pytest
 from distributed import Event, Nanny, Status, Worker, as_completed, get_worker, secede
 from distributed.scheduler import KilledWorker
-from driving import HELD, ONE, TWO, jobs, tasks_of, until, wait_for, with_plugin
+from driving import HELD, jobs, tasks_of, until, wait_for, with_plugin
 from moving import descend, killing
 
 import dask_slaq as slaq
@@ -31,7 +31,7 @@ async def results(futures) -> list[object]:
 
 
 @pytest.mark.slow
-@with_plugin(ONE, Worker=Nanny, config=no_failures())
+@with_plugin([1], Worker=Nanny, config=no_failures())
 async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         futures = c.map(killing(5, at=0), range(6), pure=False)
@@ -39,7 +39,7 @@ async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
     assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
 
 
-@with_plugin(TWO, config=no_failures())
+@with_plugin([1, 1], config=no_failures())
 async def test_a_model_is_suspicious_only_while_it_trains(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(descend, range(8), pure=False)
@@ -57,7 +57,7 @@ async def test_a_model_is_suspicious_only_while_it_trains(c, s, plugin, a, b):
     assert s.task_prefixes["descend"].suspicious == len(blamed)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(descend, range(5), pure=False)
@@ -72,7 +72,7 @@ async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a
 
 
 @pytest.mark.parametrize("how", ["pause", "failure", "end of the block"])
-@with_plugin(ONE, may_fail=True)
+@with_plugin([1], may_fail=True)
 async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plugin, a, how):
     search = await slaq.search("grid", client=c, steps=STEPS).__aenter__()
     futures = c.map(descend, range(5), pure=False)
@@ -93,7 +93,7 @@ async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plu
     assert suspicious(s) == {0}
 
 
-@with_plugin(ONE, config=no_failures())
+@with_plugin([1], config=no_failures())
 async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plugin, a):
     def seceded(offset):
         secede()
@@ -108,7 +108,7 @@ async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plu
     assert sum(t["waited"] for t in await search.trials()) == 0
 
 
-@with_plugin(TWO, config=no_failures())
+@with_plugin([1, 1], config=no_failures())
 async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
     async with jobs(c, "one", "two"):
         plugin.run_once()
@@ -126,7 +126,7 @@ async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
         assert set(await results(busy)) <= {*range(4), KilledWorker}
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(descend, range(16), pure=False)
@@ -150,7 +150,7 @@ async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, 
 
 
 @pytest.mark.parametrize(("when", "state"), [("during", "done"), ("after the end", "retried")])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a, when, state):
     def fail_first(number):
         slaq.report(1.0)

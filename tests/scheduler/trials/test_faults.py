@@ -3,7 +3,7 @@
 import pytest
 from distributed import Status
 from distributed.utils_test import captured_logger
-from driving import TWO, another_client, assert_nothing_left, start_plugin, until, with_plugin
+from driving import another_client, assert_nothing_left, start_plugin, until, with_plugin
 from moving import descend
 
 import dask_slaq as slaq
@@ -31,7 +31,7 @@ async def check_all_go_on(client, futures, *workers):
 
 
 @pytest.mark.parametrize("what", ["failed choice", "unregistered", "silence"])
-@with_plugin(TWO, may_fail=True)
+@with_plugin([1, 1], may_fail=True)
 async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
     search, futures = await begin(c, plugin)
     with captured_logger("dask_slaq") as log:
@@ -45,7 +45,7 @@ async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
     assert ("every task is left to Dask" in log.getvalue()) == what.startswith("fail")
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     waits = next(key for key, trial in search.trials.alive.items() if trial.waits)
@@ -56,7 +56,7 @@ async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
 
 
 @pytest.mark.parametrize("how", ["paused", "retired", "lost"])
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_worker_leaves_or_is_paused(c, s, plugin, a, b, how):
     search, futures = await begin(c, plugin)
     if how == "paused":
@@ -73,7 +73,7 @@ async def test_a_worker_leaves_or_is_paused(c, s, plugin, a, b, how):
     assert [t["iteration"] for t in done] == [STEPS] * 8
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_the_client_leaves(c, s, plugin, a, b):
     other = await another_client(s)
     await begin(other, plugin)
@@ -84,7 +84,7 @@ async def test_the_client_leaves(c, s, plugin, a, b):
     assert await c.submit(sum, [1, 2]) == 3
 
 
-@with_plugin(TWO, may_fail=True)
+@with_plugin([1, 1], may_fail=True)
 async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
     _, futures = await begin(c, plugin)
     plugin.failed = "test"  # a plugin that runs jobs and has not failed is not replaced
@@ -94,7 +94,7 @@ async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
 
 
 @pytest.mark.parametrize("where", ["charge_part", "resumed"])
-@with_plugin(TWO, may_fail=True)
+@with_plugin([1, 1], may_fail=True)
 async def test_an_error_of_our_own_is_no_dropped_message(c, s, plugin, a, b, where):
     """Half way through an account."""
     _, futures = await begin(c, plugin)
@@ -107,7 +107,7 @@ async def test_an_error_of_our_own_is_no_dropped_message(c, s, plugin, a, b, whe
     assert "every task is left to Dask's own scheduling" in log.getvalue()
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_message_with_any_number_of_losses_is_bounded(c, s, plugin, a, b):
     search, _futures = await begin(c, plugin)
     trial = next(trial for trial in search.trials.alive.values() if trial.waits)

@@ -8,7 +8,7 @@ from distributed import Client, Event, Nanny, Status, get_worker
 from distributed.scheduler import KilledWorker
 from distributed.utils import sync
 from distributed.utils_test import captured_logger
-from driving import TWO, until, with_plugin
+from driving import until, with_plugin
 from moving import begin, check, killing, let_some_leave
 
 import dask_slaq as slaq
@@ -17,7 +17,7 @@ from dask_slaq.worker import reports
 from dask_slaq.worker.desk import desk_of
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True) as other:
         _search, futures = await begin(other, plugin)
@@ -28,7 +28,7 @@ async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b
     assert not plugin.pools.tracker.away and not plugin.searches.states.names
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_whose_states_are_all_lost_begin_anew(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     for key in [key for key, t in search.trials.alive.items() if t.checkpoint.reports]:
@@ -39,7 +39,7 @@ async def test_models_whose_states_are_all_lost_begin_anew(c, s, plugin, a, b):
     assert "was lost with its workers: it begins anew" in log.getvalue()
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_model_begins_without_a_traceback_on_a_worker_that_closes(c, s, plugin, a, b):
     def train():
         worker = get_worker()
@@ -56,7 +56,7 @@ async def test_a_model_begins_without_a_traceback_on_a_worker_that_closes(c, s, 
 
 
 @pytest.mark.slow
-@with_plugin(TWO, Worker=Nanny, config={"distributed.scheduler.allowed-failures": 1})
+@with_plugin([1, 1], Worker=Nanny, config={"distributed.scheduler.allowed-failures": 1})
 async def test_a_model_with_a_state_that_kills_its_workers_is_lost_alone(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=20):
         futures = c.map(killing(5, at=4, states=True), range(6), pure=False)
@@ -65,7 +65,7 @@ async def test_a_model_with_a_state_that_kills_its_workers_is_lost_alone(c, s, p
 
 
 @pytest.mark.parametrize("what", ["failure", "worker", "cancelled", "paused"])
-@with_plugin([*TWO, ("127.0.0.1", 1)], may_fail=True)
+@with_plugin([1, 1, 1], may_fail=True)
 async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypatch):
     """They have been sent to a worker, and are about to fetch their state there."""
     fetch, arriving = reports.fetch, []

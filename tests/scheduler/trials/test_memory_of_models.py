@@ -8,7 +8,7 @@ import time
 import dask
 import pytest
 from distributed import Scheduler, Worker
-from driving import ONE, in_job, tasks_of, until, with_plugin
+from driving import in_job, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker import reports
@@ -61,7 +61,7 @@ async def measured(scheduler: Scheduler, worker: Worker, *, at_rest: bool = True
 
 
 small_worker = functools.partial(
-    with_plugin, ONE, worker_kwargs={"memory_limit": LIMIT, "heartbeat_interval": "200ms"}
+    with_plugin, [1], worker_kwargs={"memory_limit": LIMIT, "heartbeat_interval": "200ms"}
 )
 
 
@@ -128,7 +128,7 @@ async def test_a_job_takes_no_thread_in_whose_place_a_model_would_begin(c, s, pl
     assert max(seen) <= 0.8 * LIMIT
 
 
-@with_plugin(ONE, worker_kwargs={"memory_limit": 0})
+@with_plugin([1], worker_kwargs={"memory_limit": 0})
 async def test_a_worker_without_a_limit_takes_all(c, s, plugin, a):
     await measured(s, a)
     async with slaq.search("grid", client=c, steps=STEPS) as search:

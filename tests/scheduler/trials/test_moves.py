@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from distributed import Worker
 from distributed.utils_test import captured_logger
-from driving import ONE, TWO, pause, until, with_plugin
+from driving import pause, until, with_plugin
 from moving import RUN, STEPS, begin, check, count_kept, let_some_leave, train
 
 import dask_slaq as slaq
@@ -18,7 +18,7 @@ from dask_slaq.worker.desk import desk_of
 from dask_slaq.worker.seat import Checkpoint, Seat
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_with_states_make_each_step_once(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(train, [8, 3, 9, 5, 0, 7, 2, 6, 1, 4], pure=False)
@@ -31,7 +31,7 @@ async def test_models_with_states_make_each_step_once(c, s, plugin, a, b):
     assert not plugin.searches.states.names and "slaq-states" not in s.clients
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_of_a_worker_that_dies_go_on_from_their_state(c, s, plugin, a, b):
     _search, futures = await begin(c, plugin)
     names = plugin.searches.states.names
@@ -40,7 +40,7 @@ async def test_models_of_a_worker_that_dies_go_on_from_their_state(c, s, plugin,
     check(await c.gather(futures))
 
 
-@with_plugin(ONE, Worker=Worker)
+@with_plugin([1], Worker=Worker)
 async def test_a_new_worker_gets_models_that_wait(c, s, plugin, a):
     search, futures = await begin(c, plugin)
     async with Worker(s.address, nthreads=1) as b:
@@ -59,7 +59,7 @@ def train_and_note(offset: float, steps: int = STEPS) -> list[int]:
     return made
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_states_in_files_outlive_their_search(c, s, plugin, a, b, tmp_path):
     RUN.clear()
     settings = {"client": c, "steps": STEPS, "states": str(tmp_path)}
@@ -108,7 +108,7 @@ def all_are_kept(monkeypatch):
     assert any(step == 6 for _, step in RUN)  # one had no step to make
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_model_whose_result_is_lost_has_its_row(c, s, plugin, a, b, tmp_path, all_are_kept):
     async with slaq.search("grid", client=c, states=str(tmp_path)) as search:
         futures = await train_and_check(c, search)
@@ -118,7 +118,7 @@ async def test_a_model_whose_result_is_lost_has_its_row(c, s, plugin, a, b, tmp_
         assert [len(row["curve"]) for row in await search.trials()] == [6] * 4
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_model_of_the_last_program_has_its_row(c, s, plugin, a, b, tmp_path, all_are_kept):
     settings = {"client": c, "states": str(tmp_path)}
     with pytest.raises(KeyboardInterrupt):
@@ -131,7 +131,7 @@ async def test_a_model_of_the_last_program_has_its_row(c, s, plugin, a, b, tmp_p
         await train_and_check(c, search)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_states_in_files_outlive_a_program_that_left_its_block(c, s, plugin, a, b, tmp_path):
     async with slaq.search("grid", client=c, steps=STEPS, states=str(tmp_path)):
         futures = c.map(train_and_note, range(6), steps=3 * STEPS, pure=False)
@@ -142,7 +142,7 @@ async def test_states_in_files_outlive_a_program_that_left_its_block(c, s, plugi
     assert len(list(tmp_path.glob("grid/*.state"))) == 6
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_only_files_of_states_are_removed(c, s, plugin, a, b, tmp_path):
     for name in ("grid", "victim"):
         (tmp_path / "runs" / name).mkdir(parents=True)
@@ -155,7 +155,7 @@ async def test_only_files_of_states_are_removed(c, s, plugin, a, b, tmp_path):
     assert len(list(tmp_path.rglob("mine.txt"))) == 2
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_under_joblib_stay_on_their_worker(c, s, plugin, a, b):
     """It would return the exception by which they leave as their result."""
     async with slaq.search("grid", client=c, steps=STEPS):
@@ -185,7 +185,7 @@ def train_callable(offset: float) -> list[int]:
     return list(model)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_model_that_can_be_called_is_a_state_itself(c, s, plugin, a, b):
     async with slaq.search("callable", client=c, steps=STEPS):
         futures = c.map(train_callable, range(6), pure=False)
@@ -208,7 +208,7 @@ def fails_once(steps: int = STEPS) -> list[int]:
     return made
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_task_that_is_retried_goes_on_from_its_last_state(c, s, plugin, a):
     RUN.clear()
     async with slaq.search("grid", client=c, steps=STEPS):
@@ -226,7 +226,7 @@ def with_a_lock(offset: float, steps: int = STEPS) -> int:
     return steps
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_state_that_cannot_be_pickled_is_said_and_its_model_waits(c, s, plugin, a, b):
     with captured_logger("dask_slaq.worker.reports") as log:
         async with slaq.search("grid", client=c, steps=STEPS) as search:
@@ -237,7 +237,7 @@ async def test_a_state_that_cannot_be_pickled_is_said_and_its_model_waits(c, s, 
     assert not plugin.searches.states.names
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_that_have_left_go_on_after_an_exception_left_the_block(c, s, plugin, a, b):
     with pytest.raises(ZeroDivisionError):
         async with slaq.search("grid", client=c, steps=STEPS):
@@ -251,7 +251,7 @@ async def test_models_that_have_left_go_on_after_an_exception_left_the_block(c, 
 
 
 @pytest.mark.parametrize("what", ["failure", "stopped"])
-@with_plugin(TWO, may_fail=True)
+@with_plugin([1, 1], may_fail=True)
 async def test_models_that_have_left_go_on_whatever_fails(c, s, plugin, a, b, what):
     _search, futures = await begin(c, plugin)
     await let_some_leave(c, plugin, a)
@@ -286,7 +286,7 @@ def guarded(offset: float, steps: int = STEPS) -> tuple[list[int], list[str]]:
     return made, said
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_code_that_catches_exceptions_lets_its_model_leave(c, s, plugin, a, b):
     LEFT.clear()
     _, futures = await begin(c, plugin, guarded)
@@ -296,7 +296,7 @@ async def test_code_that_catches_exceptions_lets_its_model_leave(c, s, plugin, a
     assert len(LEFT) > 8  # `finally` runs whenever a model leaves
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     await slaq.pause("grid", client=c)
@@ -311,7 +311,7 @@ async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b
     check(await c.gather(futures))
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_model_at_its_last_step_does_not_leave(c, s, plugin, a):
     desk = desk_of(a)
     turn = {"run": "run", "leaves": True, "steps": 3, "order": [], "width": 0, "stop": False}
@@ -324,7 +324,7 @@ async def test_a_model_at_its_last_step_does_not_leave(c, s, plugin, a):
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")
 @pytest.mark.parametrize("how", ["group", "sticky", "above", "another user", "safe"])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_folder_where_others_write_is_refused(c, s, plugin, a, tmp_path, monkeypatch, how):
     """States are unpickled. Dask keeps them then, and each model is trained."""
     folder = tmp_path / "states" / "grid"

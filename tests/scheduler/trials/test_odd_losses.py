@@ -6,7 +6,7 @@ import time
 import pytest
 from distributed import Event
 from distributed.utils_test import captured_logger
-from driving import ONE, TWO, alerts_of, let_end, until, with_plugin
+from driving import alerts_of, let_end, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker import reports
@@ -21,7 +21,7 @@ def report_all(losses, seconds=0.005):
 
 
 @pytest.mark.parametrize("lost", [math.nan, 1e305])
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_without_finite_losses_count_and_are_said_to_diverge(c, s, plugin, a, b, lost):
     seen, why = await alerts_of(c, s), "all its losses are nan or infinite"
     reports._warned.clear()
@@ -46,7 +46,7 @@ async def test_models_without_finite_losses_count_and_are_said_to_diverge(c, s, 
     assert (seen[0]["message"], seen[-1]["iteration"]) == (f"grid: {why}", 160)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_waiting_models_with_losses_too_large_do_wait(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=40) as search:
         futures = c.map(report_all, [[1e305] * 40] * 6, pure=False)
@@ -58,7 +58,7 @@ async def test_waiting_models_with_losses_too_large_do_wait(c, s, plugin, a):
     await c.gather(futures)
 
 
-@with_plugin([("127.0.0.1", 3)])
+@with_plugin([3])
 async def test_a_complete_model_is_kept(c, s, plugin, a):
     def train_to_the_end(every):
         for step in range(every, 61, every):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from distributed.deploy import Adaptive
-from driving import TWO, on_virtual, until, with_plugin
+from driving import on_virtual, until, with_plugin
 from moving import STEPS, begin, check
 
 import dask_slaq as slaq
@@ -20,7 +20,7 @@ def only_one(plugin):
     plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(maximum=1)
 
 
-@with_plugin(TWO, scaling=TERMS)
+@with_plugin([1, 1], scaling=TERMS)
 async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     only_one(plugin)
@@ -45,7 +45,7 @@ def train(offset: float) -> str:
     return get_worker().address
 
 
-@with_plugin(TWO, scaling=TERMS)
+@with_plugin([1, 1], scaling=TERMS)
 async def test_models_without_states_keep_their_worker_until_they_end(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(8), pure=False)

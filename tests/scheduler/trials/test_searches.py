@@ -8,8 +8,6 @@ import pytest
 from distributed import Event, Worker, as_completed, secede
 from distributed.utils_test import captured_logger
 from driving import (
-    ONE,
-    TWO,
     Fixed,
     alerts_of,
     assert_nothing_left,
@@ -46,7 +44,7 @@ def report_once(loss):
     return loss
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = [c.submit(descend, k, key=f"rate={k}") for k in range(12)]
@@ -57,7 +55,7 @@ async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plu
         assert await c.gather(futures) == list(range(12))
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s, plugin, a, b):
     offsets = [8, 3, 9, 5, 0, 7, 2, 6, 1, 4]
     async with slaq.search("grid", client=c, steps=STEPS) as search:
@@ -75,7 +73,7 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
     assert seconds >= 0.005 * STEPS * len(offsets)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(descend, range(12), pure=False)
@@ -92,7 +90,7 @@ async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
     await c.gather(futures)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_pause_resume_and_stop(c, s, plugin, a, b):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(train_until_stopped, range(6), pure=False)
@@ -113,7 +111,7 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
     assert {why for why, _ in results} == {"stopped"}
 
 
-@with_plugin(TWO, lend=False)
+@with_plugin([1, 1], lend=False)
 async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, max_share=1):
         futures = c.map(descend, range(4), pure=False)
@@ -121,7 +119,7 @@ async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
     assert await c.gather(futures) == list(range(4))
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_bad_reports_and_settings(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         with pytest.raises(NonFiniteLoss, match="'low'"):
@@ -143,7 +141,7 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
         slaq.search("other", client=c).trials()
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_once(c, s, a):
     reports._warned.clear()
     with captured_logger("dask_slaq") as log:
@@ -154,7 +152,7 @@ async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_on
     assert await search.trials() == []
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
     async with slaq.search("grid", client=c, weight=2, owner="ann", steps=STEPS):
         futures = c.map(descend, [1, 0, 2], pure=False)
@@ -170,7 +168,7 @@ async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
     assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == 1
 
 
-@with_plugin(ONE, policy=Fixed(other=(1.0, 1.0)), epoch="50ms")
+@with_plugin([1], policy=Fixed(other=(1.0, 1.0)), epoch="50ms")
 async def test_a_search_whose_models_wait_is_waiting(c, s, plugin, a):
     def train_long():
         while not Event("enough").is_set():
@@ -189,7 +187,7 @@ async def test_a_search_whose_models_wait_is_waiting(c, s, plugin, a):
         await let_end(c, [*held, future])
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, plugin, a):
     async def coroutine(offset):
         for k in range(12):
@@ -223,7 +221,7 @@ def test_blocks_of_one_name_follow_each_other(local_client):
             assert local_client.submit(int, k, pure=False).result() == k
 
 
-@with_plugin(ONE, policy="none")
+@with_plugin([1], policy="none")
 async def test_nothing_waits_under_the_policy_none(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(descend, [2, 1, 0], pure=False)
@@ -236,7 +234,7 @@ def fails_at_once(k):
     return k
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_model_that_fails_before_its_first_report_has_a_row(c, s, plugin, a, b):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(fails_at_once, range(9), pure=False)
@@ -252,7 +250,7 @@ def train_or_fail(steps: int) -> None:
         raise ZeroDivisionError
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train_or_fail, [STEPS, 3, 4])
@@ -262,7 +260,7 @@ async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plug
         assert (await slaq.explain("grid", client=c))["reason"] == "search: 1 done, 2 failed"
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_search_that_was_stopped_has_not_ended_as_done(c, s, plugin, a):
     seen = await alerts_of(c, s)
     async with slaq.search("grid", client=c):
@@ -282,7 +280,7 @@ def train_and_finish(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_a_model_computes_after_its_last_report_is_charged(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS):
         await c.gather(c.map(train_and_finish, [0.3], pure=False))
@@ -300,7 +298,7 @@ def begin_again(named: bool, report=slaq.report) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_model_that_begins_again_has_one_new_curve(c, s, plugin, a, named):
     async with slaq.search("grid", client=c, steps=8) as search:
         await c.submit(begin_again, named)
@@ -324,7 +322,7 @@ def train_for(seconds: float) -> int:
     return steps
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         await c.gather(c.map(train_for, [0.2] * 6, pure=False))
@@ -334,7 +332,7 @@ async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plu
     assert slaq.waited() == 0.0
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_process_of_very_many_threads_is_told_of_once(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(reports, "THREADS", 1)
     monkeypatch.setattr(reports, "_warned", set())
@@ -344,7 +342,7 @@ async def test_a_process_of_very_many_threads_is_told_of_once(c, s, plugin, a, m
     assert log.getvalue().count("num_threads=1") == 1
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_tasks_may_close_over_their_search(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         futures = search.map(lambda loss: search.report(loss), [1.0, 2.0])

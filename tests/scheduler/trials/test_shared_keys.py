@@ -10,7 +10,7 @@ from contextvars import copy_context
 
 import pytest
 from distributed import Event, wait
-from driving import ONE, TWO, another_client, let_end, until, with_plugin
+from driving import another_client, let_end, until, with_plugin
 
 import dask_slaq as slaq
 
@@ -34,7 +34,7 @@ RESULTS = [params["offset"] for params in GRID]
 
 
 @pytest.mark.parametrize("how", ["pruned", "stopped", "paused"])
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_what_others_want_is_not_given_up(c, s, plugin, a, b, how):
     # Without others, each model would end at once.
     limit = {"trial_timeout": 1e-6} if how == "pruned" else {}
@@ -60,7 +60,7 @@ async def test_what_others_want_is_not_given_up(c, s, plugin, a, b, how):
             assert await c.gather(mine) == RESULTS
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_model_that_only_its_search_wants_is_given_up_again(c, s, plugin, a):
     def endless(event):
         while True:
@@ -83,7 +83,7 @@ async def test_a_model_that_only_its_search_wants_is_given_up_again(c, s, plugin
         assert [row["state"] for row in await search.trials()] == ["pruned"]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_depends_on_a_model_wants_it(c, s, plugin, a):
     given_up = slaq.search("mine", client=c, trial_timeout=1e-6)
     async with another_client(s) as other, given_up as search:
@@ -97,7 +97,7 @@ async def test_what_depends_on_a_model_wants_it(c, s, plugin, a):
 
 
 @pytest.mark.parametrize("stops", [False, True])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_models_that_are_computed_for_others_stay_models(c, s, plugin, a, stops):
     outside = copy_context()
     async with another_client(s) as other, slaq.search("mine", client=c, steps=STEPS) as search:
@@ -122,7 +122,7 @@ def key_and_loss(rows):
 
 
 @pytest.mark.parametrize("where", ["no search", "another search"])
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_search_whose_models_were_trained_outside_says_so(
     c, s, plugin, a, b, where, caplog
 ):
@@ -141,7 +141,7 @@ async def test_a_search_whose_models_were_trained_outside_says_so(
     assert await search.trials() == []
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_search_that_is_over_and_found_again_has_tasks(c, s, plugin, a, b, caplog):
     caplog.set_level(logging.WARNING, logger="dask_slaq.client.changes")
     async with slaq.search("kept", client=c, keep=60) as search:

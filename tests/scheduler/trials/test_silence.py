@@ -23,7 +23,7 @@ def train(offset: float, steps: int = STEPS) -> float:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@with_plugin([("127.0.0.1", 2)])
+@with_plugin([2])
 async def test_a_silent_model_is_told_and_the_others_go_on(c, s, plugin, a, threads):
     async with slaq.search("grid", client=c, steps=STEPS, silent=0.3) as search:
         futures = c.map(train, range(threads - 1, 6), pure=False)
@@ -62,7 +62,7 @@ def holding(number: int, kind: str, reports: int) -> int:
 
 @pytest.mark.parametrize("kind", ["thread", "dask"])
 @pytest.mark.parametrize("reports", [0, 2])
-@with_plugin([("127.0.0.1", 2)])
+@with_plugin([2])
 async def test_models_that_wait_with_a_lock_end(c, s, plugin, a, kind, reports, monkeypatch):
     monkeypatch.setattr("dask_slaq.core.trials.trials.HELD_UP", 0.2)
     async with slaq.search("grid", client=c, steps=12) as search:
