@@ -14,11 +14,12 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import dask
 import numpy as np
-from distributed import Client, Event, LocalCluster, Scheduler, Status, Worker, utils_test
+from distributed import Client, Event, Future, LocalCluster, Scheduler, Status, Worker, utils_test
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.httpclient import AsyncHTTPClient
 
@@ -29,20 +30,8 @@ from dask_slaq.scheduler.current import current_plugin
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
 
-#: One worker of a thread, and two, for `gen_cluster`.
-ONE = [("127.0.0.1", 1)]
-TWO = ONE * 2
-
-#: A test on a scheduler and workers of this process.
-gen_cluster = functools.partial(utils_test.gen_cluster, timeout=PATIENCE)
-
-
 #: Arguments of `with_plugin` that are of the cluster.
 OF_CLUSTER = ("config", "scheduler_kwargs", "worker_kwargs", "client_kwargs", "Worker")
-
-#: Settings with which a task is sent only when a thread is free for it.
-LATE: dict[str, Any] = {"ahead": 0}
-
 
 #: Alerts by the name of the `sink` that got them.
 TOLD: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -91,18 +80,30 @@ async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) ->
     return plugin
 
 
-def with_plugin(nthreads: list[Any], **settings: Any) -> Callable[..., Any]:
+def gen_cluster(*, nthreads: Iterable[Any] = (1, 2), **settings: Any) -> Callable[..., Any]:
+    """A test on a scheduler and workers of this process: Dask's, where a number is that of threads.
+
+    Workers with settings of their own are tuples, as for Dask.
+    """
+    workers = [("127.0.0.1", n) if isinstance(n, int) else n for n in nthreads]
+    return utils_test.gen_cluster(nthreads=workers, **{"timeout": PATIENCE, **settings})
+
+
+def with_plugin(
+    nthreads: list[Any], *, may_fail: bool = False, **settings: Any
+) -> Callable[..., Any]:
     """A test on a scheduler and workers of this process, with the plugin.
 
     It is called with the client, the scheduler, the plugin and the workers. Nothing of the plugin's
-    may be left at its end.
+    may be left at its end, and it may not have failed unless that is said.
 
     Parameters
     ----------
     nthreads : list
-        See `distributed.utils_test.gen_cluster`.
+        See `gen_cluster`.
     **settings
-        See `start_plugin`; or of the cluster, those in `OF_CLUSTER`.
+        See `start_plugin`, where ``ahead=0`` sends a task only when a thread is free for it; or of
+        the cluster, those in `OF_CLUSTER`.
     """
     of_cluster = {name: settings.pop(name) for name in OF_CLUSTER if name in settings}
 
@@ -111,6 +112,7 @@ def with_plugin(nthreads: list[Any], **settings: Any) -> Callable[..., Any]:
         async def run(c: Client, s: Scheduler, *workers: Any, **given: Any) -> None:
             plugin = await start_plugin(c, s, **settings)
             await test(c, s, plugin, *workers, **given)
+            assert may_fail or plugin.failed is None
             await until(lambda: not plugin.jobs.reports, 20)
             assert_nothing_left(s, plugin)
 
@@ -248,10 +250,29 @@ def tasks_of(job: str) -> Any:
     return dask.annotate(slaq_job=job)
 
 
+def in_job(client: Client, job: str) -> Any:
+    """A client whose tasks belong to `job`, whichever block was entered last."""
+
+    def method(name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with tasks_of(job):
+                return getattr(client, name)(*args, **kwargs)
+
+        return call
+
+    return SimpleNamespace(**{name: method(name) for name in ("submit", "map", "compute")})
+
+
 def wait_for(event: str, result: Any = None, *dependencies: Any) -> Any:
     """A task that holds its thread until the event of this name is set."""
     Event(event).wait()
     return result
+
+
+async def let_end(client: Client, futures: Any, event: str = "go") -> Any:
+    """Let tasks that wait for an event end, and return the results of tasks."""
+    await Event(event, client=client).set()
+    return await (futures if isinstance(futures, Future) else client.gather(futures))
 
 
 def name_a_task(client: Client, key: str) -> None:
@@ -265,6 +286,13 @@ def where(*args: Any, **kwargs: Any) -> str:
     from distributed import get_worker
 
     return get_worker().address
+
+
+async def begun(scheduler: Scheduler, futures: Any) -> Any:
+    """Wait until a task, or each of several, is on a worker; return it or them."""
+    for future in futures if isinstance(futures, list) else [futures]:
+        await state_of(scheduler, future, "processing")
+    return futures
 
 
 async def held_tasks(client: Client, plugin: slaq.SlaqPlugin, job: str, n: int, run: int) -> Any:

@@ -75,10 +75,10 @@ class AtOnce:
         cls.begun.clear()
 
 
-def check(plugin, results) -> None:
+def check(results) -> None:
+    """Each model has made each step once."""
     for made in results:
         assert made == list(range(1, STEPS + 1))
-    assert plugin.failed is None
 
 
 def count_kept(search) -> int:

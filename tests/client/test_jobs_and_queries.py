@@ -22,10 +22,8 @@ from dask_slaq.client import bindings
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.scheduler.views import status_of_jobs
 
-TWO = [("127.0.0.1", 1)] * 2
 
-
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_jobs_of_an_asynchronous_client(c, s, plugin, a, b):
     async def drive(name):
         async with slaq.job(name, client=c) as job:
@@ -42,7 +40,7 @@ async def test_jobs_of_an_asynchronous_client(c, s, plugin, a, b):
     assert not plugin.engine.jobs
 
 
-@with_plugin(TWO, epoch="1h", policy="max-total")
+@with_plugin([1, 1], epoch="1h", policy="max-total")
 async def test_status_tells_every_job(c, s, plugin, a, b):
     status = await slaq.status(c)
     assert status == {
@@ -83,7 +81,7 @@ async def test_status_tells_every_job(c, s, plugin, a, b):
         assert np.isnan(status["jobs"]["b"]["loss"])
 
 
-@with_plugin(TWO, policy="max-total")
+@with_plugin([1, 1], policy="max-total")
 async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b):
     asked, told = [], []
     plain = plugin.jobs.epochs.read
@@ -113,7 +111,7 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b)
             np.testing.assert_array_equal(rows[name].sel(job=job), expected)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_bindings_tell_what_went_where_and_why(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -124,7 +122,7 @@ async def test_bindings_tell_what_went_where_and_why(c, s, plugin, a, b):
     assert told == {"key": "('x', 1)", "job": "a", "worker": worker, "reason": "granted"}
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, plugin, a, b):
     other = await another_client(s)
     with captured_logger("dask_slaq", propagate=False) as log:
@@ -134,7 +132,7 @@ async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, plugin, a, b):
     assert log.getvalue() == ""
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_plugin_can_be_registered_by_its_old_name(c, s, a, b):
     if not hasattr(c, "register_scheduler_plugin"):
         pytest.skip("register_scheduler_plugin is gone from this distributed")

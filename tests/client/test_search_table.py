@@ -8,7 +8,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import wait
-from driving import ONE, TWO, until, with_plugin
+from driving import until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, SlaqError
@@ -28,7 +28,7 @@ def train(params, epochs=STEPS, data=None):
 GRID = [{"offset": offset, "act": "relu", "layers": (8, 8)} for offset in (3, 0.5, 2, 1)]
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_map_keeps_parameters_of_models_that_have_not_begun(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = search.map(train, GRID, epochs=STEPS, pure=False)
@@ -46,7 +46,7 @@ async def test_map_keeps_parameters_of_models_that_have_not_begun(c, s, plugin, 
 
 
 @pytest.mark.parametrize("way", ["map", "submit", "partial", "delayed"])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_parameters_are_the_arguments_of_the_call_however_it_is_made(c, s, plugin, a, way):
     data = c.submit(np.zeros, 3)
     async with slaq.search("grid", client=c) as search:
@@ -65,7 +65,7 @@ async def test_parameters_are_the_arguments_of_the_call_however_it_is_made(c, s,
     assert found == [{**params, "epochs": 4} for params in wanted]
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_rows_have_times_curves_and_errors_and_no_stale_forecasts(c, s, plugin, a, b):
     before = time.time()
     async with slaq.search("grid", client=c, steps=STEPS) as search:
@@ -90,7 +90,7 @@ async def test_rows_have_times_curves_and_errors_and_no_stale_forecasts(c, s, pl
     assert float(one.sel(step=4)) == 0.75 and str(one.state.values) == "done"
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_model_that_is_submitted_again_is_one_row(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         hold = c.submit(train, GRID[1], 2)
@@ -109,7 +109,7 @@ async def test_a_model_that_is_submitted_again_is_one_row(c, s, plugin, a):
         assert (await search.best()).future is None
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_best_params_are_what_map_was_given(c, s, plugin, a):
     grid = [{"offset": 1, "model": {"layers": [8, 8]}, "rate": np.float32(0.5)}]
     async with slaq.search("grid", client=c) as search:
@@ -119,7 +119,7 @@ async def test_best_params_are_what_map_was_given(c, s, plugin, a):
     assert row["params"] == {"offset": 1, "model.layers": (8, 8), "rate": 0.5}
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_best_needs_a_model_that_is_done(c, s, plugin, a):
     search = slaq.search("grid", client=c)
     with pytest.raises(SlaqError, match="has not begun"):
@@ -132,7 +132,7 @@ async def test_best_needs_a_model_that_is_done(c, s, plugin, a):
             await search.best_params
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_settings_change_while_it_runs(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=5) as search:
         await search.set(prune=True, steps=40, max_waiting=3, goal="all", weight=2)

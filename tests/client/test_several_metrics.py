@@ -5,13 +5,13 @@ import time
 
 import pytest
 from distributed import Event
-from driving import ONE, until, with_plugin
+from driving import until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_the_first_metric_ranks_and_all_are_kept(c, s, plugin, a):
     def train(offset):
         for k in range(6):
@@ -31,7 +31,7 @@ async def test_the_first_metric_ranks_and_all_are_kept(c, s, plugin, a):
     assert (await search.curves("nothing")).shape == (2, 0)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_job_takes_the_first_metric(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         job.report({"loss": 2.0, "auc": 0.5})
@@ -51,7 +51,7 @@ LOGS = [{"loss": 0.5}, {"eval_loss": 9.0}, {"epoch": 1, "loss": 0.25}, {"train_r
 @pytest.mark.parametrize(
     ("metric", "curve"), [(None, [0.5, 0.25]), ("eval_loss", [9.0]), ("auc", [])]
 )
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_only_the_metric_that_is_the_loss_counts(c, s, plugin, a, metric, curve, caplog):
     def train():
         for log in LOGS:
@@ -75,7 +75,7 @@ async def test_only_the_metric_that_is_the_loss_counts(c, s, plugin, a, metric, 
             slaq.search("grid", metric=wrong)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_models_that_are_compared_by_different_metrics_are_told_of_once(
     c, s, plugin, a, caplog
 ):
@@ -86,7 +86,7 @@ async def test_models_that_are_compared_by_different_metrics_are_told_of_once(
     assert len(warnings) == 1 and "'loss' and 'auc'" in warnings[0]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_loss_that_no_report_has_is_told_while_models_train(c, s, plugin, a):
     def train():
         slaq.report({"loss": 0.5, "accuracy": 0.9})
@@ -102,7 +102,7 @@ async def test_a_loss_that_no_report_has_is_told_while_models_train(c, s, plugin
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_the_best_may_be_that_with_the_lowest_loss(c, s, plugin, a, maximize):
     def train(losses):
         for loss in losses:
@@ -118,7 +118,7 @@ async def test_the_best_may_be_that_with_the_lowest_loss(c, s, plugin, a, maximi
         search.best(by="mean")
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_verdict_is_not_retried_and_an_error_is(c, s, plugin, a, tmp_path):
     def train(number):
         (tmp_path / f"{number}-{len(list(tmp_path.glob(f'{number}-*')))}").touch()

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from distributed.utils_test import captured_logger, inc
-from driving import TWO, until, with_plugin
+from driving import until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import UnknownJob
@@ -112,7 +112,7 @@ def test_nothing_is_said_of_what_was_known_before_the_block_nor_after_it(cluster
         assert log.getvalue() == ""
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_coroutines_of_one_client_are_not_meant(c, s, plugin, a, b):
     with captured_logger(LOGGER, logging.WARNING) as log:
         inside, leave = asyncio.Event(), asyncio.Event()

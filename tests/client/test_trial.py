@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from driving import ONE, until, with_plugin
+from driving import until, with_plugin
 
 import dask_slaq as slaq
 
@@ -17,7 +17,7 @@ def train(offset: float, steps: int = 30) -> float:
     return offset
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_pruned_models_are_results(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=30, prune=True) as search:
         futures = search.map(train, [0, 50, 60, 70, 80])
@@ -36,7 +36,7 @@ async def test_pruned_models_are_results(c, s, plugin, a):
     assert (await search.best()).params == {"offset": 0}
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_stopped_models_are_results(c, s, plugin, a):
     @slaq.trial
     def endless(offset):

@@ -1,78 +1,68 @@
 """Adaptive clusters: only usable tasks ask for workers, and a job's data keeps its workers."""
 
 import pytest
-from distributed import Event
 
 from tests.driving import (
     HELD,
-    ONE,
     gen_cluster,
+    held_tasks,
+    in_job,
     jobs,
+    let_end,
     start_plugin,
-    tasks_of,
     until,
     wait_for,
     with_plugin,
 )
 
 
-@with_plugin(ONE, ahead=0)
+@with_plugin([1], ahead=0)
 async def test_a_paused_job_asks_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a"):
         plugin.jobs.pause("a", True)
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 30, pure=False)
-        await until(lambda: len(plugin.pools.pools["a"].ready) == 30)
+        futures = await held_tasks(c, plugin, "a", 30, run=0)
         assert s.adaptive_target(target_duration=1) <= 1
         plugin.jobs.pause("a", False)
         assert s.handlers["adaptive_target"](target_duration=1) > 5
-        await Event("go").set()
-        await c.gather(futures)
+        await let_end(c, futures)
 
 
-@with_plugin(ONE, ahead=0, lend=False)
+@with_plugin([1], ahead=0, lend=False)
 async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", max_share=2):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 30, pure=False)
+        futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False)
         await until(lambda: len(plugin.pools.pools["a"].ready) >= 28)
         assert s.adaptive_target(target_duration=0.1) == 2
-        await Event("go").set()
-        await c.gather(futures)
+        await let_end(c, futures)
 
 
-@with_plugin(ONE, ahead=0)
+@with_plugin([1], ahead=0)
 async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
+        futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
         await until(lambda: [ts.state for ts in s.tasks.values()] == ["no-worker"] * 30)
         assert s.adaptive_target(target_duration=0.1) <= 1
         del futures
 
 
-@with_plugin(
-    ONE,
-    ahead=0,
-    owners={"ann": {"max-resources": {"GPU": 2}}},
-    worker_kwargs={"resources": {"GPU": 4}},
-)
+TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}}}
+
+
+@with_plugin([1], ahead=0, owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
 async def test_resources_above_an_owners_limit_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", owner="ann"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
+        futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
         await until(lambda: [ts.state for ts in s.tasks.values()].count(HELD[0]) >= 28)
         assert s.adaptive_target(target_duration=0.1) <= 2
         del futures
 
 
 @pytest.mark.parametrize("keep", ["1h", 0])
-@gen_cluster(client=True, nthreads=ONE * 3)
+@gen_cluster(client=True, nthreads=[1, 1, 1])
 async def test_data_keeps_workers_for_a_bounded_time(c, s, *workers, keep):
     await start_plugin(c, s, keep_workers=keep)
     async with jobs(c, "a"):
-        with tasks_of("a"):
-            futures = c.map(lambda x: x, range(9))
+        futures = in_job(c, "a").map(lambda x: x, range(9))
         await c.gather(futures)
         with_data = {ws.address for ws in s.workers.values() if ws.has_what}
         closed = set(s.workers_to_close(n=3))

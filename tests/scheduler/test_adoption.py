@@ -32,9 +32,7 @@ async def test_a_queue_from_before_the_first_job_is_not_starved_by_jobs(before, 
 
 
 @on_virtual([2, 2])
-async def test_what_computes_and_what_waits_for_it_is_adopted_and_nothing_is_left(
-    before, cluster, plugin
-):
+async def test_what_computes_and_what_waits_for_it_is_adopted(before, cluster, plugin):
     scheduler = cluster.scheduler
     leaves = before.map(nap, range(40), pure=False)
     sums = [before.submit(sum, leaves[i : i + 4], key=f"sum-{i}") for i in range(0, 40, 4)]

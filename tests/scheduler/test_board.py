@@ -8,12 +8,12 @@ import re
 import time
 
 import pytest
-from distributed import Event
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    ONE,
     gen_cluster,
+    in_job,
     jobs,
+    let_end,
     page_of,
     report_epochs,
     start_plugin,
@@ -28,10 +28,14 @@ from dask_slaq.core.jobs.history import table
 from dask_slaq.core.owners.usage import DAY
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.board import data as data_module
-from dask_slaq.scheduler.board.data import MOST_SHOWN, UNOWNED, color_of, data_of
+from dask_slaq.scheduler.board.data import MOST_SHOWN, UNOWNED, UNOWNED_TASKS, color_of, data_of
 from dask_slaq.scheduler.owners.accounts import UnownedUsage
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
+from bokeh.core import serialization
+from bokeh.document import Document
+
+from dask_slaq.scheduler.board import pages
 
 PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
 PLOTS = ("loss", "threads", "shares", "usage", "jobs", "task-stream")
@@ -43,7 +47,7 @@ def newest(scheduler):
     return data_of(scheduler)
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={**PAGES, "http_prefix": "/user/ann"})
+@gen_cluster(client=True, nthreads=[1], scheduler_kwargs={**PAGES, "http_prefix": "/user/ann"})
 async def test_pages_are_added_at_run_time_and_once(c, s, a):
     for _ in range(2):
         await start_plugin(c, s)
@@ -57,27 +61,19 @@ async def test_pages_are_added_at_run_time_and_once(c, s, a):
         await page_of(s, f"/user/ann/individual-slaq-{name}")
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
-async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, a):
-    from bokeh.document import Document
-
-    from dask_slaq.scheduler.board.pages import board
-
-    plugin = await start_plugin(c, s, epoch="1h")
-    doc = Document()
-    board(s, {"prefix": "/"}, doc)
+@with_plugin([1], scheduler_kwargs=PAGES)
+async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, plugin, a):
+    pages.board(s, {"prefix": "/"}, Document())
     assert data_of(s).note == "No job is running."
     async with slaq.job("<b>a</b>", client=c, owner="ann", target=0.3) as job:
-        with tasks_of("<b>a</b>"):
-            await c.submit(inc, 1)
+        await in_job(c, "<b>a</b>").submit(inc, 1)
         await report_epochs(plugin, job, [1.0 / (1 + n) for n in range(12)])
         for n in range(200):
             plugin.engine.add_job(f"other-{n}", 0.0)
             plugin.engine.remove_job(f"other-{n}", 0.0)
         data = newest(s)
-        assert data.jobs["job"] == ["<b>a</b>"]
-        assert data.jobs["owner"] == ["ann"]
-        assert data.jobs["eta"] == ["reached"]
+        shown = {name: data.jobs[name] for name in ("job", "owner", "eta")}
+        assert shown == {"job": ["<b>a</b>"], "owner": ["ann"], "eta": ["reached"]}
         assert max(data.losses["x"][0]) == 0
         assert data.losses["job"] == data.forecasts["job"] == data.bands["job"] == ["<b>a</b>"]
         for line in (data.losses, data.forecasts, data.threads):
@@ -86,21 +82,15 @@ async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, a):
     assert newest(s).note == "SlaqPlugin is not registered."
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
-async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, a):
-    from bokeh.core.serialization import Serializer
-    from bokeh.document import Document
-
-    from dask_slaq.scheduler.board.pages import board
-
-    class Counted(Serializer):
+@with_plugin([1], scheduler_kwargs=PAGES)
+async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, plugin, a):
+    class Counted(serialization.Serializer):
         encoded = 0
 
         def encode(self, value):
             self.encoded += 1
             return super().encode(value)
 
-    plugin = await start_plugin(c, s, epoch="1h")
     async with slaq.job("a", client=c) as job:
         await report_epochs(plugin, job, [1.0 / (1 + n) for n in range(40)])
         data = data_of(s)
@@ -110,9 +100,8 @@ async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, a):
             sent = json.loads(json.dumps(serializer.encode(columns)))
             assert dict(sent["entries"]) == json.loads(json.dumps(columns))
             assert serializer.encoded < 40
-        doc = Document()
-        board(s, {"prefix": "/"}, doc)
-        session = object()
+        doc, session = Document(), object()
+        pages.board(s, {"prefix": "/"}, doc)
         doc.on_change_dispatch_to(session)
         collections = []
         gc.callbacks.append(lambda phase, info: collections.append(info["generation"]))
@@ -126,52 +115,47 @@ async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, a):
         assert not hasattr(doc, "_roots")
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
     with captured_logger("dask_slaq.scheduler.board.routes", level=logging.INFO) as log:
         assert not add_pages(s)
     assert log.getvalue() == "no board: the scheduler has no dashboard\n"
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_behind(c, s, a):
-    from dask_slaq.scheduler.board import data as colors
-
-    found = [colors.color_of(s, f"job-{n}") for n in range(200)]
+    found = [color_of(s, f"job-{n}") for n in range(200)]
     assert len(set(found)) == 200
-    assert found == [colors.color_of(s, f"job-{n}") for n in range(200)]
+    assert found == [color_of(s, f"job-{n}") for n in range(200)]
     for n in range(5000):
-        colors.color_of(s, f"short-{n}")
-    assert colors._of_schedulers[s].cache_info().currsize == colors.REMEMBERED
+        color_of(s, f"short-{n}")
+    assert data_module._of_schedulers[s].cache_info().currsize == data_module.REMEMBERED
 
 
-@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def shown_after_a_beat(plugin, worker):
+    """The core-seconds of the first job that are shown after a heartbeat of its worker."""
+    await worker.heartbeat()
+    plugin.run_once()
+    plugin.jobs.record()
+    return table(plugin.jobs.epochs, 600)[2]["core_seconds"][0, -1]
+
+
+@with_plugin([2], scheduler_kwargs=PAGES)
 async def test_threads_count_tasks_that_still_run(c, s, plugin, a):
     async with slaq.job("a", client=c):
         tasks = [c.submit(wait_for, "go", k) for k in range(2)]
         await until(lambda: a.state.executing_count == 2)
 
-        async def beat():
-            await a.heartbeat()
-            plugin.run_once()
-            plugin.jobs.record()
-            return table(plugin.jobs.epochs, 600)[2]["core_seconds"][0, -1]
-
-        first = await beat()
-        for _ in range(3):
-            later = await beat()
-            assert later > first
-            first = later
+        seen = [await shown_after_a_beat(plugin, a) for _ in range(4)]
+        assert seen == sorted(set(seen))
         assert plugin.engine.jobs["a"].attained == 0
-        await Event("go").set()
-        await c.gather(tasks)
-        later = await beat()
+        await let_end(c, tasks)
+        later = await shown_after_a_beat(plugin, a)
         assert later == pytest.approx(plugin.engine.jobs["a"].attained)
 
 
-@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+@with_plugin([2], scheduler_kwargs=PAGES)
 async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, plugin, a):
-
     def train(_):
         while True:
             time.sleep(0.01)
@@ -184,10 +168,7 @@ async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, plugi
         await search.pause()
         await until(lambda: running.trials.waiting == 2)
         for _ in range(3):
-            await a.heartbeat()
-            plugin.run_once()
-            plugin.jobs.record()
-            shown = table(plugin.jobs.epochs, 600)[2]["core_seconds"][0, -1]
+            shown = await shown_after_a_beat(plugin, a)
             assert shown == pytest.approx(plugin.engine.jobs["grid"].attained)
         await c.cancel(futures)
 
@@ -199,7 +180,7 @@ def last(data, job):
     return x[-1], any(math.isnan(value) for value in y)
 
 
-@with_plugin(ONE, scheduler_kwargs=PAGES)
+@with_plugin([1], scheduler_kwargs=PAGES)
 async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, plugin, a):
     async with slaq.job("goes on", client=c) as other:
         async with slaq.job("<i>b</i>", client=c, owner="ann") as job:
@@ -212,10 +193,8 @@ async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, 
         assert data.jobs["ink"] == ["inherit", data_module.GREY]
         assert data.jobs["owner"][1] == "ann" and data.jobs["iteration"][1] == 3
         assert data.jobs["reason"][1].startswith("ended after 3 iterations")
-        assert list(zip(data.legend["name"], data.legend["outcome"], strict=True)) == [
-            ("goes on", ""),
-            ("<i>b</i>", "done"),
-        ]
+        assert data.legend["name"] == ["goes on", "<i>b</i>"]
+        assert data.legend["outcome"] == ["", "done"]
         # It runs again: its line is interrupted for the time in which it did not run.
         async with slaq.job("<i>b</i>", client=c) as job:
             await report_epochs(plugin, job, (1.0, 0.5))
@@ -231,7 +210,7 @@ async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, 
     await until(lambda: last(newest(s), "goes on")[0] < 0)
 
 
-@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+@with_plugin([2], scheduler_kwargs=PAGES)
 async def test_unowned_tasks_are_an_area_and_a_bar_of_their_own(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with tasks_of("b"):  # there is no such job
@@ -242,15 +221,13 @@ async def test_unowned_tasks_are_an_area_and_a_bar_of_their_own(c, s, plugin, a)
             await a.heartbeat()
             plugin.run_once()
         data = newest(s)
-        assert data.threads["job"][-1] == data_module.UNOWNED_TASKS
-        assert data.threads["color"][-1] == UNOWNED
-        at = data.shares["name"].index(data_module.UNOWNED_TASKS)
-        assert data.shares["got"][at] > 0
-        assert [name for name in data.shares["name"] if name.startswith("other:")] == []
-        assert data.legend["name"] == ["a", data_module.UNOWNED_TASKS]
+        area = data.threads["job"][-1], data.threads["color"][-1]
+        assert area == (UNOWNED_TASKS, UNOWNED)
+        assert data.shares["got"][data.shares["name"].index(UNOWNED_TASKS)] > 0
+        assert not any(name.startswith("other:") for name in data.shares["name"])
+        assert data.legend["name"] == ["a", UNOWNED_TASKS]
         assert UNOWNED in data.jobs["color"]
-        await Event("go").set()
-        await c.gather(tasks)
+        await let_end(c, tasks)
         assert plugin.jobs.unowned.ended > 0
 
 
@@ -265,29 +242,23 @@ def test_unowned_seconds_of_before_the_first_epoch_are_no_usage():
 
 
 @pytest.mark.slow
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
-async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, a):
-    from dask_slaq.scheduler.board.pages import Legend
-
-    plugin = await start_plugin(c, s)
+@with_plugin([1], scheduler_kwargs=PAGES)
+async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, plugin, a):
     async with jobs(c, *(f"job-{n:03}" for n in range(60)), owner="<ann>"):
         plugin.run_once()
         newest(s)
-        text = Legend(s).root.text
+        text = pages.Legend(s).root.text
         assert text.count("&lt;ann&gt;") == 1 and "<ann>" not in text
         assert all(f"job-{n:03}" in text for n in range(60))
         assert all(color_of(s, f"job-{n:03}") in text for n in range(60))
     async with jobs(c, *(f"job-{n:03}" for n in range(103))):
         plugin.run_once()
-        data = newest(s)
-        assert data.legend["name"][-1] == "and 3 more"
+        assert newest(s).legend["name"][-1] == "and 3 more"
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
-async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, a):
-    from dask_slaq.scheduler.board.pages import UsagePlot
-
-    plugin, plot = await start_plugin(c, s), UsagePlot(s)
+@with_plugin([1], scheduler_kwargs=PAGES)
+async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, plugin, a):
+    plot = pages.UsagePlot(s)
     plot.update()
     assert not data_of(s).usage["top"] and not plot.root.legend.visible
     today, spent = int(time.time() // DAY), plugin.jobs.accounts.spent

@@ -54,18 +54,31 @@ def running_cluster(prefix):
         yield client, cluster.scheduler.http_server.port
 
 
-def watch(client, address):
-    """Open the board from Dask's status page, and look at its curves while a job reports."""
+@contextlib.contextmanager
+def new_page():
+    """A page of a browser, on which nothing may fail."""
     errors = []
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        yield page
+        browser.close()
+    assert errors == []
+
+
+def drawn(page):
+    page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+
+
+def watch(client, address):
+    """Open the board from Dask's status page, and look at its curves while a job reports."""
+    with new_page() as page:
         page.goto(f"{address}/status")
         page.get_by_role("link", name="Slaq").click()
         assert page.url == f"{address}/slaq"
-        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+        drawn(page)
         with slaq.job("a", client=client) as job:
             deadline, n, seen = time.monotonic() + PATIENCE, 0, [0]
             while seen[-1] < seen[0] + 5 and time.monotonic() < deadline:
@@ -82,9 +95,7 @@ def watch(client, address):
             assert page.evaluate(ROWS) != rows, "the table of as many jobs as before is not drawn"
         # Single plots are what JupyterLab's Dask extension shows.
         page.goto(f"{address}/individual-slaq-loss")
-        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
-        browser.close()
-    assert errors == []
+        drawn(page)
     assert seen[-1] >= seen[0] + 5
 
 
@@ -101,24 +112,17 @@ def train(params):
 
 
 def test_the_page_of_a_search_moves_and_nothing_fails():
-    errors = []
-    with running_cluster("/user/ann") as (client, port), playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    with running_cluster("/user/ann") as (client, port), new_page() as page:
         with slaq.search("grid", steps=20, client=client) as search:
             futures = search.map(train, [{"rate": rate} for rate in (0.1, 0.2, 0.3)])
         page.goto(f"http://127.0.0.1:{port}/user/ann/slaq")
         page.get_by_role("link", name="grid").click()
-        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+        drawn(page)
         wait(futures)
         rows, deadline = [], time.monotonic() + PATIENCE
         while not all("done" in row for row in rows or [""]) and time.monotonic() < deadline:
             page.wait_for_timeout(200)
             rows = page.evaluate(ROWS)
-        browser.close()
-    assert errors == []
     assert [row.split()[3] for row in rows] == ["0.15", "0.25", "0.35"]
 
 
@@ -156,7 +160,7 @@ def test_no_text_of_anybody_runs_in_a_browser():
             for path in paths:
                 page.goto(f"http://127.0.0.1:{port}/{path}")
                 if "slaq" in path and "json" not in path:
-                    page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+                    drawn(page)
                     page.wait_for_timeout(1500)  # the page asks for its data once per second
                     if path == f"slaq-search{asked}":
                         titles = page.locator(".slick-column-name").all_inner_texts()

@@ -6,13 +6,18 @@ import math
 import numpy as np
 import pytest
 from distributed import Event
-from driving import ONE, page_of, start_plugin, until, with_plugin
-from driving import gen_cluster as on_cluster
+from driving import let_end, page_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.trials import STATE_COLORS, SearchSettings
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
+from bokeh.document import Document
+
+from dask_slaq.scheduler.board import data as board_data
+from dask_slaq.scheduler.board import search_data
+from dask_slaq.scheduler.board.pages import Note
+from dask_slaq.scheduler.board.search_page import SearchPage, search_page
 
 PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
 
@@ -28,13 +33,11 @@ def train(params, hold=None):
 
 
 def newest(scheduler, name):
-    from dask_slaq.scheduler.board import search_data
-
     search_data._cache.clear()
     return search_data.search_data_of(scheduler, name)
 
 
-@with_plugin([("127.0.0.1", 2)])
+@with_plugin([2])
 async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
     grid = [{"rate": 10.0**-k, "kind": kind} for k, kind in enumerate(("a", "b", "bad"))]
     async with slaq.search("grid", client=c, steps=5) as search:
@@ -44,30 +47,27 @@ async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
         alive = plugin.searches.running["grid"].trials.alive
         await until(lambda: held.key in alive and alive[held.key].params)
         await until(lambda: "training" in newest(s, "grid").threads["state"])
-        data = newest(s, "grid")
+        found = newest(s, "grid")
         assert plugin.searches.tables.names() == ["grid"]
-        assert "2 done" in data.head and "1 failed" in data.head
-        states = dict(zip(data.curves["state"], data.curves["color"], strict=True))
+        assert "2 done" in found.head and "1 failed" in found.head
+        states = dict(zip(found.curves["state"], found.curves["color"], strict=True))
         assert states == {state: STATE_COLORS[state] for state in states}
-        assert data.axes == ["rate", "kind", "hold", "loss"]
-        assert "training" in data.threads["state"] and len(data.workers) == 1
-        await Event("go").set()
-        await held
-    data = newest(s, "grid")
-    assert data.table["rank"] == [1, 2, 3, 4]
-    assert data.table["loss"] == sorted(data.table["loss"])
-    assert data.table["params kind"] == ["bad", "b", "a", "held"]
-    assert "\x1b" not in json.dumps(data.table, ensure_ascii=False)
-    assert data.forecasts["x"] == [] and data.workers == []
-    losses = [loss for curve in data.curves["y"] for loss in curve]
-    assert len(losses) == 20 and data.low < min(losses)
+        assert found.axes == ["rate", "kind", "hold", "loss"]
+        assert "training" in found.threads["state"] and len(found.workers) == 1
+        await let_end(c, held)
+    found = newest(s, "grid")
+    assert found.table["rank"] == [1, 2, 3, 4]
+    assert found.table["loss"] == sorted(found.table["loss"])
+    assert found.table["params kind"] == ["bad", "b", "a", "held"]
+    assert "\x1b" not in json.dumps(found.table, ensure_ascii=False)
+    assert found.forecasts["x"] == [] and found.workers == []
+    losses = [loss for curve in found.curves["y"] for loss in curve]
+    assert len(losses) == 20 and found.low < min(losses)
     assert newest(s, "other").head == "No search 'other' is known."
 
 
 @pytest.mark.parametrize("n", [0, 1, 8, 400])
 def test_columns_are_bounded_whatever_the_models_are(n):
-    from dask_slaq.scheduler.board.search_data import MOST_IN_ALL, make_data
-
     states = list(STATE_COLORS)
     steps = np.arange(1, 501)
     rows = [
@@ -87,33 +87,26 @@ def test_columns_are_bounded_whatever_the_models_are(n):
         }
         for i in range(n)
     ]
-    data = make_data("x", rows, SearchSettings(), {f"w{k}": (k, 2) for k in range(3)})
-    clear = [alpha > 0.5 for alpha in data.curves["alpha"]]
+    found = search_data.make_data("x", rows, SearchSettings(), {f"w{k}": (k, 2) for k in range(3)})
+    clear = [alpha > 0.5 for alpha in found.curves["alpha"]]
     if n > 60:  # the best stand out, and are drawn over the others; none is hidden among forecasts
         assert sum(clear) == 9 and clear[-9:] == [True] * 9  # one of ten has no curve
-        assert len(data.forecasts["x"]) <= 10
+        assert len(found.forecasts["x"]) <= 10
     else:
         assert all(clear)
-    points = sum(map(len, data.curves["x"]))
-    assert points <= max(MOST_IN_ALL, 6 * n)
-    assert len(data.table["rank"]) == n
-    for columns in (data.curves, data.threads, data.parallel, data.ticks, data.table):
+    points = sum(map(len, found.curves["x"]))
+    assert points <= max(search_data.MOST_IN_ALL, 6 * n)
+    assert len(found.table["rank"]) == n
+    for columns in (found.curves, found.threads, found.parallel, found.ticks, found.table):
         assert len({len(column) for column in columns.values()}) == 1
-    text = json.dumps([data.curves, data.parallel, data.ticks, data.table], allow_nan=False)
+    text = json.dumps([found.curves, found.parallel, found.ticks, found.table], allow_nan=False)
     assert len(text) < 1_500_000
-    assert all(0 <= y <= 1 for line in data.parallel["y"] for y in line)
+    assert all(0 <= y <= 1 for line in found.parallel["y"] for y in line)
 
 
-@on_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
-async def test_the_page_is_served_and_linked(c, s, a):
-    from bokeh.document import Document
-
-    from dask_slaq.scheduler.board.pages import Note
-    from dask_slaq.scheduler.board.search_page import SearchPage, search_page
-
-    await start_plugin(c, s)
-    empty = SearchPage(s)
-    assert "No search runs" in empty.head.text
+@with_plugin([1], scheduler_kwargs=PAGES)
+async def test_the_page_is_served_and_linked(c, s, plugin, a):
+    assert "No search runs" in SearchPage(s).head.text
     async with slaq.search("a&b", client=c, steps=5) as search:
         await c.gather(search.map(train, [{"rate": k, "kind": "x"} for k in range(3)]))
     assert "Slaq" in await page_of(s, "/slaq-search?name=a%26b")
@@ -122,9 +115,7 @@ async def test_the_page_is_served_and_linked(c, s, a):
     assert len(page.sources["curves"].data["x"]) == 3
     names = [column.field for column in page.table.columns]
     assert names[:3] == ["rank", "state", "loss"] and "params rate" in names
-    from dask_slaq.scheduler.board import data as data_module
-
-    data_module._cache.clear()
+    board_data._cache.clear()
     assert '<a href="slaq-search?name=a%26b">a&amp;b</a>' in Note(s).root.text
     doc = Document()
     search_page(s, {"prefix": "/"}, doc)

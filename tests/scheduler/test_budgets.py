@@ -7,19 +7,18 @@ import time
 
 import dask
 import pytest
-from distributed import Client, Event
+from distributed import Client
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    LATE,
-    TWO,
     alerts_of,
     compute_seconds,
     gen_cluster,
+    in_job,
     jobs,
+    let_end,
     on_virtual,
     ready,
     start_plugin,
-    tasks_of,
     until,
     wait_for,
     with_plugin,
@@ -38,6 +37,12 @@ def budget(seconds, over="spare", **more):
     return {"budget": {"core-hours": seconds * SECOND, "period": "30d", "over": over}, **more}
 
 
+def spend(plugin, owner, seconds):
+    """Have an owner have used some core-seconds today."""
+    plugin.jobs.accounts.spent.add(int(time.time() // DAY), owner, seconds)
+    plugin.jobs.accounts.tick()
+
+
 def seconds_used(plugin, owner):
     plugin.jobs.accounts.tick()
     return plugin.jobs.budgets.of(owner).used * 3600
@@ -47,21 +52,19 @@ def seconds_used(plugin, owner):
 @on_virtual([2, 2], owners={"ann": budget(60.0), "bob": {}})
 async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cluster, plugin, who):
     """It has used all of it, and then comes bob, who can use half of the threads, and then all."""
-    got = {}
+    got, totals = {}, plugin.jobs.accounts.totals
 
-    async def measure(client, plugin, totals):
+    async def measure():
         await asyncio.sleep(20)
         async with slaq.job("his", owner="bob", client=client) as job:
             for phase, width, times in (("half", 2, 20), ("all", 40, 5)):
                 before = {o: totals.of(o).core_seconds for o in ("ann", "bob")}
                 for _ in range(times):
-                    with tasks_of("his"):
-                        await client.gather(client.map(work, [0.5] * width, pure=False))
+                    await client.gather(in_job(client, "his").map(work, [0.5] * width, pure=False))
                     job.report(1.0)
                 after = plugin.jobs.accounts.totals
                 got[phase] = [after.of(o).core_seconds - before[o] for o in ("ann", "bob")]
 
-    totals = plugin.jobs.accounts.totals
     async with Client(cluster.scheduler.address, asynchronous=True) as other:
         plugin.jobs.owners.introduce(other.id, "ann")
         if who == "outside of jobs":
@@ -72,9 +75,9 @@ async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cl
         else:
             async with slaq.job("hers", owner="ann", client=client):
                 futures = client.map(work, [0.5] * 300, pure=False)
-                await measure(client, plugin, totals)
+                await measure()
         if who != "a job":
-            await measure(client, plugin, totals)
+            await measure()
         await client.cancel(futures)
     assert got["half"][1] == pytest.approx(20.0, abs=1.0)  # 20 times two tasks of half a second
     assert got["half"][0] > 15.0
@@ -82,7 +85,7 @@ async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cl
     assert got["all"][0] < 0.05 * got["all"][1]  # what was begun, and tails
 
 
-@with_plugin(TWO, owners={"ann": budget(0.2, "wait")}, **LATE)
+@with_plugin([1, 1], owners={"ann": budget(0.2, "wait")}, ahead=0)
 async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     async with slaq.job("first", owner="ann@desk", client=c):
@@ -110,19 +113,16 @@ async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, 
         await slaq.set_owner("ann", core_hours=1.0, client=c)
         assert await future == 5
         assert plugin.engine.owners.of("ann").over == "wait"
-    told = [alert["message"] for alert in alerts if alert["event"] == "budget"]
-    assert len(told) == 1 and told[0].endswith(
-        "new jobs wait, and its jobs run on what nobody else wants"
-    )
+    (told,) = [alert["message"] for alert in alerts if alert["event"] == "budget"]
+    assert told.endswith("new jobs wait, and its jobs run on what nobody else wants")
 
 
-@with_plugin(TWO, owners={"ann": budget(1.0)}, operators=["root"])
+@with_plugin([1, 1], owners={"ann": budget(1.0)}, operators=["root"])
 async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     await c.gather(c.map(time.sleep, [0.09] * 10, pure=False))  # outside of any job
     plugin.jobs.owners.introduce(c.id, "eve")
-    plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann@desk", 0.85)
-    plugin.jobs.accounts.tick()
+    spend(plugin, "ann@desk", 0.85)
     await until(lambda: any(alert["event"] == "budget" for alert in alerts))
     (told,) = [alert for alert in alerts if alert["event"] == "budget"]
     assert told["owner"] == "ann" and told["message"].startswith("ann has used 0.000236 of 0.000")
@@ -138,11 +138,10 @@ async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s
 def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
     path, seconds = str(tmp_path / "runs.db"), []
 
-    @gen_cluster(client=True, nthreads=TWO)
+    @gen_cluster(client=True, nthreads=[1, 1])
     async def life(c, s, a, b):
-        plugin = await start_plugin(
-            c, s, memory=path, owners={"ann": budget(0.5, "wait"), "bob": budget(1e6)}
-        )
+        owners = {"ann": budget(0.5, "wait"), "bob": budget(1e6)}
+        plugin = await start_plugin(c, s, memory=path, owners=owners)
         waits = sum(seconds) >= 0.5
         await until(lambda: plugin.jobs.accounts.loaded)
         async with slaq.job("a", client=c, owner="ann@desk"):
@@ -160,7 +159,7 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
     assert sum(seconds) > 0.9
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_usage_of_days_before_the_period_does_not_count(c, s, a, b, tmp_path):
     path = str(tmp_path / "runs.db")
     store, today = RunStore(path), int(time.time() // DAY)
@@ -176,7 +175,7 @@ async def test_usage_of_days_before_the_period_does_not_count(c, s, a, b, tmp_pa
 
 
 @pytest.mark.parametrize("over", ["wait", "spare"])
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, monkeypatch):
     """Neither of an owner that has used its budget before the start, nor of one that has not."""
     path, read = str(tmp_path / "runs.db"), threading.Event()
@@ -187,15 +186,10 @@ async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, mon
 
     owners = {"ann": budget(1.0, over), "bob": budget(9.0, over), "eve": {}}
     plugin = await start_plugin(c, s, memory=path, owners=owners)
-    async with (
-        jobs(c, "hers", owner="ann"),
-        jobs(c, "his", owner="bob"),
-        jobs(c, "eves", owner="eve"),
-    ):
-        futures = {}
-        for name in ("hers", "his", "eves"):
-            with tasks_of(name):
-                futures[name] = c.submit(inc, 1, pure=False)
+    hers, his = slaq.job("hers", owner="ann", client=c), slaq.job("his", owner="bob", client=c)
+    async with hers, his, slaq.job("eves", owner="eve", client=c):
+        names = ("hers", "his", "eves")
+        futures = {name: in_job(c, name).submit(inc, 1, pure=False) for name in names}
         assert await futures["eves"] == 2
         assert plugin.jobs.queued == {"hers", "his"}
         assert (await slaq.explain("hers", client=c))["reason"] == "waits: usage is being read"
@@ -208,7 +202,7 @@ async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, mon
             assert plugin.jobs.queued == {"hers"} and ready(plugin, "hers") == 1
 
 
-@with_plugin(TWO, owners={"ann": budget(0.2, "wait"), "default": {}}, **LATE)
+@with_plugin([1, 1], owners={"ann": budget(0.2, "wait"), "default": {}}, ahead=0)
 async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
     """By other machines, clients, names of jobs, jobs within those of others, and no job at all."""
     async with Client(s.address, asynchronous=True) as second:
@@ -230,18 +224,16 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
             future = second.submit(wait_for, "go", 2)
             await until(lambda: f"other:{second.id}" in plugin.pools.pools)
             assert plugin.pools.pools[f"other:{second.id}"].group.on_leftovers
-            await Event("go", client=second).set()
-            assert await future == 2
+            assert await let_end(c, future) == 2
         # A job with a new name and kind each time.
         for n in range(5):
             async with slaq.job(f"kind-{n}-of", owner="ann@desk", client=c):
                 assert plugin.jobs.queued == {f"kind-{n}-of"}
 
 
-@with_plugin(TWO, owners={"ann": budget(0.1)}, **LATE)
+@with_plugin([1, 1], owners={"ann": budget(0.1)}, ahead=0)
 async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, plugin, a, b):
-    plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann", 9.0)
-    plugin.jobs.accounts.tick()
+    spend(plugin, "ann", 9.0)
     async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
         pools = plugin.pools.pools  # before any decision
         assert pools["of ann"].group.on_leftovers and not pools["of bob"].group.on_leftovers
@@ -249,10 +241,9 @@ async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, pl
         assert keys == sorted(keys)
 
 
-@with_plugin(TWO, owners={"ann": budget(0.1, "wait")}, **LATE)
+@with_plugin([1, 1], owners={"ann": budget(0.1, "wait")}, ahead=0)
 async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plugin, a, b):
-    plugin.jobs.accounts.spent.add(int(time.time() // DAY), "ann", 9.0)
-    plugin.jobs.accounts.tick()
+    spend(plugin, "ann", 9.0)
     async with slaq.job("a", owner="ann", client=c):
         future = c.submit(inc, 1, pure=False)
         await until(lambda: ready(plugin, "a") == 1)

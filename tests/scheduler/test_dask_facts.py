@@ -14,13 +14,13 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, TWO, another_client, gen_cluster, hook, state_of, until, wait_for
+from driving import another_client, begun, gen_cluster, hook, let_end, state_of, until, wait_for
 
 from dask_slaq.scheduler.dask_hooks import received_at
 from dask_slaq.scheduler.owners.identity import sender_of_message
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_scheduler_is_asked_where_every_ready_task_runs(c, s, a, b):
     """By two methods that may be overridden on the instance; None leaves a task in no-worker."""
     decide, sent = s.decide_worker_non_rootish, []
@@ -49,7 +49,7 @@ def hold_in(s, held):
     s.decide_worker_non_rootish = lambda ts: None if ts.key in held else decide(ts)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     held = {"held"}
     hold_in(s, held)
@@ -62,12 +62,11 @@ async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     await c.gather(c.map(inc, range(20)))
     assert ts.state == "no-worker"
     s.transitions({"held": "processing"}, stimulus_id="test")
-    assert ts.state == "processing"
-    assert ts.processing_on.address == b.address
+    assert (ts.state, ts.processing_on.address) == ("processing", b.address)
     assert await future == 2
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_stealing_respects_restrictions(c, s, a, b):
     def restrict(scheduler, *, tasks, **kwargs):
         for key in tasks:
@@ -84,11 +83,10 @@ async def test_stealing_respects_restrictions(c, s, a, b):
         ts.worker_restrictions = None
     stealing.balance()
     assert stealing.in_flight  # so it was the restriction that kept them
-    await Event("go").set()
-    await c.gather(futures)
+    await let_end(c, futures)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b):
     hold_in(s, {"held"})
     future = c.submit(inc, 1, key="held")
@@ -99,7 +97,7 @@ async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b)
     assert s.tasks["held"].state == "no-worker"
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     left = []
     hook(s, "transition", lambda key, start, *args, **kwargs: left.append(start))
@@ -111,15 +109,13 @@ async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     future = c.submit(seceding, key="s")
     ws = s.workers[a.address]
     await until(lambda: len(ws.long_running) == 1)
-    assert s.tasks["s"].state == "processing"
-    assert s.tasks["s"] in ws.processing
+    assert s.tasks["s"].state == "processing" and s.tasks["s"] in ws.processing
     assert "processing" not in left
     assert "long-running" in s.stream_handlers
-    await Event("go").set()
-    await future
+    await let_end(c, future)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_worker_status_change_is_an_event_of_its_address(c, s, a):
     """Which is told in the middle of it: the worker has its new status."""
     seen = []
@@ -136,7 +132,7 @@ async def test_a_worker_status_change_is_an_event_of_its_address(c, s, a):
         assert (s.workers[a.address] in s.running) == (status == Status.running)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_client_hears_messages_of_the_scheduler_by_name(c, s, a):
     got = []
     c._stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
@@ -145,7 +141,7 @@ async def test_a_client_hears_messages_of_the_scheduler_by_name(c, s, a):
     await until(lambda: got == [{"x": 1}])
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a):
     """A message may overwrite them for its handler, and does not change them."""
     got = []
@@ -161,7 +157,7 @@ async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a)
     assert sender_of_message() is None
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a):
     senders = []
     hook(s, "update_graph", lambda *args, **kwargs: senders.append(sender_of_message()))
@@ -169,7 +165,7 @@ async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a
     assert [(sender.client, sender.submitter) for sender in senders] == [(c.id, None)]
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
     async def fails(x):
         raise KeyError(f"no {x}")
@@ -179,14 +175,14 @@ async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
         await c.scheduler.test_op(x="z")
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_metadata_that_is_not_there_is_answered_by_the_default(c, s, a):
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) is None
     s.task_metadata["slaq"] = {"policy": "fair"}
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) == {"policy": "fair"}
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, s, a):
     calls = []
 
@@ -211,7 +207,7 @@ async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, 
     assert len(calls) == 2
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a, b):
     seen = []
     hook(s, "restart", lambda s: seen.append((dict(s.task_metadata), len(s.tasks))))
@@ -223,10 +219,9 @@ async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a
     await until(lambda: future.status == "cancelled")
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a, b):
     told = []
-
     hook(s, "remove_client", lambda scheduler, client: told.append((client, "held" in s.tasks)))
     other = await another_client(s)
     future = other.submit(wait_for, "go", key="held")
@@ -238,10 +233,9 @@ async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a,
     await until(lambda: "held" not in s.tasks)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
     stimuli = []
-
     hook(s, "update_graph", lambda *_, stimulus_id, **kwargs: stimuli.append(stimulus_id))
     before = time()
     await c.submit(inc, 1)
@@ -253,7 +247,7 @@ async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
 # Private parts of Dask that the package touches
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_the_queue_is_asked_for_its_tasks_wherever_a_slot_may_open(c, s, a):
     """By a method of the instance. A task is queued if it is rootish and no worker is chosen."""
     plain, opened = s.stimulus_queue_slots_maybe_opened, []
@@ -266,37 +260,40 @@ async def test_the_queue_is_asked_for_its_tasks_wherever_a_slot_may_open(c, s, a
     await state_of(s, future, "queued")
     assert s.tasks[future.key] in s.queued and s.tasks[future.key]._queueable
     opened.clear()
-    await Event("go").set()
-    await c.gather(busy)
+    await let_end(c, busy)
     assert {"stimulus_id"} == opened[-1].keys()
     del s.is_rootish, s.decide_worker_rootish_queuing_enabled, s.stimulus_queue_slots_maybe_opened
     plain(stimulus_id="test")
     assert await future == 2
 
 
-@gen_cluster(client=True, nthreads=TWO)
+def copied(s, worker):
+    """Send the task "k" to another worker, too; return it, and the numbers of its runs."""
+    ts = s.tasks["k"]
+    run = ts.run_id
+    s.send_task_to_worker(worker.address, ts)
+    copy, ts.run_id = ts.run_id, run
+    return ts, run, copy
+
+
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_run_of_a_task_has_a_number_and_what_comes_of_another_is_dropped(c, s, a, b):
     """A task that is sent begins a new run. The worker of another one is told to free it."""
     seen, handler = [], s.stream_handlers["task-finished"]
     s.stream_handlers["task-finished"] = lambda **m: (seen.append(m), handler(**m))
-    future = c.submit(wait_for, "go", 1, key="k", workers=[a.address])
-    await state_of(s, future, "processing")
-    ts = s.tasks["k"]
-    run = ts.run_id
-    s.send_task_to_worker(b.address, ts)
-    copy, ts.run_id = ts.run_id, run
+    future = await begun(s, c.submit(wait_for, "go", 1, key="k", workers=[a.address]))
+    ts, run, copy = copied(s, b)
     assert copy > run
     await until(lambda: "k" in b.state.tasks)
     assert b.state.tasks["k"].priority[:-1] == ts.priority
-    await Event("go").set()
-    assert await future == 1
+    assert await let_end(c, future) == 1
     await until(lambda: len(seen) == 2 and "k" not in b.state.tasks)
     assert {(m["run_id"], m["worker"]) for m in seen} == {(run, a.address), (copy, b.address)}
     assert a.data.keys() == {"k"}
     assert [ws.address for ws in ts.who_has] == [a.address]
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_failure_of_another_run_is_not_that_of_the_task(c, s, a, b):
     def fails_elsewhere(here):
         if get_worker().address != here:
@@ -304,42 +301,33 @@ async def test_the_failure_of_another_run_is_not_that_of_the_task(c, s, a, b):
         Event("go").wait()
 
     future = c.submit(fails_elsewhere, a.address, key="k", workers=[a.address])
-    await state_of(s, future, "processing")
-    ts = s.tasks["k"]
-    run = ts.run_id
-    s.send_task_to_worker(b.address, ts)
-    ts.run_id = run
+    await begun(s, future)
+    ts, *_ = copied(s, b)
     await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "error")
     await c.submit(inc, 1, workers=[b.address])  # after what it has sent
     assert ts.state == "processing"
-    await Event("go").set()
-    await future
+    await let_end(c, future)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_worker_that_is_told_to_free_a_key_drops_its_run(c, s, a, b):
     """Also one that computes, whose result is then not reported."""
     seen, handler = [], s.stream_handlers["task-finished"]
     s.stream_handlers["task-finished"] = lambda **m: (seen.append(m["worker"]), handler(**m))
     future = c.submit(wait_for, "go", 1, key="k", workers=[a.address], allow_other_workers=True)
     await until(lambda: "k" in a.state.tasks and a.state.tasks["k"].state == "executing")
-    ts = s.tasks["k"]
-    run = ts.run_id
-    s.send_task_to_worker(b.address, ts)
-    ts.run_id = run
+    copied(s, b)
     await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "executing")
     s.worker_send(b.address, {"op": "free-keys", "keys": ["k"], "stimulus_id": "test"})
     await until(lambda: b.state.tasks["k"].state == "cancelled")
-    await Event("go").set()
-    assert await future == 1
+    assert await let_end(c, future) == 1
     await until(lambda: "k" not in b.state.tasks)
     assert seen == [a.address]
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_long_running_task_that_is_added_again_counts_as_any_other(c, s, a):
-    future = c.submit(wait_for, "go", 1, key="k")
-    await state_of(s, future, "processing")
+    future = await begun(s, c.submit(wait_for, "go", 1, key="k"))
     ws, ts = s.workers[a.address], s.tasks["k"]
     prefix = ts.prefix.name
     assert ws.task_prefix_count[prefix] == 1
@@ -351,19 +339,18 @@ async def test_a_long_running_task_that_is_added_again_counts_as_any_other(c, s,
     assert ts not in ws.long_running and ts in ws.processing
     assert ws.task_prefix_count[prefix] == 1 and ws.occupancy == s.total_occupancy > 0
     s.check_idle_saturated(ws)
-    await Event("go").set()
-    assert await future == 1
+    assert await let_end(c, future) == 1
     assert not ws.task_prefix_count.get(prefix) and s.total_occupancy == 0
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_periodic_checks_are_made_four_times_a_second_and_not_all_at_once(c, s, a):
     """So whoever does something five times a second comes between any two of them."""
     for name in ("no-workers-timeout", "idle-timeout"):
         assert s.periodic_callbacks[name].callback_time == 250
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_cluster_is_idle_since_a_time_that_may_be_forgotten(c, s, a):
     s.periodic_callbacks["idle-timeout"].stop()
     await until(s.check_idle)  # once it has seen that no task moves any more
@@ -376,7 +363,7 @@ async def test_a_cluster_is_idle_since_a_time_that_may_be_forgotten(c, s, a):
     s.idle_timeout = None
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_worker_knows_the_tasks_of_its_threads(c, s, a):
     """A thread without a task is in nobody's; who waits may take its own out, and put it back."""
 
@@ -396,7 +383,7 @@ def pool_of_thread():
     return thread_state.executor
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_thread_that_has_left_its_pool_takes_the_place_of_the_next_that_is_free(c, s, a):
     def leave():
         pool, thread, event = pool_of_thread(), threading.current_thread(), threading.Event()
@@ -412,7 +399,7 @@ async def test_a_thread_that_has_left_its_pool_takes_the_place_of_the_next_that_
     assert await c.submit(leave) == ([True, False, True], False)
 
 
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s, a, b):
     """By events, while it asks for a task, and once the thief is sent it. It keeps its priority."""
     stealing, told = s.extensions["stealing"], []
@@ -435,24 +422,20 @@ async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s
         s.tasks[future.key].worker_restrictions = None
     s.task_prefixes["wait_for"].duration_average = 5
     stealing.balance()
-    assert [what for what, _ in told] == ["request"]
-    asked = told[0][1]
-    assert asked
+    ((what, asked),) = told
+    assert what == "request" and asked
     await until(lambda: not stealing.in_flight)
     await until(lambda: at and at.keys() <= b.state.tasks.keys())
     assert {what for what, _ in told} <= {"request", "confirm", "already-computing"}
     assert at.keys() <= {ts.key for ts in asked} and set(at.values()) == {b.address}
     for key in at:
         assert b.state.tasks[key].priority[0] == -9
-    await Event("go").set()
-    await c.gather(some)
+    await let_end(c, some)
 
 
-@gen_cluster(client=True, nthreads=ONE, config={"distributed.scheduler.allowed-failures": 1})
+@gen_cluster(client=True, nthreads=[1], config={"distributed.scheduler.allowed-failures": 1})
 async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_compared(c, s, a):
-    futures = c.map(wait_for, ["never"] * 2, range(2), pure=False)
-    for future in futures:
-        await state_of(s, future, "processing")
+    futures = await begun(s, c.map(wait_for, ["never"] * 2, range(2), pure=False))
     excused, blamed = (s.tasks[future.key] for future in futures)
     excused.suspicious, blamed.suspicious = 0, 1
     await s.remove_worker(a.address, stimulus_id="test", close=False)
@@ -461,7 +444,7 @@ async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_c
     await Event("never").set()
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c, s, a):
     assert a.monitor.get_process_memory() > 0
     ws = s.workers[a.address]
@@ -472,7 +455,7 @@ async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c
     assert 0 < ws.memory.optimistic <= ws.memory.process
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 2)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_the_scheduler_says_under_all_which_worker_or_client_leaves(c, s, a, b):
     heard = []
 

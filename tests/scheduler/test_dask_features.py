@@ -13,15 +13,19 @@ from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import inc
 from driving import (
     HELD,
-    ONE,
     PATIENCE,
-    TWO,
     Fixed,
     Recorder,
     assert_nothing_left,
+    begun,
     gen_cluster,
     held_tasks,
+    in_job,
     jobs,
+    let_end,
+    ready,
+    reasons,
+    served,
     start_plugin,
     state_of,
     tasks_of,
@@ -45,7 +49,7 @@ class Counter:
         return self.n
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_actors_are_not_held(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         busy = await held_tasks(c, plugin, "b", 4, run=2)
@@ -68,7 +72,7 @@ def meet(mine: str, other: str) -> str:
 
 
 @pytest.mark.parametrize("lend", [True, False])
-@gen_cluster(client=True, nthreads=TWO)
+@gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
     policy = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))  # the gang needs one worker more than its set has
     plugin = await start_plugin(c, s, policy=policy, ahead=0, lend=lend)
@@ -77,20 +81,14 @@ async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
         with tasks_of("b"):
             busy = c.map(wait_for, ["go"] * 6, pure=False)
             await until(lambda: plugin.pools.pools["b"].ready)
-        with tasks_of("a"):
-            gang = [
-                c.submit(meet, "x", "y", workers=[a.address], allow_other_workers=False),
-                c.submit(meet, "y", "x", workers=[b.address], allow_other_workers=False),
-            ]
-            for future in gang:
-                await state_of(s, future, "processing")
+        ends = (("x", "y", a.address), ("y", "x", b.address))
+        gang = [in_job(c, "a").submit(meet, mine, other, workers=[w]) for mine, other, w in ends]
+        await begun(s, gang)
         assert plugin.pools.pools["a"].demand == 2
-        await Event("go").set()
-        assert await c.gather(gang) == [a.address, b.address]
+        assert await let_end(c, gang) == [a.address, b.address]
         assert plugin.pools.pools["a"].demand == 0
         await c.gather(busy)
-    reasons = {b.key: b.reason for b in plugin.pools.bindings}
-    assert {reasons[future.key] for future in gang} == {"passed"}
+    assert {reasons(plugin)[future.key] for future in gang} == {"passed"}
     assert_nothing_left(s, plugin)
 
 
@@ -106,26 +104,23 @@ def unwrapped(made: list[Unmovable]) -> str:
 
 
 # Dask's stealing would move the task to the idle worker, with the plugin and without.
-@with_plugin(TWO, ahead=0, config={"distributed.scheduler.work-stealing": False})
+@with_plugin([1, 1], ahead=0, config={"distributed.scheduler.work-stealing": False})
 async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, plugin, a, b):
     """As LightGBM's sockets are: without a pickle, and used by tasks without restriction."""
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             made = c.submit(lambda: [Unmovable()], workers=[a.address], pure=False)
             await state_of(s, made, "memory")
-        with tasks_of("b"):
-            busy = c.submit(wait_for, "go", workers=[a.address])
-            await state_of(s, busy, "processing")
+        busy = await begun(s, in_job(c, "b").submit(wait_for, "go", workers=[a.address]))
         with tasks_of("a"):
             used = c.submit(unwrapped, made)
             await until(lambda: used.key in s.tasks)
         assert plugin.pools.tick(1.0) == 0  # although the other worker is free
-        await Event("go").set()
-        assert await used == f"Unmovable on {a.address}"
+        assert await let_end(c, used) == f"Unmovable on {a.address}"
         await busy
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_workers_given_with_others_allowed_are_a_preference(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -135,7 +130,7 @@ async def test_workers_given_with_others_allowed_are_a_preference(c, s, plugin, 
             assert await named == b.address
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, plugin, a, b):
     absent = ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"]
     async with jobs(c, "a", "b"):
@@ -148,7 +143,7 @@ async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, plu
     assert s.tasks[future.key].worker_restrictions == set(absent)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_in_a_job_needs_no_resources_of_that(c, s, plugin, a, b):
     gpu = slaq.job("gpu", client=c, resources={"GPU": 1})
     async with slaq.job("other", client=c), gpu, slaq.job("inner", client=c):
@@ -168,7 +163,7 @@ async def test_the_job_block_annotates_the_resources(c, s, plugin, a, b):
         assert all(ts.resource_restrictions == {"GPU": 1} for ts in s.tasks.values())
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugin, a, b):
     async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
         held = c.submit(where, key="held")
@@ -180,25 +175,19 @@ async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugi
             assert await held == w.address
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
-            await x
+        await (x := in_job(c, "a").submit(inc, 1, key="x", workers=[a.address, b.address]))
     home = next(iter(s.tasks["x"].who_has)).address
     async with jobs(c, "c", "d"):
-        with tasks_of("c"):
-            y = c.submit(wait_for, "go", 5, x, key="y")
-            await state_of(s, y, "processing")
-            await s.remove_worker(home, stimulus_id="test")
-            await Event("go").set()
-            assert await y == 5
+        y = await begun(s, in_job(c, "c").submit(wait_for, "go", 5, x, key="y"))
+        await s.remove_worker(home, stimulus_id="test")
+        assert await let_end(c, y) == 5
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_was_built_in_another_block_is_of_the_block_that_computes_it(c, s, plugin, a):
-
     async def owner(graph):
         future = c.compute(graph)
         await future
@@ -222,38 +211,32 @@ async def test_what_was_built_in_another_block_is_of_the_block_that_computes_it(
 
 
 @pytest.mark.parametrize("job", [["a"], {"a": 1}, 3], ids=str)
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_an_annotation_that_is_no_name_is_of_no_job(c, s, plugin, a, job):
     async with jobs(c, "a"):
-        with tasks_of(job):
-            assert await c.submit(inc, 1) == 2
+        assert await in_job(c, job).submit(inc, 1) == 2
         assert plugin.pools.bindings[-1].job == f"other:{c.id}"
-    assert plugin.failed is None
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s, plugin, a, b):
     recorder = Recorder(s, plugin)
     async with jobs(c, "b"):
         async with jobs(c, "a"):
             busy = await held_tasks(c, plugin, "b", 2, run=2)
-            with tasks_of("a"):
-                first = c.submit(inc, 1, key="same")
-                await state_of(s, first, *HELD)
+            first = in_job(c, "a").submit(inc, 1, key="same")
+            await state_of(s, first, *HELD)
             with tasks_of("b"):
                 second = c.submit(inc, 1, key="same")
                 after = c.submit(inc, second, key="after")
         # Job a ended before its task ran: it is left to Dask, and job b goes on.
-        await Event("go").set()
-        assert await c.gather([first, second, after]) == [2, 2, 3]
-        await c.gather(busy)
+        assert (await let_end(c, [first, second, after, *busy]))[:3] == [2, 2, 3]
     assert [run.key for run in recorder.ended].count("same") <= 1
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
+@with_plugin([1], ahead=0)
+async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, plugin, a):
     s.no_workers_timeout = 0.4
-    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 3, run=1)
         since = monotonic()
@@ -261,42 +244,37 @@ async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
         time.sleep(0.5)  # the event loop is busy for longer than the timeout
         await until(lambda: monotonic() > since + 1.5)
         assert [s.tasks[future.key].state for future in futures].count(HELD[0]) == 2
-        await Event("go").set()
-        assert await c.gather(futures) == [0, 1, 2]
+        assert await let_end(c, futures) == [0, 1, 2]
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, a):
+@with_plugin([1])
+async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, plugin, a):
     s.no_workers_timeout = 1e-6
-    await start_plugin(c, s)
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            future = c.submit(inc, 1, resources={"GPU": 1})
-            await state_of(s, future, *HELD, "erred")
+        future = in_job(c, "a").submit(inc, 1, resources={"GPU": 1})
+        await state_of(s, future, *HELD, "erred")
         s.periodic_callbacks["no-workers-timeout"].callback()
         with pytest.raises(NoValidWorkerError):
             await future
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            fire_and_forget(c.submit(lambda: Event("done").set(), key="forget"))
+        fire_and_forget(in_job(c, "a").submit(lambda: Event("done").set(), key="forget"))
         await Event("done").wait()
         await until(lambda: "forget" not in s.tasks)
         assert not plugin.pools.pools["a"].tasks
 
 
 @pytest.mark.parametrize("reserve", [0.0, 0.75])
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
+@gen_cluster(client=True, nthreads=[2, 2])
 async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
     """A fair one, or as many of the threads as are reserved for them."""
     plugin = await start_plugin(c, s, reserve=reserve, ahead=0)
     other = f"other:{c.id}"
     async with jobs(c, "a"):
-        with tasks_of("a"):
-            busy = c.map(wait_for, ["go"] * 8, pure=False)
+        busy = in_job(c, "a").map(wait_for, ["go"] * 8, pure=False)
         with dask.annotate(slaq_job=None):
             plain = c.map(wait_for, ["go"] * 8, pure=False)
         await until(lambda: other in plugin.pools.pools and len(s.tasks) == 16)
@@ -304,29 +282,20 @@ async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
         shares = [plugin.engine.grants[name].share for name in (other, "a")]
         assert shares == pytest.approx([3, 1] if reserve else [2, 2])
         assert plugin.pools.holds_or_releases
-        assert other in (await slaq.status(c))["jobs"]
         assert not (await slaq.status(c))["jobs"][other]["reports"]
-        await Event("go").set()
-        await c.gather(busy + plain)
+        await let_end(c, busy + plain)
         await until(lambda: plugin.run_once() or set(plugin.pools.pools) == {"a"})
     assert_nothing_left(s, plugin)
 
 
-@pytest.mark.parametrize("other", ["ann", "bob"])
-@gen_cluster(client=True, nthreads=ONE)
-async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, a, other):
-    policy = Fixed(a=(0.5, 2.0), b=(0.5, 1.0))
-    plugin = await start_plugin(c, s, policy=policy, ahead=0)
+@pytest.mark.parametrize(("other", "order"), [("ann", "abbaa"), ("bob", "aaabb")])
+@with_plugin([1], policy=Fixed(a=(0.5, 2.0), b=(0.5, 1.0)), ahead=0)
+async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, plugin, a, other, order):
     async with slaq.job("a", client=c, owner="ann"), slaq.job("b", client=c, owner=other):
         plugin.run_once()
         busy = await held_tasks(c, plugin, "a", 1, run=1)
-        with tasks_of("a"):
-            low = c.map(where, range(2), priority=-100, key="low", pure=False)
-        with tasks_of("b"):
-            high = c.map(where, range(2), priority=100, key="high", pure=False)
-        pools = plugin.pools.pools
-        await until(lambda: [len(pools[name].ready) for name in "ab"] == [2, 2])
-        await Event("go").set()
-        await c.gather(low + high + busy)
-    order = [binding.job for binding in plugin.pools.bindings]
-    assert order == (["a", "b", "b", "a", "a"] if other == "ann" else ["a", "a", "a", "b", "b"])
+        low = in_job(c, "a").map(where, range(2), priority=-100, key="low", pure=False)
+        high = in_job(c, "b").map(where, range(2), priority=100, key="high", pure=False)
+        await until(lambda: ready(plugin, "a") == ready(plugin, "b") == 2)
+        await let_end(c, low + high + busy)
+    assert served(plugin) == list(order)

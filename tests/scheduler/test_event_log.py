@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from distributed import Event
 from distributed.utils_test import captured_logger
-from driving import HELD, gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+from driving import (
+    HELD,
+    gen_cluster,
+    in_job,
+    jobs,
+    let_end,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+)
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -23,28 +34,25 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_events_are_lines_of_json(tmp_path):
-    path = tmp_path / "slaq.jsonl"
-    journal = Journal(str(path), 10_000, 2)
-    journal.write(START)
-    journal.write({"event": "report", "job": "ü", "loss": 0.1 + 0.2})
-    journal.write({"event": "x", "n": np.int64(3), "f": np.float32(0.5), "b": np.bool_(True)})
+def write(path, *events, files=2):
+    """Record events in a journal, and close it."""
+    journal = Journal(str(path), 10_000, files)
+    for event in events:
+        journal.write(event)
     journal.close()
-    journal.write({"event": "leave"})
-    assert read(path) == [
-        START,
-        {"event": "report", "job": "ü", "loss": 0.1 + 0.2},
-        {"event": "x", "n": 3, "f": 0.5, "b": True},
-    ]
+    return journal
+
+
+def test_events_are_lines_of_json(tmp_path):
+    path, report = tmp_path / "slaq.jsonl", {"event": "report", "job": "ü", "loss": 0.1 + 0.2}
+    odd = {"event": "x", "n": np.int64(3), "f": np.float32(0.5), "b": np.bool_(True)}
+    write(path, START, report, odd).write({"event": "leave"})  # after it was closed
+    assert read(path) == [START, report, {"event": "x", "n": 3, "f": 0.5, "b": True}]
 
 
 def test_a_journal_is_bounded_and_each_file_begins_with_the_start(tmp_path):
-    path = tmp_path / "slaq.jsonl"
-    journal = Journal(str(path), 10_000, 3)
-    journal.write(START)
-    for k in range(2000):
-        journal.write({"event": "report", "job": "a", "loss": k})
-    journal.close()
+    many = [{"event": "report", "job": "a", "loss": k} for k in range(2000)]
+    write(tmp_path / "slaq.jsonl", START, *many, files=3)
     assert sorted(os.listdir(tmp_path)) == ["slaq.jsonl", "slaq.jsonl.1", "slaq.jsonl.2"]
     found = []
     for name in ("slaq.jsonl.2", "slaq.jsonl.1", "slaq.jsonl"):
@@ -56,16 +64,12 @@ def test_a_journal_is_bounded_and_each_file_begins_with_the_start(tmp_path):
 
 
 def test_what_json_does_not_have_is_left_out_and_said_once(tmp_path, caplog):
-    journal = Journal(str(tmp_path / "slaq.jsonl"), 10_000, 2)
     loop = {"event": "report"}
     loop["self"] = loop
     bad = [{"event": "arrive", "job": b"a" * 10_000}, {"event": "tasks", (1,): 2}, loop]
     with caplog.at_level(logging.WARNING):
-        for event in (START, *bad, {"event": "leave"}):
-            journal.write(event)
-        journal.close()
-    kinds = ("arrive", "tasks", "report")
-    dropped = [{"event": "dropped", "kind": kind} for kind in kinds]
+        journal = write(tmp_path / "slaq.jsonl", START, *bad, {"event": "leave"})
+    dropped = [{"event": "dropped", "kind": kind} for kind in ("arrive", "tasks", "report")]
     assert read(tmp_path / "slaq.jsonl") == [START, *dropped, {"event": "leave"}]
     assert (journal.failed, journal.dropped) == (None, 3)
     (record,) = caplog.records
@@ -75,11 +79,9 @@ def test_what_json_does_not_have_is_left_out_and_said_once(tmp_path, caplog):
 def test_a_recording_begins_on_a_line_of_its_own(tmp_path):
     path = tmp_path / "slaq.jsonl"
     path.write_text('{"event":"rep')
-    Journal(str(path), 10_000, 2).close()
+    write(path)
     assert path.read_text() == '{"event":"rep'
-    journal = Journal(str(path), 10_000, 2)
-    journal.write(START)
-    journal.close()
+    write(path, START)
     first, *rest = path.read_text().splitlines()
     assert (first, [json.loads(line) for line in rest]) == ('{"event":"rep', [START])
 
@@ -87,9 +89,7 @@ def test_a_recording_begins_on_a_line_of_its_own(tmp_path):
 def test_a_file_that_was_full_before_does_not_begin_twice(tmp_path):
     path = tmp_path / "slaq.jsonl"
     path.write_text("x" * 10_000)
-    journal = Journal(str(path), 10_000, 2)
-    journal.write(START)
-    journal.close()
+    write(path, START)
     assert read(path) == [START]
 
 
@@ -100,8 +100,7 @@ def test_events_that_come_faster_than_they_are_written_end_it_too(tmp_path, monk
         for _ in range(50):
             journal.write(START)
     journal.close()
-    assert journal.failed.startswith("BufferError")
-    assert len(caplog.records) == 1
+    assert journal.failed.startswith("BufferError") and len(caplog.records) == 1
 
 
 @gen_cluster(client=True)
@@ -113,7 +112,7 @@ async def test_a_log_that_cannot_be_written_is_told_at_registration(c, s, a, b):
         job.report(1.0)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 3)
+@gen_cluster(client=True, nthreads=[2, 2, 2])
 async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *workers, tmp_path):
     path = tmp_path / "slaq.jsonl"
     plugin = await start_plugin(c, s, policy="max-total", log=str(path), reserve=0.2)
@@ -136,13 +135,10 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
             if k == 4:
                 await workers[2].close()
         plugin.run_once()  # which ends the pool of unowned tasks
-        with tasks_of("of no job"):
-            held = c.submit(wait_for, "held", pure=False)
-            done = c.submit(pow, 2, 3, pure=False)
-        await done
+        held = in_job(c, "of no job").submit(wait_for, "held", pure=False)
+        await in_job(c, "of no job").submit(pow, 2, 3, pure=False)
         plugin.run_once()  # one unowned task has ended, and another has not
-        await Event("held", client=c).set()
-        await held
+        await let_end(c, held, "held")
         one.report(0.01)
     async with slaq.job("a", client=c) as again:
         again._describe({"name": "net", "lr": 0.1})
@@ -211,8 +207,7 @@ async def test_a_recording_that_fails_is_said_once_and_disturbs_no_job(c, s, a, 
         async with slaq.job("a", client=c) as job:
             plugin.journal._lines.stream.close()  # no space is left on the device
             job.report(1.0)
-            with tasks_of("a"):
-                assert await c.submit(pow, 2, 3) == 8
+            assert await in_job(c, "a").submit(pow, 2, 3) == 8
             await until(lambda: plugin.journal.failed)
             plugin.run_once()
             assert plugin.messages.status()["jobs"]["a"]["iteration"] == 1

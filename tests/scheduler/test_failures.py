@@ -9,11 +9,12 @@ from distributed import Event, Variable, Worker, secede
 from distributed.utils_test import captured_logger, inc
 from driving import (
     HELD,
-    ONE,
-    TWO,
     another_client,
+    begun,
     held_tasks,
+    in_job,
     jobs,
+    let_end,
     start_plugin,
     state_of,
     tasks_of,
@@ -27,60 +28,50 @@ import dask_slaq as slaq
 from dask_slaq.core.errors import SlaqError
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
-            await x
-            home = next(iter(s.tasks["x"].who_has)).address
-            busy = await held_tasks(c, plugin, "a", 2, run=2)
-            later = c.submit(inc, x, key="later")
-            await state_of(s, later, *HELD)
+        await (x := in_job(c, "a").submit(inc, 1, key="x", workers=[a.address, b.address]))
+        home = next(iter(s.tasks["x"].who_has)).address
+        busy = await held_tasks(c, plugin, "a", 2, run=2)
+        later = in_job(c, "a").submit(inc, x, key="later")
+        await state_of(s, later, *HELD)
         await s.remove_worker(home, stimulus_id="test")
         assert s.tasks["later"].state == "waiting"
-        await Event("go").set()
-        assert await later == 3
+        assert await let_end(c, later) == 3
         await c.gather(busy)
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         s.handle_worker_status_change("paused", a.address, "test")
-        with tasks_of("a"):
-            assert set(await c.gather(c.map(where, range(6), pure=False))) == {b.address}
+        assert set(await c.gather(in_job(c, "a").map(where, range(6), pure=False))) == {b.address}
         plugin.run_once()
         grants = plugin.engine.grants
         assert not any(a.address in grant.workers for grant in grants.values())
         with tasks_of("a"):
-            busy = c.submit(wait_for, "go", workers=[b.address])
-            await state_of(s, busy, "processing")
+            busy = await begun(s, c.submit(wait_for, "go", workers=[b.address]))
             later = c.submit(where)
-            await state_of(s, later, *HELD)
+        await state_of(s, later, *HELD)
         change = s.stream_handlers["worker-status-change"]
         change(status="running", worker=a.address, stimulus_id="test")
         assert await later == a.address
-        await Event("go").set()
-        await busy
+        await let_end(c, busy)
 
 
 @with_plugin([])
 async def test_jobs_outlive_a_restart_of_the_cluster(c, s, plugin):
     async with jobs(c, "a", "b") as (job, _):
-        with tasks_of("a"):
-            held = c.map(inc, range(6))
-            await state_of(s, held[-1], *HELD)
+        held = in_job(c, "a").map(inc, range(6))
+        await state_of(s, held[-1], *HELD)
         await c.restart(wait_for_workers=False)
         assert not plugin.pools.tracker.owner
         assert not plugin.pools.pools["a"].tasks
         async with Worker(s.address), Worker(s.address):
-            with tasks_of("a"):
-                assert await c.submit(inc, 1) == 2
+            assert await in_job(c, "a").submit(inc, 1) == 2
             job.report(1.0)
             await until(lambda: plugin.engine.jobs["a"].iteration == 1)
-            assert (await slaq.status(c))["jobs"]["a"]["iteration"] == 1
-    assert plugin.failed is None
 
 
 def fail() -> None:
@@ -96,7 +87,7 @@ def fail_first(counter: str) -> int:
     return n
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, a):
     for name in ("tries", "again"):
         await Variable(name).set(0)
@@ -108,32 +99,27 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, 
             await again
         await again.retry()
         assert await again == 1
-    keys = [binding.key for binding in plugin.pools.bindings]
-    assert keys == ["tries", "tries", "again", "again"]
-    assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
+    assert [b.key for b in plugin.pools.bindings] == ["tries", "tries", "again", "again"]
+    assert "passed" not in {b.reason for b in plugin.pools.bindings}
 
 
-@with_plugin(ONE, ahead=0)
+@with_plugin([1], ahead=0)
 async def test_a_task_released_and_submitted_again_at_once_runs(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
-            busy = c.submit(wait_for, "go")
-            await state_of(s, busy, "processing")
+            busy = await begun(s, c.submit(wait_for, "go"))
             first = c.submit(inc, 1, key="x")
             await state_of(s, first, *HELD)
             first.release()
-        with tasks_of("b"):
-            second = c.submit(inc, 1, key="x")
-        await Event("go").set()
-        assert await second == 2
+        second = in_job(c, "b").submit(inc, 1, key="x")
+        assert await let_end(c, second) == 2
         await busy
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, plugin, a, b):
     async with another_client(s) as other:
-        mine = slaq.job("a", client=other)
-        await mine.__aenter__()
+        mine = await slaq.job("a", client=other).__aenter__()
         mine.report(1.0)
         running = s.plugins["slaq"].jobs.reports
         await until(lambda: running == {"a": 1})
@@ -154,7 +140,7 @@ async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, 
             await mine.__aexit__(None, None, None)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_waits_for_its_client_to_connect_again(c, s, plugin, a, b):
     async with another_client(s) as other:
         connect, may_connect = other._ensure_connected, asyncio.Event()
@@ -176,7 +162,7 @@ async def test_a_job_waits_for_its_client_to_connect_again(c, s, plugin, a, b):
         await job.__aexit__(None, None, None)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s, plugin, a, b):
     with dask.config.set({"slaq.owner": "ann", "distributed.client.preload": ["dask_slaq"]}):
         other = await another_client(s)
@@ -189,12 +175,11 @@ async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s,
         await until(lambda: plugin.jobs.owners.of(other.id) == "ann")
 
 
-@with_plugin(TWO, ahead=0)
+@with_plugin([1, 1], ahead=0)
 async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a, b):
     other = await another_client(s)
     async with slaq.job("mine", client=c):
-        with tasks_of("mine"):
-            mine = c.map(wait_for, ["go"] * 4, range(4), pure=False)
+        mine = in_job(c, "mine").map(wait_for, ["go"] * 4, range(4), pure=False)
         async with slaq.job("theirs", client=other) as job:
             theirs = other.map(wait_for, ["go"] * 4, pure=False)
             await until(lambda: len(s.tasks) == 8)
@@ -205,8 +190,7 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a,
             assert log.getvalue().count("no longer get through") == 1
         await until(lambda: set(plugin.pools.pools) == {"mine"})
         assert not {future.key for future in theirs} & set(plugin.pools.tracker.owner)
-        await Event("go").set()
-        assert await c.gather(mine) == [0, 1, 2, 3]
+        assert await let_end(c, mine) == [0, 1, 2, 3]
 
 
 def give_up_slot():
@@ -215,7 +199,7 @@ def give_up_slot():
 
 
 @pytest.mark.parametrize("failed", [False, True])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_secession_that_is_told_twice_counts_once(c, s, plugin, a, failed):
     """Workers may, says their source. Dask would keep a count of -1 over a restart, and fail."""
     if failed:
@@ -226,8 +210,7 @@ async def test_a_secession_that_is_told_twice_counts_once(c, s, plugin, a, faile
     if "run_id" in inspect.signature(s.handle_long_running).parameters:
         again["run_id"] = s.tasks[future.key].run_id
     s.stream_handlers["long-running"](**again, stimulus_id="again")
-    await Event("seceded").set()
-    await future
+    await let_end(c, future, "seceded")
     assert s.total_occupancy == 0
     del future
     await until(lambda: not s.tasks)
@@ -239,12 +222,11 @@ async def test_a_secession_that_is_told_twice_counts_once(c, s, plugin, a, faile
     plugin.failed = None
 
 
-@with_plugin(ONE, config={"distributed.scheduler.validate": False}, ahead=0)
+@with_plugin([1], config={"distributed.scheduler.validate": False}, ahead=0)
 async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, plugin, a, monkeypatch):
     async with slaq.job("a", client=c), slaq.job("b", client=c):
         await slaq.pause("a", client=c)
-        with tasks_of("a"):
-            held = c.map(inc, range(8))
+        held = in_job(c, "a").map(inc, range(8))
         await until(lambda: len(plugin.pools.pools["a"].ready) == 8)
         plain = s.check_idle_saturated
 
@@ -259,4 +241,3 @@ async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, plugin, a, mo
         assert "failed in Dask's scheduler" in log.getvalue()
         assert "tasks may hang" not in log.getvalue()
         plugin.pools.check()
-    assert plugin.failed is None

@@ -4,14 +4,23 @@ import asyncio
 import contextlib
 
 import pytest
-from distributed import Client, Event
+from distributed import Client
 from distributed.utils_test import inc
-from driving import TWO, alerts_of, report_epochs, tasks_of, until, wait_for, with_plugin
+from driving import (
+    alerts_of,
+    in_job,
+    let_end,
+    report_epochs,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_a_job_stops_at_its_target(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with slaq.job("a", client=c, target=0.3, stop=True) as job:
@@ -25,31 +34,27 @@ async def test_a_job_stops_at_its_target(c, s, plugin, a, b):
     assert seen[0]["message"].startswith("a: reached its target 0.3 with a loss of about 0.")
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
-    async with (
-        slaq.job("a", client=c, target=0.9, target_kind="reduction") as job,
-        slaq.job("b", client=c),
-    ):
+    good = slaq.job("a", client=c, target=0.9, target_kind="reduction")
+    async with good as job, slaq.job("b", client=c):
         await report_epochs(plugin, job, [1.0 + 10 * 0.6**i for i in range(25)])
         assert plugin.engine.jobs["a"].max_share == pytest.approx(0.1)
         assert 1.5 < plugin.engine.jobs["a"].target < 2.5
         with tasks_of("a"):  # it goes on with what others leave
             assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
             tasks = c.map(wait_for, ["go"] * 6, pure=False)
-        with tasks_of("b"):
-            tasks += c.map(wait_for, ["go"] * 6, pure=False)
+        tasks += in_job(c, "b").map(wait_for, ["go"] * 6, pure=False)
         pool = plugin.pools.pools["a"]
         await until(lambda: pool.running and pool.ready)
         found = await slaq.explain("a", client=c)
         assert found["reason"].startswith("good enough: it reached its target")
         await slaq.set("a", max_share=1e6, client=c)
         assert "good enough" not in (await slaq.explain("a", client=c))["reason"]
-        await Event("go").set()
-        await c.gather(tasks)
+        await let_end(c, tasks)
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_what_a_training_reached_before_it_began_again_does_not_count(c, s, plugin, a, b):
     async with slaq.job("a", client=c, target=0.3, max_share=2) as job:
         await report_epochs(plugin, job, [0.01, 0.02, 0.03])  # of a learning-rate finder
@@ -59,20 +64,19 @@ async def test_what_a_training_reached_before_it_began_again_does_not_count(c, s
         assert plugin.engine.jobs["a"].max_share == 2
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_alerts_of_scores_say_so(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with slaq.search("grid", client=c, maximize=True), slaq.job("up", client=c) as job:
         await report_epochs(plugin, job, [1.0 - 0.4**i for i in range(50)])
     await until(lambda: [alert["event"] for alert in seen].count("done") == 2)
+    words = "its score has risen by less than 1 % of its range in 32 reports"
     for flat, end in (seen[i::2] for i in range(2)):
-        assert flat["message"].endswith(
-            "its score has risen by less than 1 % of its range in 32 reports"
-        )
+        assert flat["message"].endswith(words)
         assert end["message"].endswith("with a score of 1") and end["loss"] == 1.0
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with (
@@ -88,20 +92,17 @@ async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
             reward.report(5.0 - min(i, 10) + min(max(i - 30, 0), 8) - 2 * max(i - 40, 0))
             await report_epochs(plugin, never, [1.0 + 0.4**i])
     await until(lambda: sum(alert["event"] == "done" for alert in seen) == 4)
-    kinds = {
-        name: [alert["event"] for alert in seen if alert["job"] == name]
-        for name in ("flat", "up", "never", "reward")
-    }
-    assert kinds["flat"] == ["converged", "done"]
-    assert kinds["up"] == ["diverged", "done"]
-    assert sorted(kinds["never"]) == ["done", "late", "stalled"]
-    assert kinds["reward"] == ["done"]
+    names = ("flat", "up", "never", "reward")
+    kinds = {n: [alert["event"] for alert in seen if alert["job"] == n] for n in names}
+    assert sorted(kinds.pop("never")) == ["done", "late", "stalled"]
+    once = {"flat": ["converged", "done"], "up": ["diverged", "done"], "reward": ["done"]}
+    assert kinds == once
     said = {(alert["job"], alert["event"]): alert["message"] for alert in seen}
     assert "has fallen by less than 1 % of its range in 32 reports" in said["flat", "converged"]
     assert said["up", "diverged"].endswith("above its first one of 1")
 
 
-@with_plugin(TWO, epoch="1h")
+@with_plugin([1, 1], epoch="1h")
 async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     async with slaq.job("stopped", client=c, owner="ann"):
@@ -113,10 +114,8 @@ async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, plugin, a, b
     async with slaq.job("lost", client=other, owner="ann"):
         await other.close()
     await until(lambda: sum(alert["event"] != "audit" for alert in alerts) == 3)
-    ends = [alert for alert in alerts if alert["event"] != "audit"]
-    assert [(alert["job"], alert["owner"]) for alert in ends] == [
-        (alert["event"], "ann") for alert in ends
-    ]
+    ends = {(x["event"], x["job"], x["owner"]) for x in alerts if x["event"] != "audit"}
+    assert ends == {(name, name, "ann") for name in ("stopped", "failed", "lost")}
 
 
 @pytest.mark.parametrize("by", ["10min", "10 min", "10m", 600, "600s"])

@@ -60,7 +60,7 @@ def futures(client: Client, seed: int) -> Any:
     return client.submit(sum, parts, pure=False).result()
 
 
-KINDS: list[Callable[[Client, int], Any]] = [arrays, frames, delays, futures]
+WORK = [(work, "fair") for work in (arrays, frames, delays, futures)]
 
 
 def both(client: Client, work: Callable[[Client, int], Any], **settings: Any) -> dict[int, Any]:
@@ -109,9 +109,7 @@ def compared(client, work, **settings):
     return plugin, recorder
 
 
-@pytest.mark.parametrize(
-    ("work", "policy"), [*((work, "fair") for work in KINDS), (futures, "max-total")]
-)
+@pytest.mark.parametrize(("work", "policy"), [*WORK, (futures, "max-total")])
 def test_each_task_runs_on_a_worker_held_or_lent(client, work, policy):
     plugin, recorder = compared(client, work, policy=policy)
     recorder.check()

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import gc
-import importlib
 import types
 import weakref
 from collections import Counter, deque
@@ -19,34 +18,22 @@ from driving import another_client, gen_cluster, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.core.forecast import from_past_runs
-from dask_slaq.core.jobs import ends
-from dask_slaq.core.jobs import history as job_history
-from dask_slaq.core.memory import runs
-from dask_slaq.core.owners import usage
-from dask_slaq.scheduler.jobs import scheduled_jobs
-from dask_slaq.scheduler.owners import accounts
-from dask_slaq.scheduler.pools import durations, label_limits
 
 #: Bounds of what is remembered on purpose, made small: a test reaches them at once.
-BOUNDS = [
-    (ends, "REMEMBERED", 4),
-    (job_history, "MOST_ENDED", 4),
-    (runs, "MOST_KINDS", 4),
-    (runs, "MOST_PER_KIND", 4),
-    (runs, "MOST_STAGED", 4),
-    (accounts, "MOST_OWNERS", 4),
-    (accounts, "MOST_TASKS", 4),
-    (usage, "MOST_BY_JOB", 4),
-    (usage, "MOST_OF_A_DAY", 4),
-    (usage, "MOST_ROWS", 4),
-    (scheduled_jobs, "MOST_ENDED", 4),
-    ("dask_slaq.scheduler.owners.identity", "MOST_CLIENTS", 1),
-    (durations, "MOST_GROUPS", 4),
-    (label_limits, "MOST_LOGGED", 4),
-    ("dask_slaq.memory.following", "MOST_LOADED_KINDS", 4),
-    ("dask_slaq.core.trials.ended", "MOST_BYTES", 1),
-    ("dask_slaq.scheduler.trials.tables", "NAMED", 4),
-]
+BOUNDS = {
+    "core.jobs.ends": {"REMEMBERED": 4},
+    "core.jobs.history": {"MOST_ENDED": 4},
+    "core.memory.runs": {"MOST_KINDS": 4, "MOST_PER_KIND": 4, "MOST_STAGED": 4},
+    "core.owners.usage": {"MOST_BY_JOB": 4, "MOST_OF_A_DAY": 4, "MOST_ROWS": 4},
+    "core.trials.ended": {"MOST_BYTES": 1},
+    "memory.following": {"MOST_LOADED_KINDS": 4},
+    "scheduler.jobs.scheduled_jobs": {"MOST_ENDED": 4},
+    "scheduler.owners.accounts": {"MOST_OWNERS": 4, "MOST_TASKS": 4},
+    "scheduler.owners.identity": {"MOST_CLIENTS": 1},
+    "scheduler.pools.durations": {"MOST_GROUPS": 4},
+    "scheduler.pools.label_limits": {"MOST_LOGGED": 4},
+    "scheduler.trials.tables": {"NAMED": 4},
+}
 #: Rounds after which objects are counted: enough to reach all bounds, and twice some more. By
 #: how many objects of a type it counts as growth, if it is so both times: one per round.
 ROUNDS, GROWTH = (7, 13, 19), 6
@@ -112,7 +99,7 @@ async def come_and_go(s, k):
 def test_what_comes_and_goes_leaves_nothing(tmp_path):
     kept = {"memory": str(tmp_path / "memory.sqlite"), "log": str(tmp_path / "log.jsonl")}
 
-    @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], timeout=120)
+    @gen_cluster(client=True, nthreads=[2], timeout=120)
     async def run(c, s, a):
         settings = {"history": 3, "bindings": 3, "half_life": "1d", "limits": {"label-0": 2}}
         plugin = await start_plugin(c, s, policy="max-total", **settings, **kept)
@@ -132,8 +119,6 @@ def test_what_comes_and_goes_leaves_nothing(tmp_path):
         assert not more, f"grown in {GROWTH} rounds, twice, by type: {more}"
 
     with ExitStack() as stack:
-        for module, name, most in BOUNDS:
-            if isinstance(module, str):
-                module = importlib.import_module(module)
-            stack.enter_context(mock.patch.object(module, name, most))
+        for module, bounds in BOUNDS.items():
+            stack.enter_context(mock.patch.multiple(f"dask_slaq.{module}", **bounds))
         run()

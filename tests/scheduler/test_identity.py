@@ -6,10 +6,10 @@ from time import time
 
 import dask
 import pytest
-from distributed import Client, Event
+from distributed import Client
 from distributed.security import Security
 from distributed.utils_test import captured_logger, inc
-from driving import ONE, gen_cluster, name_a_task, start_plugin, until, wait_for
+from driving import begun, gen_cluster, let_end, name_a_task, start_plugin, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
@@ -53,17 +53,15 @@ def security(tmp_path_factory):
 def test_the_certificate_says_who_a_client_is(security):
     @gen_cluster(client=True, nthreads=TLS, scheduler="tls://127.0.0.1", security=security("ann"))
     async def test(c, s, a, b):
-        plugin = await start_plugin(
-            c, s, identity="tls", operators=["carol"], owners={"ann": {"weight": 2}}
-        )
-        bobs = {"address": s.address, "asynchronous": True, "security": security("bob")}
+        settings = {"operators": ["carol"], "owners": {"ann": {"weight": 2}}}
+        plugin = await start_plugin(c, s, identity="tls", **settings)
+
+        def client_of(name):
+            return Client(s.address, asynchronous=True, security=security(name))
+
+        job = slaq.job("a", owner="ann@desk", client=c)
         with captured_logger("dask_slaq.scheduler.owners.identity") as log:
-            carols = {**bobs, "security": security("carol")}
-            async with (
-                Client(**bobs) as bob,
-                Client(**carols) as carol,
-                slaq.job("a", owner="ann@desk", client=c),
-            ):
+            async with client_of("bob") as bob, client_of("carol") as carol, job:
                 assert plugin.jobs.owner["a"] == "ann"
                 assert log.getvalue() == ""  # ann@desk is ann
                 for _ in range(2):
@@ -99,25 +97,21 @@ def test_the_certificate_says_who_a_client_is(security):
                     await bob.scheduler.slaq_close(name="a", proof=proof)
                 assert plugin.jobs.reports == {"a": 0}
                 # Nor is what bob sends hers because it names a task of hers that runs.
-                begun = c.submit(wait_for, "go", key="begun")
-                await until(lambda: "begun" in s.tasks and s.tasks["begun"].processing_on)
+                mine = await begun(s, c.submit(wait_for, "go", key="begun"))
                 name_a_task(bob, "begun")
                 outside = bob.map(inc, range(40), pure=False)
                 await until(lambda: f"other:{bob.id}" in plugin.jobs.owner)
                 assert plugin.jobs.owner[f"other:{bob.id}"] == "bob"
-                await Event("go", client=c).set()
-                await bob.gather(outside)
-                await begun
-        nobody = {**bobs, "security": security("")}
-        async with Client(**nobody) as client:
+                await let_end(bob, outside)
+                await mine
+        async with client_of("") as nobody:
             with pytest.raises(NotAllowed, match="has no common name"):
-                async with slaq.job("n", client=client):
-                    pass
+                await slaq.job("n", client=nobody).__aenter__()
 
     test()
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_without_tls_the_plugin_is_refused(c, s, a):
     with pytest.raises(InvalidSetting, match=r"can be reached without a certificate, at tcp://"):
         await start_plugin(c, s, identity="tls")

@@ -4,12 +4,11 @@ import asyncio
 
 import pytest
 from distributed import Nanny, get_client, rejoin, secede, worker_client
-from driving import Client, tasks_of, until, with_plugin
+from driving import Client, in_job, until, with_plugin
 from moving import AtOnce
 
 import dask_slaq as slaq
 
-FOUR = [("127.0.0.1", 4)] * 2
 TWO_THREADS = {"ann": {"max-threads": 2}, "default": {}}
 
 
@@ -23,9 +22,13 @@ def leaf(k):
     return k
 
 
+def leaves(client, n, **given):
+    return sum(client.gather(client.map(leaf, range(n), pure=False, **given)))
+
+
 def by_worker_client(n):
     with worker_client() as client:
-        return sum(client.gather(client.map(leaf, range(n), pure=False)))
+        return leaves(client, n)
 
 
 def by_get_client(n):
@@ -38,13 +41,12 @@ def by_get_client(n):
 
 
 def with_its_thread(n):
-    client = get_client()
-    return sum(client.gather(client.map(leaf, range(n), pure=False)))
+    return leaves(get_client(), n)
 
 
 def by_a_client_of_its_own(n):
     with Client(get_client().scheduler.address, set_as_default=False) as client:
-        return sum(client.gather(client.map(leaf, range(n), pure=False)))
+        return leaves(client, n)
 
 
 def deeper(n):
@@ -59,11 +61,10 @@ def usage(found):
 @pytest.mark.parametrize(
     "tree", [by_worker_client, by_get_client, with_its_thread, by_a_client_of_its_own, deeper]
 )
-@with_plugin(FOUR, owners=TWO_THREADS)
+@with_plugin([4, 4], owners=TWO_THREADS)
 async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree):
     async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
-        with tasks_of("of ann"):
-            futures = c.map(tree, [8, 8], pure=False)
+        futures = in_job(c, "of ann").map(tree, [8, 8], pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [28, 28]
         assert max(AtOnce.begun) == 2
         assert not plugin.pools.tracker._inner and not plugin.pools.tracker._submitter
@@ -71,17 +72,15 @@ async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree
 
 
 def and_goes_on(n):
-    client = get_client()
-    found = sum(client.gather(client.map(leaf, range(n), pure=False)))
+    found = leaves(get_client(), n)
     AtOnce.make(0.2)
     return found
 
 
 @pytest.mark.parametrize(("function", "n"), [(with_its_thread, 4), (and_goes_on, 2)])
-@with_plugin(FOUR, owners={"ann": {"max-threads": 1}, "default": {}})
-async def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_tasks(
-    c, s, plugin, a, b, function, n
-):
+@with_plugin([4, 4], owners={"ann": {"max-threads": 1}, "default": {}})
+async def test_a_task_lends_its_thread_to_its_own_tasks(c, s, plugin, a, b, function, n):
+    """Its owner is at its limit."""
     async with slaq.job("of ann", owner="ann", client=c):
         futures = c.map(function, [n] * 3, pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [sum(range(n))] * 3
@@ -90,15 +89,13 @@ async def test_at_its_limit_a_task_lends_its_thread_while_it_waits_for_its_own_t
 
 def on_gpus(n):
     with worker_client() as client:
-        futures = client.map(leaf, range(n), pure=False, resources={"GPU": 1})
-        return sum(client.gather(futures))
+        return leaves(client, n, resources={"GPU": 1})
 
 
-@with_plugin(
-    FOUR,
-    owners={"ann": {"max-resources": {"GPU": 2}}, "default": {}},
-    worker_kwargs={"resources": {"GPU": 4}},
-)
+TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}}, "default": {}}
+
+
+@with_plugin([4, 4], owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
 async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plugin, a, b):
     """Dask gives its GPU to nobody else; but the tasks that it waits for may have one."""
 
@@ -115,7 +112,7 @@ async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plu
         assert not any(pool.holds for pool in plugin.pools.pools.values())
 
 
-@with_plugin(FOUR, owners=TWO_THREADS)
+@with_plugin([4, 4], owners=TWO_THREADS)
 async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, plugin, a, b):
     def train(p):
         for k in range(3):
@@ -136,7 +133,7 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
 
 
 @pytest.mark.parametrize("own", [False, True])
-@with_plugin([("127.0.0.1", 4)], owners=TWO_THREADS, Worker=Nanny)
+@with_plugin([4], owners=TWO_THREADS, Worker=Nanny)
 async def test_the_clients_of_a_workers_process_name_its_tasks(c, s, plugin, a, own):
     def tree(k):
         from distributed import Client, get_client
@@ -147,8 +144,7 @@ async def test_the_clients_of_a_workers_process_name_its_tasks(c, s, plugin, a, 
         return client.gather(client.map(lambda i: i + k, range(3), key="leaf", pure=False))
 
     async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
-        with tasks_of("of ann"):
-            futures = c.map(tree, [1, 2], pure=False)
+        futures = in_job(c, "of ann").map(tree, [1, 2], pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [[1, 2, 3], [2, 3, 4]]
         jobs = {str(b.key): b.job for b in plugin.pools.bindings}
         assert set(jobs.values()) == {"of ann"} and len(jobs) >= 5

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from distributed import Event
-from driving import TWO, until, wait_for, with_plugin
+from driving import another_client, let_end, until, wait_for, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
@@ -41,15 +41,12 @@ async def beside(client, name):
     async with slaq.job(name, client=client):
         task = client.submit(wait_for, "beside")
         yield
-        await Event("beside").set()
-        await task
+        await let_end(client, task, "beside")
 
 
 @pytest.mark.parametrize(("submit", "other"), [(by_map, None), (by_submit, "other-job")])
-@with_plugin(TWO)
-async def test_a_search_that_was_interrupted_knows_all_its_models_again(
-    c, s, plugin, a, b, submit, other
-):
+@with_plugin([1, 1])
+async def test_an_interrupted_search_knows_all_its_models_again(c, s, plugin, a, b, submit, other):
     async with beside(c, other):
         with pytest.raises(KeyboardInterrupt):
             async with slaq.search("grid", client=c, steps=8):
@@ -60,19 +57,16 @@ async def test_a_search_that_was_interrupted_knows_all_its_models_again(
         await until(lambda: "grid" not in plugin.jobs.reports)
         async with slaq.search("grid", client=c, steps=8) as search:
             futures = submit(c)
-            pool = plugin.pools.pools["grid"]
-            await until(lambda: len(pool.tasks) == MODELS, 20)
+            await until(lambda: len(plugin.pools.pools["grid"].tasks) == MODELS, 20)
+            keys = sorted(future.key for future in futures)
+            assert sorted(trial["key"] for trial in await search.trials()) == keys
+            assert await let_end(c, futures) == list(range(MODELS))
             trials = await search.trials()
-            assert len(trials) == MODELS == len({trial["key"] for trial in trials})
-            await Event("go").set()
-            assert await c.gather(futures) == list(range(MODELS))
-            trials = await search.trials()
-            assert len(trials) == MODELS == len({trial["key"] for trial in trials})
-            assert {trial["state"] for trial in trials} == {"done"}
-            assert {trial["iteration"] for trial in trials} == {8}
+            assert sorted(trial["key"] for trial in trials) == keys
+            assert {(trial["state"], trial["iteration"]) for trial in trials} == {("done", 8)}
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_that_had_not_reported_keep_what_they_report_meanwhile(c, s, plugin, a, b):
     def begin_late(number):
         Event("begin").wait()
@@ -89,12 +83,11 @@ async def test_models_that_had_not_reported_keep_what_they_report_meanwhile(c, s
     await until(lambda: [seat.reports for some in seats for seat in some.values()] == [3, 3])
     async with slaq.search("grid", client=c, steps=8) as search:
         futures = c.map(begin_late, range(2))
-        await Event("go").set()
-        assert await c.gather(futures) == await c.gather(before) == [0, 1]
+        assert await let_end(c, futures) == await c.gather(before) == [0, 1]
         assert [trial["iteration"] for trial in await search.trials()] == [8, 8]
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(c, s, plugin, a, b):
     async with beside(c, "other-job"):
         with pytest.raises(KeyboardInterrupt):
@@ -107,26 +100,22 @@ async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(c, s,
             pool = plugin.pools.pools["etl"]
             await until(lambda: len(pool.tasks) == 40, 20)
             assert len(pool.unfinished) == 40
-            await Event("go").set()
-            assert await c.gather(futures) == await c.gather(before) == list(range(40))
+            assert await let_end(c, futures) == await c.gather(before) == list(range(40))
             s.validate_state()
             plugin.pools.check()
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_tasks_of_another_client_or_name_stay_where_they_are(c, s, plugin, a, b):
-    from distributed import Client
-
     async with slaq.job("etl", client=c):
         mine = c.map(wait_for, ["go"] * 4, range(4))
         await until(lambda: len(s.tasks) >= 4)
-    async with Client(s.address, asynchronous=True) as other, slaq.job("etl", client=other):
+    async with another_client(s) as other, slaq.job("etl", client=other):
         theirs = other.map(wait_for, ["go"] * 4, range(10, 14))
         await until(lambda: len(plugin.pools.pools["etl"].tasks) == 4, 20)
         await asyncio.sleep(0.05)
         assert {ts.key for ts in plugin.pools.pools["etl"].tasks} == {f.key for f in theirs}
-        await Event("go").set()
-        assert await c.gather(mine) == list(range(4))
+        assert await let_end(c, mine) == list(range(4))
         assert await other.gather(theirs) == list(range(10, 14))
 
 
@@ -135,56 +124,43 @@ async def interrupted(client, submit, until_done=False):
     with pytest.raises(KeyboardInterrupt):
         async with slaq.search("grid", client=client, steps=8, prune={"patience": 8}):
             futures = submit()
-            if until_done:
-                await Event("go").set()
-                await client.gather(futures)
-            else:
-                await asyncio.sleep(0.2)
+            await (let_end(client, futures) if until_done else asyncio.sleep(0.2))
             raise KeyboardInterrupt
     return futures
 
 
-def train_better(offset):
-    for k in range(12):
+def train_edited(offset, steps=8, lower=0):
+    for k in range(steps):
         time.sleep(0.002)
-        slaq.report(offset + 1 / (k + 1) - 100)
+        slaq.report(offset + 1 / (k + 1) - lower)
     return offset
 
 
-def train_edited(offset):
-    for k in range(8):
-        time.sleep(0.002)
-        slaq.report(offset + 1 / (k + 1))
-    return offset
-
-
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_of_the_cell_before_its_edit_prune_nothing(c, s, plugin, a, b):
-    futures = await interrupted(c, lambda: c.map(train_better, range(MODELS)))
+    futures = await interrupted(c, lambda: c.map(train_edited, range(MODELS), steps=12, lower=100))
     async with slaq.search("grid", client=c, steps=8) as search:
         futures = c.map(train_edited, range(MODELS))
         assert await c.gather(futures) == list(range(MODELS))
-        await until(lambda: len(plugin.searches.running["grid"].trials.alive) == 0, 20)
-        trials = await search.trials()
-        assert len(trials) == MODELS
-        assert plugin.searches.running["grid"].trials.best > 0
+        trials = plugin.searches.running["grid"].trials
+        await until(lambda: not trials.alive, 20)
+        assert len(await search.trials()) == MODELS and trials.best > 0
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_another_search_in_between_takes_nothing_away(c, s, plugin, a, b):
     futures = await interrupted(c, lambda: by_map(c))
     async with slaq.search("other", client=c):
         pass
     async with slaq.search("grid", client=c, steps=8) as search:
         again = by_map(c)
-        await Event("go").set()
-        assert await c.gather(again) == list(range(MODELS))
+        assert await let_end(c, again) == list(range(MODELS))
         trials = await search.trials()
         assert len(trials) == MODELS and {trial["iteration"] for trial in trials} == {8}
     assert len(futures) == MODELS
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_that_had_ended_are_known_to_a_wider_grid(c, s, plugin, a, b):
     futures = await interrupted(c, lambda: c.map(train_edited, range(8)), until_done=True)
     async with slaq.search("grid", client=c, steps=8) as search:
@@ -194,10 +170,8 @@ async def test_models_that_had_ended_are_known_to_a_wider_grid(c, s, plugin, a, 
     assert len(futures) == 8
 
 
-@with_plugin(TWO)
-async def test_a_cell_that_is_run_again_knows_the_models_whose_results_are_there(
-    c, s, plugin, a, b
-):
+@with_plugin([1, 1])
+async def test_a_cell_that_is_run_again_knows_models_whose_results_are_there(c, s, plugin, a, b):
     def train(number):
         for k in range(8):
             slaq.report({"loss": number + 1 / (k + 1), "step": k})

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from driving import ONE, gen_cluster, start_plugin, until, with_plugin
+from driving import until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import jobs_table
@@ -25,7 +25,7 @@ def names(condition):
     return [column.name for column in JOB_COLUMNS if condition(column)]
 
 
-@with_plugin(ONE, epoch="1h")
+@with_plugin([1], epoch="1h")
 async def test_everything_that_shows_jobs_follows_the_table(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
@@ -45,12 +45,11 @@ async def test_everything_that_shows_jobs_follows_the_table(c, s, plugin, a):
     assert re.findall("<th [^>]*>(.*?)</th>", status._repr_html_()) == titles
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_the_board_follows_the_table(c, s, a):
+@with_plugin([1])
+async def test_the_board_follows_the_table(c, s, plugin, a):
     pytest.importorskip("bokeh", reason="bokeh is not installed")
     from dask_slaq.scheduler.board.pages import Jobs
 
-    await start_plugin(c, s)
     async with slaq.job("a", client=c):
         table = Jobs(s)
         table.update()

@@ -33,14 +33,11 @@ async def look(plugin):
         names = list(plugin.jobs.reports)
         if not (LOOKS and names):
             continue
-        if what == "status":
-            answer = plugin.messages.status()
-        elif what == "history":
-            answer = plugin.messages.handler("history")()
-        elif what == "explain":
-            answer = plugin.messages.handler("explain")(names[int(number * len(names))])
-        else:
+        if what == "board":
             answer = data.data_of(plugin.scheduler)
+        else:
+            about = [names[int(number * len(names))]] if what == "explain" else []
+            answer = plugin.messages.handler(what)(*about)
         assert answer
         seen[what] = seen.get(what, 0) + 1
 

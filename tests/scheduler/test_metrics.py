@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from distributed.utils_test import inc
-from driving import ONE, gen_cluster, page_of, start_plugin, tasks_of, until, wait_for, with_plugin
+from driving import gen_cluster, held_tasks, in_job, page_of, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import NoPlugin
@@ -18,14 +18,9 @@ from dask_slaq.scheduler.views.metrics import FAMILIES
 
 prometheus_parser = pytest.importorskip("prometheus_client.parser")
 
-WITH_PAGES = {
-    "distributed.scheduler.http.routes": [
-        "distributed.http.scheduler.prometheus",
-        "distributed.http.scheduler.json",
-        "distributed.http.health",
-    ]
-}
-SERVED = {"scheduler_kwargs": {"dashboard": True}, "config": WITH_PAGES}
+PARTS = ("scheduler.prometheus", "scheduler.json", "health")
+ROUTES = {"distributed.scheduler.http.routes": [f"distributed.http.{part}" for part in PARTS]}
+SERVED = {"scheduler_kwargs": {"dashboard": True}, "config": ROUTES}
 
 
 async def scrape(scheduler):
@@ -38,7 +33,11 @@ async def scrape(scheduler):
     return found
 
 
-@with_plugin(ONE, **SERVED, owners={"default": {"weight": 1}})
+def by(label, samples):
+    return {sample.labels[label]: sample.value for sample in samples}
+
+
+@with_plugin([1], **SERVED, owners={"default": {"weight": 1}})
 async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
     assert not (await scrape(s))["jobs"][0].value
     for n in range(100):
@@ -46,18 +45,16 @@ async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
             job.report(1.0)
     async with slaq.job("a", client=c, owner="ann") as job, slaq.job("b", client=c, owner="bob"):
         job.report(2.0)
-        with tasks_of("a"):
-            await c.submit(inc, 1)
-        s.plugins["slaq"].run_once()
+        await in_job(c, "a").submit(inc, 1)
+        plugin.run_once()
         during = await scrape(s)
         assert during.keys() == set(FAMILIES)
-        assert {sample.labels["job"] for sample in during["job_share"]} == {"a", "b"}
-        states = {sample.labels["state"]: sample.value for sample in during["jobs_in_state"]}
+        assert by("job", during["job_share"]).keys() == {"a", "b"}
+        states = by("state", during["jobs_in_state"])
         assert states == {"running": 0, "waiting": 0, "idle": 2, "paused": 0, "stopping": 0}
         await slaq.pause("b", client=c)
         plugin.shown.drop()
-        during = await scrape(s)
-        states = {sample.labels["state"]: sample.value for sample in during["jobs_in_state"]}
+        states = by("state", (await scrape(s))["jobs_in_state"])
         assert (states["idle"], states["paused"]) == (1, 1)
         with contextlib.suppress(ZeroDivisionError):
             async with slaq.job("c", client=c, owner="bob"):
@@ -67,21 +64,15 @@ async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
     ended = after["owner_finished_jobs_total"]
     jobs = {(x.labels["owner"], x.labels["outcome"]): x.value for x in ended if x.value}
     assert jobs == {("ann", "done"): 101, ("bob", "done"): 1, ("bob", "failed"): 1}
-    seconds = {x.labels["owner"]: x.value for x in after["owner_core_seconds_total"]}
-    assert seconds["ann"] > 0
+    assert by("owner", after["owner_core_seconds_total"])["ann"] > 0
 
 
-@with_plugin(ONE, **SERVED)
-async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for(
-    c, s, plugin, a, monkeypatch
-):
+@with_plugin([1], **SERVED, may_fail=True)
+async def test_pages_are_made_once_per_decision(c, s, plugin, a, monkeypatch):
     made = []
-
-    def values(*args):
-        made.append(1)
-        return values_of_jobs(*args)
-
-    monkeypatch.setattr(STATUS, "values_of_jobs", values)
+    monkeypatch.setattr(
+        STATUS, "values_of_jobs", lambda *args: made.append(1) or values_of_jobs(*args)
+    )
     async with slaq.job("a", client=c) as job:
         await until(lambda: plugin.engine.grants)
         for _ in range(20):
@@ -96,22 +87,21 @@ async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for
         assert plugin.failed.isprintable() and len(plugin.failed) < 2000
 
 
-@gen_cluster(client=True, nthreads=ONE, **SERVED)
+@gen_cluster(client=True, nthreads=[1], **SERVED)
 async def test_a_plugin_that_comes_after_the_first_scrape_is_scraped(c, s, a):
     await page_of(s, "/metrics")  # from now on Dask adds no collectors
     await start_plugin(c, s)
     assert not (await scrape(s))["jobs"][0].value
 
 
-@with_plugin(ONE, **SERVED)
+@with_plugin([1], **SERVED)
 async def test_an_error_in_a_metric_leaves_the_others(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(STATUS, "values_of_jobs", lambda *_: 1 / 0)
     text = await page_of(s, "/metrics")
-    assert "dask_scheduler_workers" in text
-    assert "dask_slaq_jobs" not in text
+    assert "dask_scheduler_workers" in text and "dask_slaq_jobs" not in text
 
 
-@with_plugin(ONE, **SERVED)
+@with_plugin([1], **SERVED)
 async def test_made_up_names_have_one_row_together(c, s, plugin, a):
     """Some 1500 owners, and as many jobs: a hundred of each have series of their own."""
     accounts = plugin.jobs.accounts
@@ -124,31 +114,27 @@ async def test_made_up_names_have_one_row_together(c, s, plugin, a):
         text = await page_of(s, "/metrics")
         assert text.count("\ndask_slaq_") < 3000
         found = await scrape(s)
-        by = {x.labels["owner"]: x.value for x in found["owner_core_seconds_total"]}
-        assert len(by) == 101 and by["(others)"] == 1401.0
+        used = by("owner", found["owner_core_seconds_total"])
+        assert len(used) == 101 and used["(others)"] == 1401.0
         assert len(found["job_running"]) <= 101
     # Whoever was among the others stays there: a counter does not fall.
     accounts._add(("made-up-1499", "", ""), "core_seconds", 1000.0)
     plugin.shown.drop()
-    by = {x.labels["owner"]: x.value for x in (await scrape(s))["owner_core_seconds_total"]}
-    assert by["ann"] == 99.0 and by["(others)"] == 2401.0
-    assert len(by) == 101
+    used = by("owner", (await scrape(s))["owner_core_seconds_total"])
+    assert (used["ann"], used["(others)"], len(used)) == (99.0, 2401.0, 101)
 
 
-@gen_cluster(client=True, nthreads=ONE, **SERVED)
+@gen_cluster(client=True, nthreads=[1], **SERVED)
 async def test_everything_finds_a_plugin_of_another_name(c, s, a):
     await c.register_plugin(slaq.SlaqPlugin(epoch="1h"), name="ours")
     plugin = s.plugins["ours"]
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
-        with tasks_of("a"):
-            assert await c.submit(inc, 1) == 2
+        assert await in_job(c, "a").submit(inc, 1) == 2
         assert (await scrape(s))["jobs"][0].value == 1
         assert data_of(s).head.startswith("Policy")
         await job.pause()
-        with tasks_of("a"):
-            more = c.map(wait_for, ["go"] * 30, pure=False)
-        await until(lambda: len(plugin.pools.pools["a"].ready) == 30)
+        more = await held_tasks(c, plugin, "a", 30, run=0)
         assert s.adaptive_target(target_duration=1) <= 1
         del more
     await c.unregister_scheduler_plugin("ours")
@@ -156,7 +142,7 @@ async def test_everything_finds_a_plugin_of_another_name(c, s, a):
         await slaq.status(c)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_plugin_of_another_name_takes_the_place_of_one(c, s, a):
     await c.register_plugin(slaq.SlaqPlugin(epoch="1h"))
     first = s.plugins["slaq"]

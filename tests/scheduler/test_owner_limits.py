@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import random
 
@@ -11,16 +12,18 @@ from distributed import Client, Event
 from distributed.client import CancelledError
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    LATE,
     Spans,
+    alerts_of,
     gen_cluster,
+    in_job,
     jobs,
+    let_end,
     on_virtual,
     on_virtual_clock,
     ready,
+    running,
     spend,
     start_plugin,
-    state_of,
     tasks_of,
     until,
     wait_for,
@@ -35,8 +38,7 @@ from dask_slaq.client.block import running_job
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.recording.replay import replay
 
-FOUR = [("127.0.0.1", 2)] * 2
-ONE_JOB = {"ann": {"max-jobs": 1}}
+ONE_JOB, ONE_THREAD = {"ann": {"max-jobs": 1}}, {"ann": {"max-threads": 1}}
 
 
 @contextlib.asynccontextmanager
@@ -73,10 +75,9 @@ async def elsewhere(client, name, make=slaq.job, nested=False, **settings):
     ("how", "limit"), [("worker", "owner"), ("host", "job"), ("loosely", "owner"), ("uses", "job")]
 )
 def test_a_limit_holds_for_pinned_tasks(how, limit):
-    of_owner, of_job = ({"ann": {"max-threads": 1}}, {}), (None, {"max_share": 1})
-    owners, settings = of_owner if limit == "owner" else of_job
+    owners, settings = (ONE_THREAD, {}) if limit == "owner" else (None, {"max_share": 1})
 
-    @with_plugin(FOUR, owners=owners, lend=limit == "owner", **LATE)
+    @with_plugin([2, 2], owners=owners, lend=limit == "owner", ahead=0)
     async def test(c, s, plugin, a, b):
         async with slaq.job("a", owner="ann", client=c, **settings):
             at = {"workers": ["127.0.0.1"] if how == "host" else [a.address]}
@@ -100,7 +101,7 @@ def test_a_limit_holds_for_pinned_tasks(how, limit):
     test()
 
 
-@with_plugin(FOUR, owners={"ann": {"max-threads": 1}})
+@with_plugin([2, 2], owners=ONE_THREAD)
 async def test_actors_are_not_held_by_a_limit(c, s, plugin, a, b):
     class Counter:
         n = 0
@@ -110,10 +111,9 @@ async def test_actors_are_not_held_by_a_limit(c, s, plugin, a, b):
         assert len(await asyncio.wait_for(c.gather(some), 20)) == 3
 
 
-@with_plugin(FOUR, owners=ONE_JOB, epoch="20ms")
+@with_plugin([2, 2], owners=ONE_JOB, epoch="20ms")
 async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, plugin, a, b):
-    alerts = []
-    slaq.alerts(alerts.append, client=c)
+    alerts = await alerts_of(c, s)
     blocks = [slaq.job, slaq.search, *[slaq.job] * 3]  # those of the first three may be needed
     for makes, run in (([slaq.job] * 5, 2), ([slaq.search] * 5, 2), (blocks, 3)):
         async with contextlib.AsyncExitStack() as stack:
@@ -125,7 +125,7 @@ async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, pl
         alerts.clear()
 
 
-@with_plugin(FOUR, owners={"ann": {"max-jobs": 2}})
+@with_plugin([2, 2], owners={"ann": {"max-jobs": 2}})
 async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, a, b):
     async with slaq.job("outer", owner="ann", client=c):
         async with (
@@ -139,8 +139,7 @@ async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, 
             assert found["reason"] == "waits: 2 of ann's 2 jobs run"
             async with slaq.job("other", owner="ann", client=c):
                 assert "other" in plugin.jobs.queued
-            with tasks_of("third"):
-                future = c.submit(inc, 1, pure=False)
+            future = in_job(c, "third").submit(inc, 1, pure=False)
             await first.end()
             assert await future == 2
         async with slaq.job("last", owner="ann", client=c):
@@ -183,13 +182,11 @@ def test_jobs_stay_within_the_limit_however_they_are_nested(steps, most):
 def test_a_job_submitted_within_another_one_does_not_wait_for_it(local_client):
     local_client.register_plugin(slaq.SlaqPlugin(owners=ONE_JOB))
     with slaq.job("outer", owner="ann", client=local_client):
-        future = slaq.submit(
-            lambda: local_client.submit(inc, 1).result(), name="inner", owner="ann"
-        )
-        assert future.result() == 2
+        own = {"name": "inner", "owner": "ann"}
+        assert slaq.submit(lambda: local_client.submit(inc, 1).result(), **own).result() == 2
 
 
-@with_plugin(FOUR, owners=ONE_JOB)
+@with_plugin([2, 2], owners=ONE_JOB)
 async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
     async with elsewhere(c, "a"):
         async with Client(s.address, asynchronous=True) as other, elsewhere(other, "lost"):
@@ -197,8 +194,7 @@ async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
             await other.close()
             await until(lambda: not plugin.jobs.queued)
         async with elsewhere(c, "b") as block:
-            with tasks_of("b"):
-                future = c.submit(inc, 1, pure=False)
+            future = in_job(c, "b").submit(inc, 1, pure=False)
             await until(lambda: ready(plugin, "b") == 1)
             await block.pause()
             assert "paused" in (await slaq.explain("b", client=c))["reason"]
@@ -209,22 +205,15 @@ async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@on_virtual([2, 2], owners={"ann": {"max-threads": 1}})
-async def test_tasks_of_unlike_times_beside_those_of_others_keep_to_a_limit_and_reach_it(
-    client, cluster, plugin, seed
-):
+@on_virtual([2, 2], owners=ONE_THREAD)
+async def test_tasks_of_unlike_times_reach_a_limit_and_keep_to_it(client, cluster, plugin, seed):
     """A task that waits on a worker takes the first thread there, whoever's task ends."""
     rng = random.Random(seed)
     times = [rng.uniform(0.1, 1.0) for _ in range(190)]
     Spans.seen.clear()
-    async with (
-        slaq.job("a", owner="ann", client=client),
-        slaq.job("b", owner="bob", client=client),
-    ):
-        with tasks_of("a"):
-            futures = client.map(spend, ["ann"] * 40, times[:40], pure=False)
-        with tasks_of("b"):
-            others = client.map(spend, ["bob"] * 150, times[40:], pure=False)
+    async with jobs(client, "a", owner="ann"), jobs(client, "b", owner="bob"):
+        futures = in_job(client, "a").map(spend, ["ann"] * 40, times[:40], pure=False)
+        others = in_job(client, "b").map(spend, ["bob"] * 150, times[40:], pure=False)
         await client.gather(futures)
         await client.cancel(others)
     assert Spans.at_once("ann") == 1
@@ -233,7 +222,7 @@ async def test_tasks_of_unlike_times_beside_those_of_others_keep_to_a_limit_and_
     assert took < 1.15 * sum(times[:40])
 
 
-@with_plugin(FOUR, owners={"ann": {"max-threads": 1}})
+@with_plugin([2, 2], owners=ONE_THREAD)
 async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, plugin, a, b):
     async with slaq.job("a", owner="ann", client=c):
         plugin.run_once()
@@ -242,13 +231,11 @@ async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, plugin, a, b)
     assert not plugin.pools.holds_or_releases and "is_rootish" not in vars(s)
 
 
-@with_plugin(FOUR, owners=ONE_JOB)
+@with_plugin([2, 2], owners=ONE_JOB)
 async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin, a, b, monkeypatch):
-    counted = []
-    count = plugin.jobs.admission.jobs_at_once
-    monkeypatch.setattr(
-        plugin.jobs.admission, "jobs_at_once", lambda o: counted.append(o) or count(o)
-    )
+    counted, admission = [], plugin.jobs.admission
+    count = admission.jobs_at_once
+    monkeypatch.setattr(admission, "jobs_at_once", lambda o: counted.append(o) or count(o))
     async with contextlib.AsyncExitStack() as stack:
         blocks = [await stack.enter_async_context(elsewhere(c, f"job-{n}")) for n in range(9)]
         counted.clear()
@@ -257,7 +244,7 @@ async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin,
         assert len(plugin.jobs.queued) == 7
 
 
-@gen_cluster(client=True, nthreads=FOUR)
+@gen_cluster(client=True, nthreads=[2, 2])
 async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
     log = tmp_path / "log.jsonl"
     plugin = await start_plugin(c, s, operators=["root"], log=str(log))
@@ -265,10 +252,8 @@ async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
         async with jobs(c, "a", owner="ann@desk"), jobs(c, "b", owner="bob"):
             await slaq.set_owner("ann", max_threads=1, weight=2, client=c)
             plugin.run_once()
-            with tasks_of("a"):
-                futures = c.map(wait_for, ["go"] * 3, pure=False)
-            await state_of(s, futures[0], "processing")
-            await until(lambda: ready(plugin, "a") == 2)
+            futures = in_job(c, "a").map(wait_for, ["go"] * 3, pure=False)
+            await until(lambda: (running(plugin, "a"), ready(plugin, "a")) == (1, 2))
             plugin.run_once()
             assert ready(plugin, "a") == 2
             standing = (await slaq.status(c))["owners"]["ann@desk"]
@@ -284,8 +269,7 @@ async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
                 await slaq.set_owner("ann", max_jobs=1.5, client=c)
             with pytest.raises(InvalidSetting, match="no setting of ann is given"):
                 await slaq.set_owner("ann", client=c)
-            await Event("go").set()
-            await c.gather(futures)
+            await let_end(c, futures)
     with dask.config.set({"slaq.owner": "eve"}):
         with pytest.raises(NotAllowed):
             await slaq.set_owner("eve", weight=100, client=c)
@@ -303,43 +287,32 @@ def opens_a_job(k):
         return sum(client.gather(client.map(abs, range(6), pure=False)))
 
 
-@with_plugin(FOUR, owners={"default": {"max-jobs": 1}})
+@with_plugin([2, 2], owners={"default": {"max-jobs": 1}})
 async def test_jobs_that_tasks_open_are_within_the_job_of_these(c, s, plugin, a, b):
     async with slaq.job("around", client=c):
         futures = c.map(opens_a_job, range(2), pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [15, 15]
 
 
-@with_plugin(FOUR, owners={"ann": {"max-threads": 2}, "default": {"weight": 1}}, epoch="20ms")
+@with_plugin([2, 2], owners={"ann": {"max-threads": 2}, "default": {"weight": 1}}, epoch="20ms")
 async def test_a_gang_above_its_owners_limit_is_told_at_once_and_stop_ends_it(c, s, plugin, a, b):
-    def begin(**gang):
-        with dask.annotate(slaq_job="xgb", **gang):
+    def begin(gang):
+        terms = {"slaq_gang": gang, "slaq_gang_size": 4, "slaq_threads": 1}
+        with dask.annotate(slaq_job="large", **terms):
             at = [a.address, a.address, b.address, b.address]
             return [c.submit(inc, k, workers=[w], pure=False) for k, w in enumerate(at)]
 
-    alerts = []
-    slaq.alerts(alerts.append, client=c)
-    with captured_logger("dask_slaq") as log:
-        async with slaq.job("other", client=c, owner="bob"):
-            with pytest.raises(CancelledError):
-                async with slaq.job("xgb", client=c, owner="ann") as job:
-                    gang = {"slaq_gang": "g", "slaq_gang_size": 4, "slaq_threads": 1}
-                    members = begin(**gang)
-                    await until(lambda: any(alert["event"] == "blocked" for alert in alerts), 5)
-                    # A higher limit lets them start, and a lower one keeps the next from it.
-                    why = "it needs 4 threads at once, above its owner's limit of 2"
-                    assert (await slaq.explain("xgb", client=c))["reason"] == f"waits: {why}"
-                    await until(lambda: why in log.getvalue(), 5)
-                    await slaq.set_owner("ann", max_threads=4, client=c)
-                    assert await c.gather(members) == [1, 2, 3, 4]
-                    await slaq.set_owner("ann", max_threads=2, client=c)
-                    members = begin(**{**gang, "slaq_gang": "h"})
-                    await job.stop()
-                    await asyncio.wait_for(c.gather(members), 5)
-            await until(lambda: alerts[-1]["event"] == "stopped", 5)
-            assert [x["event"] for x in alerts if x["event"] != "audit"] == ["blocked", "stopped"]
-            assert await c.submit(inc, 1, pure=False) == 2
-    assert plugin.failed is None
+    async def change(members):
+        """A higher limit lets them start, and a lower one keeps the next from it."""
+        await slaq.set_owner("ann", max_threads=4, client=c)
+        assert await c.gather(members) == [1, 2, 3, 4]
+        await slaq.set_owner("ann", max_threads=2, client=c)
+        return begin("h")
+
+    why = "it needs 4 threads at once, above its owner's limit of 2"
+    found = await check_blocked(c, s, lambda: begin("g"), why, then=change)
+    assert found["reason"] == f"waits: {why}"
+    assert await c.submit(inc, 1, pure=False) == 2
 
 
 def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
@@ -347,28 +320,20 @@ def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
     seen, reasons = {"ann": [], "bob": [], "threads": []}, []
 
     async def scenario(client, cluster, plugin):
-        names = ("one", "two", "his")
-        async with (
-            jobs(client, "one", "two", owner="ann"),
-            slaq.job("his", owner="bob", client=client),
-        ):
+        async with jobs(client, "one", "two", owner="ann"), jobs(client, "his", owner="bob"):
             futures = []
-            for name in names:
+            for name in ("one", "two", "his"):
                 with tasks_of(name), dask.annotate(resources={"GPU": 1}):
                     futures += client.map(work, [0.6] * 40, pure=False, key=f"gpu-{name}")
-            with tasks_of("two"):
-                futures += client.map(work, [0.6] * 100, pure=False, key="plain")
+            futures += in_job(client, "two").map(work, [0.6] * 100, pure=False, key="plain")
             for step in range(40):
                 await asyncio.sleep(0.25)
-                found = {"ann": 0, "bob": 0, "threads": 0}
-                for ws in cluster.scheduler.workers.values():
-                    for ts in ws.processing:
-                        found["threads"] += 1
-                        if ts.resource_restrictions:
-                            found["bob" if "his" in ts.key else "ann"] += 1
-                for name, count in found.items():
-                    seen[name].append(count)
-                if step < 20 and found["ann"] == 3:
+                at = [ts for ws in cluster.scheduler.workers.values() for ts in ws.processing]
+                on_gpus = ["his" in ts.key for ts in at if ts.resource_restrictions]
+                seen["threads"].append(len(at))
+                seen["ann"].append(on_gpus.count(False))
+                seen["bob"].append(on_gpus.count(True))
+                if step < 20 and seen["ann"][-1] == 3:
                     reasons.append((await slaq.explain("one", client=client))["reason"])
                 if step == 20:
                     await slaq.set_owner("ann", max_resources={"GPU": 5}, client=client)
@@ -405,13 +370,14 @@ async def test_a_stop_ends_what_no_client_wants_between_two_tasks(c, s, plugin, 
                 await job.stop()
                 await asyncio.wait_for(after, 5)
         assert await c.submit(inc, 1, pure=False) == 2
-    assert plugin.failed is None
 
 
-async def check_blocked(c, submit, why, **settings):
-    """Tasks of ann's that can never start are told of with the reason, and end with a stop."""
-    alerts = []
-    slaq.alerts(alerts.append, client=c)
+async def check_blocked(c, s, submit, why, then=None, **settings):
+    """Tasks of ann's that can never start are told of with the reason, and end with a stop.
+
+    Or those to which `then` changes them.
+    """
+    alerts = await alerts_of(c, s)
     with captured_logger("dask_slaq") as log:
         async with slaq.job("other", client=c, owner="bob"):
             with pytest.raises(CancelledError):
@@ -420,8 +386,9 @@ async def check_blocked(c, submit, why, **settings):
                     await until(lambda: any(x["event"] == "blocked" for x in alerts), 5)
                     found = await slaq.explain("large", client=c)
                     await until(lambda: why in log.getvalue(), 5)
+                    wanted = await then(wanted) if then is not None else wanted
                     await job.stop()
-                    await asyncio.wait_for(wanted, 5)
+                    await asyncio.wait_for(c.gather(wanted), 5)
             await until(lambda: alerts[-1]["event"] == "stopped", 5)
     mine = [x["event"] for x in alerts if x["job"] == "large" and x["event"] != "audit"]
     assert mine == ["blocked", "stopped"]
@@ -438,16 +405,13 @@ async def test_what_an_owner_may_never_have_at_once_is_told_and_ended(c, s, plug
             return c.submit(sum, c.map(inc, range(3), pure=False))
 
     why = "each of 3 tasks needs 4 of GPU, above its owner's limit of 2"
-    found = await check_blocked(c, large, why)
+    found = await check_blocked(c, s, large, why)
     assert found["reason"] == f"waits: {why}"
     assert "a higher max-resources of its owner for GPU" in found["would_change"][0]
     why = "it needs 4 threads at once, above its owner's limit of 3"
-    start_in_parts = [wait_for, ["go"] * 4]
-    found = await check_blocked(
-        c, lambda: c.gather(c.map(*start_in_parts, pure=False)), why, gang=True
-    )
+    in_parts = functools.partial(c.map, wait_for, ["go"] * 4, pure=False)
+    found = await check_blocked(c, s, in_parts, why, gang=True)
     assert f"{why}: they start in parts, and hang" in found["reason"]
     await Event("go").set()
     async with slaq.job("three", client=c, owner="ann", gang=True):
         assert len(await c.gather(c.map(inc, range(3), pure=False))) == 3
-    assert plugin.failed is None

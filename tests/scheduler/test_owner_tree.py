@@ -6,7 +6,7 @@ import contextlib
 import dask
 import pytest
 from distributed.utils_test import inc
-from driving import Spans, on_virtual, ready, spend, tasks_of, until, with_plugin
+from driving import Spans, in_job, on_virtual, ready, spend, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -18,8 +18,7 @@ async def compute(client, jobs, seconds=12, most=60):
         futures = []
         for name, owner in jobs.items():
             await stack.enter_async_context(slaq.job(name, owner=owner, client=client))
-            with tasks_of(name):
-                futures += client.map(spend, [name] * most, [0.4] * most, pure=False)
+            futures += in_job(client, name).map(spend, [name] * most, [0.4] * most, pure=False)
         await asyncio.sleep(seconds)
         status = await slaq.status(client)
         await client.cancel(futures)
@@ -34,11 +33,10 @@ async def test_a_team_of_three_gets_as_much_as_one_owner(client, cluster, plugin
     whole = Spans.seconds("one", "two", "three", "four")
     assert Spans.seconds("one", "two", "three") / whole == pytest.approx(0.5, abs=0.06)
     assert Spans.seconds("one") / whole == pytest.approx(1 / 6, abs=0.04)
-    team = status["teams"]["a/"]
+    team, members = status["teams"]["a/"], ("a/ann", "a/bob", "a/eve")
     assert team["jobs"] == 3 and team["deserved"] == pytest.approx(4)
-    assert team["core_seconds"] == sum(
-        status["owners"][name]["core_seconds"] for name in ("a/ann", "a/bob", "a/eve")
-    )
+    of_members = sum(status["owners"][name]["core_seconds"] for name in members)
+    assert team["core_seconds"] == of_members
 
 
 ATTEMPTS = {
@@ -69,7 +67,7 @@ async def test_two_owners_cannot_get_around_the_limit_of_their_team(client, clus
     assert Spans.seconds("inner", "third", "outside") > 0.9 * 3 * 9
 
 
-@with_plugin([("127.0.0.1", 2)] * 2, owners={"a": {"max-jobs": 2}, "a/ann": {"max-jobs": 1}})
+@with_plugin([2, 2], owners={"a": {"max-jobs": 2}, "a/ann": {"max-jobs": 1}})
 async def test_jobs_at_once_are_limited_at_each_level(c, s, plugin, a, b):
     @contextlib.asynccontextmanager
     async def elsewhere(name, owner):
@@ -79,19 +77,15 @@ async def test_jobs_at_once_are_limited_at_each_level(c, s, plugin, a, b):
         plugin.end_job(name)
 
     async with contextlib.AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        await enter(elsewhere("one", "a/ann@desk"))
-        await enter(elsewhere("two", "a/bob"))
-        await enter(elsewhere("three", "a/eve"))
-        await enter(elsewhere("four", "c"))
+        owners = {"one": "a/ann@desk", "two": "a/bob", "three": "a/eve", "four": "c"}
+        for name, owner in owners.items():
+            await stack.enter_async_context(elsewhere(name, owner))
         assert plugin.jobs.queued == {"three"}
         found = await slaq.explain("three", client=c)
+        change = "a higher max-jobs of a, or the end of another job there"
         assert found["reason"] == "waits: 2 of a's 2 jobs run"
-        assert list(found["would_change"]) == [
-            "a higher max-jobs of a, or the end of another job there"
-        ]
-        with tasks_of("three"):
-            future = c.submit(inc, 1)
+        assert list(found["would_change"]) == [change]
+        future = in_job(c, "three").submit(inc, 1)
         await until(lambda: ready(plugin, "three") == 1)
         plugin.end_job("two")
         assert await future == 2
@@ -102,7 +96,7 @@ async def test_jobs_at_once_are_limited_at_each_level(c, s, plugin, a, b):
     assert not plugin.engine.jobs.teams
 
 
-@with_plugin([("127.0.0.1", 2)] * 2, owners={"a": {"max-jobs": 1}})
+@with_plugin([2, 2], owners={"a": {"max-jobs": 1}})
 async def test_members_whose_jobs_are_within_one_another_do_not_wait_for_ever(c, s, plugin, a, b):
     async with slaq.job("1", owner="a/ann", client=c), slaq.job("2", owner="a/bob", client=c):
         assert await c.submit(inc, 1) == 2
@@ -124,7 +118,7 @@ async def test_a_team_uses_no_more_of_a_resource_than_its_limit(client, cluster,
     assert Spans.at_once("three") >= 5
 
 
-@with_plugin([("127.0.0.1", 2)] * 2, owners={"a": {"weight": 2, "max-threads": 1}})
+@with_plugin([2, 2], owners={"a": {"weight": 2, "max-threads": 1}})
 async def test_the_terms_of_a_team_are_shown_and_set_as_those_of_owners(c, s, plugin, a, b):
     async with slaq.job("one", owner="a/ann", client=c):
         plugin.run_once()

@@ -1,6 +1,7 @@
 """``dask scheduler --preload dask_slaq`` schedules jobs as a registered plugin does."""
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, Scheduler
 from distributed.utils_test import captured_logger, gen_test
-from driving import ONE, PATIENCE, gen_cluster, page_of
+from driving import PATIENCE, gen_cluster, page_of
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
@@ -21,6 +22,7 @@ from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import NOT_STARTED
 
 DASK = [sys.executable, "-m", "dask"]
+a_scheduler = functools.partial(Scheduler, dashboard_address=":0", port=0)
 
 
 def test_options_are_the_settings_and_told_in_help() -> None:
@@ -46,21 +48,17 @@ async def test_the_log_says_what_an_operator_has_set(tmp_path) -> None:
         "slaq.lock": True,
     }
     with dask.config.set(given), captured_logger("dask_slaq", level="INFO") as log:
-        async with Scheduler(dashboard_address=":0", port=0) as scheduler:
+        async with a_scheduler() as scheduler:
             await setup(scheduler, "--policy", "fair")
-    assert (
-        "dask_slaq: policy fair; epoch 1 s; owners ann, default; limits database 8; "
-        f"operators root@head; memory {tmp_path / 'runs.db'}; locked\n" in log.getvalue()
-    )
+    said = "policy fair; epoch 1 s; owners ann, default; limits database 8; operators root@head"
+    assert f"dask_slaq: {said}; memory {tmp_path / 'runs.db'}; locked\n" in log.getvalue()
 
 
 @gen_test()
 async def test_a_preloaded_plugin_starts_once(tmp_path) -> None:
     """The scheduler starts every plugin that its preloads registered, after them."""
     argv = ["--log", f"{tmp_path}/slaq.jsonl", "--policy", "fair"]
-    async with Scheduler(
-        dashboard_address=":0", port=0, preload=["dask_slaq"], preload_argv=[argv]
-    ) as scheduler:
+    async with a_scheduler(preload=["dask_slaq"], preload_argv=[argv]) as scheduler:
         assert scheduler.plugins["slaq"].settings.policy == "fair"
     (event,) = map(json.loads, (tmp_path / "slaq.jsonl").read_text().splitlines())
     assert event["event"] == "start"
@@ -68,7 +66,7 @@ async def test_a_preloaded_plugin_starts_once(tmp_path) -> None:
 
 @gen_test()
 async def test_a_plugin_that_was_stopped_starts_again() -> None:
-    async with Scheduler(dashboard_address=":0", port=0) as scheduler:
+    async with a_scheduler() as scheduler:
         await setup(scheduler)
         plugin = scheduler.plugins["slaq"]
         before = plugin.jobs
@@ -81,7 +79,7 @@ async def test_a_plugin_that_was_stopped_starts_again() -> None:
 
 @gen_test()
 async def test_wrong_values_are_usage_errors() -> None:
-    async with Scheduler(dashboard_address=":0", port=0) as scheduler:
+    async with a_scheduler() as scheduler:
         for options, words in (
             (["--reserve", "2"], "reserve must be a fraction"),
             (["--log", "/no/such/folder/log"], "file that the scheduler can write, not '/no/"),
@@ -94,7 +92,7 @@ async def test_wrong_values_are_usage_errors() -> None:
         assert "slaq" not in scheduler.plugins
 
 
-@gen_cluster(nthreads=ONE)
+@gen_cluster(nthreads=[1])
 async def test_preloading_on_a_worker_does_nothing_but_say_so(s, a):
     await setup(a)
     assert "slaq" not in s.plugins
@@ -157,7 +155,7 @@ def test_a_strict_scheduler_with_a_misspelt_setting_does_not_start(options, envi
 async def test_a_strict_scheduler_of_this_process_fails_with_an_error() -> None:
     strict = {**MISSPELT, **PRELOADED, "slaq.strict": True}
     with dask.config.set(strict), pytest.raises(RuntimeError, match="failed to start") as error:
-        await Scheduler(dashboard_address=":0", port=0)
+        await a_scheduler()
     assert NEAR in str(error.value.__cause__)
 
 
@@ -203,7 +201,7 @@ async def test_an_error_of_our_own_is_logged_with_its_traceback(monkeypatch) -> 
         raise ZeroDivisionError("at last")
 
     monkeypatch.setattr(SlaqPlugin, "start", start)
-    async with Scheduler(dashboard_address=":0", port=0) as scheduler:
+    async with a_scheduler() as scheduler:
         with captured_logger("dask_slaq.scheduler.preload") as log:
             await setup(scheduler)
         assert "did not start: at last" in log.getvalue() and "Traceback" in log.getvalue()

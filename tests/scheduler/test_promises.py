@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from driving import on_virtual, on_virtual_clock, tasks_of, work
+from driving import in_job, on_virtual, on_virtual_clock, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -14,20 +14,17 @@ async def train(client, name, fall, *, end=0.0, iterations, tasks=8, seconds=0.1
     begin = virtual.now()
     async with slaq.job(name, client=client, max_iter=iterations, **settings) as job:
         for k in range(iterations):
-            with tasks_of(name):
-                futures = client.map(work, [seconds] * tasks, pure=False)
-            await client.gather(futures)
+            await client.gather(in_job(client, name).map(work, [seconds] * tasks, pure=False))
             job.report(end + fall**k)
     return virtual.now() - begin
 
 
 def two_alike(one, two, iterations):
     """Start the jobs "a" and "b"."""
-    jobs = (
-        train(client, name, 0.9, iterations=iterations)
-        for client, name in zip((one, two), "ab", strict=True)
-    )
-    return list(map(asyncio.create_task, jobs))
+    return [
+        asyncio.create_task(train(client, name, 0.9, iterations=iterations))
+        for client, name in ((one, "a"), (two, "b"))
+    ]
 
 
 def converged_beside_improving(latest, policy="max-total", of_owner=None):
@@ -37,10 +34,8 @@ def converged_beside_improving(latest, policy="max-total", of_owner=None):
         async with cluster.client() as one, cluster.client() as two:
             work = {"iterations": 16, "seconds": 0.2}
             steep = train(two, "steep", 0.97, tasks=20, owner="bob", latest=float("inf"), **work)
-            steep = asyncio.create_task(steep)
-            took = await train(
-                one, "flat", 0.1, end=1.0, tasks=4, owner="ann", latest=latest, **work
-            )
+            steep, flat = asyncio.create_task(steep), {"owner": "ann", "latest": latest, **work}
+            took = await train(one, "flat", 0.1, end=1.0, tasks=4, **flat)
             steep.cancel()
             await asyncio.gather(steep, return_exceptions=True)
             return took
@@ -59,16 +54,14 @@ def test_a_job_without_gain_ends_by_its_promise_or_that_of_its_owner():
 
 @on_virtual([2, 2], policy="first-to-target")
 async def test_it_is_said_when_a_job_ends(client, cluster, plugin):
-    said = []
     async with cluster.client() as one, cluster.client() as two:
         jobs = two_alike(one, two, iterations=30)
         await asyncio.sleep(6)
-        said.append((await slaq.status(one))["jobs"]["a"]["ends"])
-        said.append((await slaq.explain("a", client=one))["text"])
+        ends = (await slaq.status(one))["jobs"]["a"]["ends"]
+        text = (await slaq.explain("a", client=one))["text"]
         begin = virtual.now()
         await asyncio.gather(*jobs)
         took = virtual.now() - begin
-    ends, text = said
     assert ends["late"] is None
     assert ends["fair"] == pytest.approx(took, rel=0.25)
     assert ends["low"] < ends["expected"] < ends["high"] and ends["expected"] < ends["promised"] * 2
@@ -87,7 +80,5 @@ async def test_a_promise_that_moves_is_said_with_the_reason(client, cluster, plu
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
-    assert "later than" not in before
-    assert (
-        "later than it was promised at first: threads of the cluster: 1, and 8 when it was" in after
-    )
+    late = "later than it was promised at first: threads of the cluster: 1, and 8 when it was"
+    assert "later than" not in before and late in after

@@ -6,12 +6,13 @@ import pytest
 from distributed import Event
 from driving import (
     HELD,
-    ONE,
     alerts_of,
+    begun,
+    in_job,
+    let_end,
     on_virtual,
     on_virtual_clock,
     state_of,
-    tasks_of,
     until,
     wait_for,
     with_plugin,
@@ -53,9 +54,7 @@ def test_a_run_that_hangs_in_a_step_is_silent_once():
     assert reason.endswith("; silent for 60 s, usually 0.1 s")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "steps", "usual"), [(2, 20, 0.1), (9, 20, 0.1), (200, 4, 10.0)]
-)
+@pytest.mark.parametrize("seconds, steps, usual", [(2, 20, 0.1), (9, 20, 0.1), (200, 4, 10.0)])
 def test_a_step_that_takes_a_while_is_not_silent(seconds, steps, usual):
     async def takes(client):
         await client.submit(work, seconds, pure=False)
@@ -72,33 +71,29 @@ def test_a_run_that_is_paused_or_waits_for_a_thread_is_not_silent():
         async with slaq.job("b", client=client, min_share=1):
             long = client.submit(work, 60, pure=False)
             await asyncio.sleep(0.2)
-            with tasks_of("a"):
-                task = client.submit(work, 0.1, pure=False)
+            task = in_job(client, "a").submit(work, 0.1, pure=False)
             await client.gather([long, task])
 
     assert silences(20, waits)[0] == []
 
 
-@with_plugin(ONE * 2)
+@with_plugin([1, 1])
 async def test_a_job_whose_task_is_pinned_to_a_worker_that_left_says_so(c, s, plugin, a, b):
     async with slaq.job("a", client=c) as job:
         await c.submit(sum, (1, 2))
         job.report(1.0)
-        pinned = c.submit(wait_for, "go", workers=[b.address], allow_other_workers=False)
-        await until(lambda: pinned.key in s.tasks and s.tasks[pinned.key].state == "processing")
+        pinned = await begun(s, c.submit(wait_for, "go", workers=[b.address]))
         await b.close(executor_wait=False)
         await until(lambda: s.tasks[pinned.key].state == "no-worker")
-        found = await slaq.explain("a", client=c)
-        assert found["reason"] == (
-            f"waits: its next task may only run on {b.address}, and no such worker runs"
-        )
+        why = f"waits: its next task may only run on {b.address}, and no such worker runs"
+        assert (await slaq.explain("a", client=c))["reason"] == why
         assert (await slaq.status(c))["jobs"]["a"]["state"] == "waiting"
         needs = c.submit(sum, (1, 2), resources={"GPU": 1}, pure=False)
-        await until(lambda: needs.key in s.tasks and s.tasks[needs.key].state == "no-worker")
+        await state_of(s, needs, "no-worker")
         await c.cancel(pinned)
         await until(lambda: pinned.key not in s.tasks)
-        found = await slaq.explain("a", client=c)
-        assert "its next task needs GPU: 1, and no worker has that" in found["reason"]
+        why = "its next task needs GPU: 1, and no worker has that"
+        assert why in (await slaq.explain("a", client=c))["reason"]
         await Event("go").set()
         await c.cancel(needs)
 
@@ -113,7 +108,7 @@ async def test_a_run_that_waits_for_the_task_of_another_is_not_silent(client, cl
     assert "silent" not in {alert["event"] for alert in seen}
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_seceded_and_what_finds_no_worker_is_said_so(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
@@ -122,8 +117,7 @@ async def test_what_seceded_and_what_finds_no_worker_is_said_so(c, s, plugin, a)
         found = await slaq.explain("a", client=c)
         assert found["reason"].startswith("runs 1 task that gave up their thread")
         assert (await slaq.status(c))["jobs"]["a"]["state"] == "running"
-        await Event("go").set()
-        await away
+        await let_end(c, away)
         await a.close()
         await until(lambda: not s.workers)
         none = c.submit(sum, (1, 2), pure=False)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    ONE,
     assert_nothing_left,
     gen_cluster,
+    in_job,
     jobs,
     on_virtual,
     start_plugin,
-    tasks_of,
     until,
     with_plugin,
 )
@@ -36,40 +35,34 @@ WRONG = [
 ]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s, plugin, a):
     async with jobs(c, "a") as (job,):
         for wrong in WRONG:
-            with (
-                captured_logger("distributed", propagate=False) as log,
-                pytest.raises(InvalidSetting) as error,
-            ):
+            told = captured_logger("distributed", propagate=False)
+            with told as log, pytest.raises(InvalidSetting) as error:
                 await request(c, "slaq_open", **{"name": "b", "client": c.id, **wrong})
-            assert len(str(error.value)) < 400, shown(wrong)
-            assert len(log.getvalue()) < 20_000, shown(wrong)
+            assert len(str(error.value)) < 400 and len(log.getvalue()) < 20_000, shown(wrong)
             known = set(plugin.engine.jobs), set(plugin.pools.pools), set(plugin.jobs.reports)
             assert known == ({"a"}, {"a"}, {"a"}), shown(wrong)
         plugin.run_once()
-        assert plugin.failed is None
         job.report(1.0)
-        with tasks_of("a"):
-            assert await c.submit(inc, 1) == 2
+        assert await in_job(c, "a").submit(inc, 1) == 2
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_may_be_given_is_taken(c, s, plugin, a):
     given = {"weight": np.float64(2.0), "max_iter": np.int64(5), "gang": True, "resources": None}
     await request(c, "slaq_open", name="x" * LONGEST_NAME, client=c.id, **given)
-    (name,) = plugin.engine.jobs
-    assert plugin.engine.jobs[name].weight == 2.0
-    assert plugin.pools.pools[name].gang
+    ((name, job),) = plugin.engine.jobs.items()
+    assert (job.weight, plugin.pools.pools[name].gang) == (2.0, True)
     await request(c, "slaq_close", name=name, client=c.id)
     async with slaq.job("gang", gang=True, client=c), slaq.job("none", client=c):
         pools = plugin.pools.pools
         assert [pools[name].gang for name in ("gang", "none")] == [True, False]
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
     first = await start_plugin(c, s)
     async with slaq.job("a", client=c) as old, slaq.job("b", client=c):
@@ -78,13 +71,11 @@ async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
             first.fall_back(ZeroDivisionError("on purpose"))
             with pytest.warns(UserWarning, match="already contains"):
                 second = await start_plugin(c, s)
-        assert "its jobs continue as unowned work until they are opened again: a, b" in (
-            log.getvalue()
-        )
+        said = "its jobs continue as unowned work until they are opened again: a, b"
+        assert said in log.getvalue()
         assert_nothing_left(s, first)
         assert (await slaq.status(c))["failed"] is None
-        with tasks_of("a"):
-            assert await c.submit(inc, 1) == 2
+        assert await in_job(c, "a").submit(inc, 1) == 2
         with captured_logger("dask_slaq", propagate=False) as log:
             async with slaq.job("a", client=c) as new:
                 # The block of before neither reports for the new job of its name nor ends it.
@@ -92,35 +83,30 @@ async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
                 await old._close(c)
                 new.report(1.0)
                 await until(lambda: second.jobs.reports.get("a"))
-                assert second.jobs.reports == {"a": 1}
-                assert second.engine.jobs["a"].loss == 1.0
+                assert (second.jobs.reports, second.engine.jobs["a"].loss) == ({"a": 1}, 1.0)
         assert "that job 'a' has ended" in log.getvalue()
     assert_nothing_left(s, second)
 
 
-@with_plugin(ONE)
-async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edge, "PAUSE", 0.5)
-        async with slaq.job("a", client=c) as job:
-            with captured_logger("dask_slaq", propagate=False) as log:
-                for i in range(3000):
-                    bad = {"job": HUGE if i % 1000 == 0 else "nobody", "loss": 1.0}
-                    c._send_to_scheduler({"op": "slaq-report", **bad})
-                job.report(2.0)
-                await until(lambda: plugin.jobs.reports == {"a": 1})
-                await until(lambda: "more messages" in log.getvalue())
-                await until(lambda: not plugin.messages._dropped._held)
+@with_plugin([1])
+async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a, monkeypatch):
+    monkeypatch.setattr(edge, "PAUSE", 0.5)
+    async with slaq.job("a", client=c) as job:
+        with captured_logger("dask_slaq", propagate=False) as log:
+            for i in range(3000):
+                bad = {"job": HUGE if i % 1000 == 0 else "nobody", "loss": 1.0}
+                c._send_to_scheduler({"op": "slaq-report", **bad})
+            job.report(2.0)
+            await until(lambda: plugin.jobs.reports == {"a": 1})
+            await until(lambda: "more messages" in log.getvalue())
+            await until(lambda: not plugin.messages._dropped._held)
     lines = log.getvalue().splitlines()
     assert len(lines) < 100 and max(map(len, lines)) < 400
     more = sum(int(line.split()[1]) for line in lines if "more messages" in line)
     assert more + sum("dropped a message" in line for line in lines) == 3000
 
 
-LONG = [HUGE, HUGE.encode(), 10**5000, [HUGE] * 9, {HUGE: HUGE}]
-
-
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_senders_that_are_told_apart_are_bounded(c, s, a):
     dropped = edge.Dropped(lambda call, *args: call(*args))
     with captured_logger("dask_slaq", propagate=False) as log:
@@ -130,15 +116,17 @@ async def test_senders_that_are_told_apart_are_bounded(c, s, a):
     assert len(log.getvalue()) < 500 * edge.MOST_SENDERS
 
 
+LONG = [HUGE, HUGE.encode(), 10**5000, [HUGE] * 9, {HUGE: HUGE}]
+
+
 @pytest.mark.parametrize("value", LONG, ids=lambda value: type(value).__name__)
 def test_what_is_shown_is_short(value):
     assert len(shown(value)) <= 100
 
 
-@with_plugin(ONE, policy="max-total")
+@with_plugin([1], policy="max-total")
 async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, plugin, a):
-    decisions = []
-    reallocate = plugin.engine.reallocate
+    decisions, reallocate = [], plugin.engine.reallocate
 
     def counted(*args, **kwargs):
         decisions.append(len(plugin.engine.jobs))
@@ -157,7 +145,7 @@ async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, plugin,
     assert set((await slaq.history(c)).job.values) == names
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, plugin, a):
     async with slaq.job("b", client=c):
         for loss in (3.0, 2.0):
@@ -167,14 +155,20 @@ async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, plugin, a):
     assert [loss for loss in losses if loss == loss] == [3.0, 2.0]
 
 
+async def idle_until_closed(scheduler):
+    """Look for idleness until the scheduler closes; return the seconds that it took."""
+    began = monotonic()
+    while scheduler.status.name == "running":
+        scheduler.check_idle()
+        await asyncio.sleep(0.05)
+    return monotonic() - began
+
+
 @on_virtual([1], keep_workers="5s")
 async def test_a_forgotten_job_keeps_no_cluster(client, cluster, plugin):
-    cluster.scheduler.idle_timeout, began = 3, monotonic()
-    async with slaq.job("a", client=client):
-        while cluster.scheduler.status.name == "running":
-            cluster.scheduler.check_idle()
-            await asyncio.sleep(0.05)
-        assert monotonic() - began > 5  # its driver computes for so long, for all that is known
+    cluster.scheduler.idle_timeout = 3
+    async with slaq.job("a", client=client):  # its driver computes, for all that is known
+        assert await idle_until_closed(cluster.scheduler) > 5
         plugin.jobs.forget_all()
 
 
@@ -188,11 +182,7 @@ async def test_a_cluster_with_a_job_is_not_idle(client, cluster, plugin):
             scheduler.check_idle()
             job.report(1.0 / (k + 1))
         assert scheduler.status.name == "running"
-    began = monotonic()
-    while scheduler.status.name == "running":
-        scheduler.check_idle()
-        await asyncio.sleep(0.05)
-    assert monotonic() - began < 4
+    assert await idle_until_closed(scheduler) < 4
 
 
 @pytest.mark.parametrize("goal", [None, 3, "best"])
@@ -202,14 +192,9 @@ def test_packages_are_asked_for_a_goal_only_if_it_is_not_ours(monkeypatch, goal)
 
 
 @on_virtual([1])
-async def test_the_end_of_a_job_waits_for_its_reports_without_looking_again_and_again(
-    client, cluster, plugin
-):
+async def test_the_end_of_a_job_waits_for_its_reports_without_busy_looks(client, cluster, plugin):
     looks = []
-    async with slaq.job("a", client=client):
-        pass
-    job = slaq.job("a", client=client)
-    async with job:
+    async with slaq.job("a", client=client) as job:
         runs = plugin.jobs.runs
         plugin.jobs.runs = lambda *job: looks.append(1) or runs(*job)
         job._losses.reports = 5  # that never arrive: it ends after two seconds

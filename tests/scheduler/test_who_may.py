@@ -2,24 +2,27 @@
 
 import asyncio
 import contextlib
-import functools
 import itertools
 from unittest import mock
 
 import dask
 import pytest
-from distributed import Event, get_client, worker_client
+from distributed import get_client, secede, worker_client
 from distributed.comm import connect
 from distributed.utils_test import captured_logger, inc
 from driving import (
-    ONE,
-    TWO,
     alerts_of,
     another_client,
+    begun,
     gen_cluster,
+    in_job,
+    jobs,
+    let_end,
     name_a_task,
     on_virtual_clock,
+    running,
     start_plugin,
+    state_of,
     tasks_of,
     until,
     wait_for,
@@ -101,13 +104,11 @@ def seen_of(plugin):
 
 
 @pytest.mark.parametrize("claim", [OWN, OTHERS, WORKERS, None])  # the next test has them all
-@with_plugin(ONE, operators=["root"])
+@with_plugin([1], operators=["root"])
 async def test_nobody_acts_for_another_whatever_the_message_says(c, s, plugin, a, claim):
+    job = slaq.job("a", client=c, owner="ann", max_iter=99)
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
-        async with (
-            another_client(s) as eve,
-            slaq.job("a", client=c, owner="ann", max_iter=99) as job,
-        ):
+        async with another_client(s) as eve, job:
             job.report(0.5)
             await until(lambda: plugin.jobs.reports == {"a": 1})
             before, owner = seen_of(plugin), plugin.jobs.owners.of(c.id)
@@ -115,7 +116,6 @@ async def test_nobody_acts_for_another_whatever_the_message_says(c, s, plugin, a
                 await attack(eve, c, a.address, operation, message, claim)
                 assert await eve.submit(inc, 1, pure=False) == 2
                 assert (seen_of(plugin), plugin.jobs.owners.of(c.id)) == (before, owner), operation
-    assert plugin.failed is None
 
 
 anything = st.recursive(
@@ -124,8 +124,6 @@ anything = st.recursive(
     max_leaves=5,
 )
 arguments = {name for message in EVERYTHING.values() for name in message} | {"run", "by", "proof"}
-
-
 attacks = st.tuples(
     st.sampled_from(sorted(EVERYTHING)),
     st.sampled_from(CLAIMS) | anything,
@@ -157,12 +155,9 @@ def test_malformed_messages_change_nothing_of_others(some):
 
 
 huge = st.sampled_from([10**400, -(10**400), 1e308, "x" * 10**5, [[]] * 99, {"name": ["x"]}])
+names = st.sampled_from(sorted(arguments | {"number", "run_id", "at"}))
 own_messages = st.tuples(
-    st.sampled_from(sorted(MESSAGES)),
-    st.dictionaries(
-        st.sampled_from(sorted(arguments | {"number", "run_id", "at"})), anything | huge
-    ),
-    st.booleans(),
+    st.sampled_from(sorted(MESSAGES)), st.dictionaries(names, anything | huge), st.booleans()
 )
 
 
@@ -181,7 +176,6 @@ def test_no_message_of_a_client_or_worker_makes_the_plugin_fall_back(some):
                     client._send_to_scheduler(message)
             await asyncio.sleep(2.0)
             plugin.run_once()
-            assert plugin.failed is None
             assert client.status == "running" and worker.status.name == "running"
             job._lost = True
 
@@ -197,7 +191,7 @@ MORE = {
 }
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_no_malformed_argument_of_a_request_makes_the_plugin_fall_back(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False):
         async with slaq.job("b", client=c):
@@ -212,7 +206,7 @@ async def test_no_malformed_argument_of_a_request_makes_the_plugin_fall_back(c, 
                     plugin.end_job(name)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         comm = await connect(s.address)
@@ -232,51 +226,37 @@ async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin,
         await comm.close()
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
     async with another_client(s) as eve, slaq.job("a", client=c):
-        send = eve._send_to_scheduler
-
-        def as_another(message):
-            send({**message, "client": c.id} if message["op"] == "update-graph" else message)
-
-        eve._send_to_scheduler = as_another
-        with dask.annotate(slaq_job="a"):
-            future = eve.submit(inc, 1, key="theirs")
-        await until(lambda: "theirs" in s.tasks and s.tasks["theirs"].state == "memory")
+        send, as_another = eve._send_to_scheduler, {"client": c.id}
+        eve._send_to_scheduler = lambda m: send(m | as_another if m["op"] == "update-graph" else m)
+        future = in_job(eve, "a").submit(inc, 1, key="theirs")
+        await state_of(s, future, "memory")
         assert plugin.pools.bindings[-1].job == f"other:{eve.id}"
         eve._send_to_scheduler = send
         s.client_releases_keys(["theirs"], c.id, "test")
         del future
 
 
-@with_plugin([("127.0.0.1", 4)], owners={"ann": {"max-threads": 1}, "eve": {"max-threads": 2}})
+@with_plugin([4], owners={"ann": {"max-threads": 1}, "eve": {"max-threads": 2}})
 async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
     """Whatever task it names, unless it is on the machine of that; keys can be read by anybody."""
-    async with (
-        another_client(s) as eve,
-        slaq.job("a", client=c, owner="ann"),
-        slaq.job("other", client=c, owner="ann"),
-    ):
+    async with another_client(s) as eve, jobs(c, "a", "other", owner="ann"):
         plugin.jobs.owners.introduce(eve.id, "eve")
-        with tasks_of("a"):
-            running = c.submit(wait_for, "go", key="running")
-            await until(lambda: s.tasks.get("running") and s.tasks["running"].processing_on)
+        mine = await begun(s, in_job(c, "a").submit(wait_for, "go", key="running"))
         name_a_task(eve, "running")
         with mock.patch.object(plugin.task_owners, "_alike", lambda *comms: False):
             theirs = [eve.submit(wait_for, "theirs", k, pure=False) for k in range(4)]
             await until(lambda: f"other:{eve.id}" in plugin.pools.pools)
             await until(lambda: len(plugin.pools.pools[f"other:{eve.id}"].tasks) == 4)
-            await until(lambda: len(plugin.pools.pools[f"other:{eve.id}"].running) == 2)
-        for future in theirs:
-            assert plugin.pools.tracker.owner[future.key].owner == "eve"
-        for event in ("theirs", "go"):
-            await Event(event, client=c).set()
-        await eve.gather(theirs)
-        await running
+            await until(lambda: running(plugin, f"other:{eve.id}") == 2)
+        assert {plugin.pools.tracker.owner[future.key].owner for future in theirs} == {"eve"}
+        await let_end(eve, theirs, "theirs")
+        await let_end(c, mine)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_worker_reports_on_its_own_stream_alone(c, s, plugin, a):
     async with slaq.job("a", client=c):
         with captured_logger("dask_slaq", propagate=False) as log:
@@ -292,24 +272,20 @@ async def test_a_worker_reports_on_its_own_stream_alone(c, s, plugin, a):
 # Proofs
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_client_without_a_proof_is_told_to_be_of_an_older_release(c, s, plugin, a):
-    for ask in (
-        functools.partial(c.scheduler.slaq_open, name="a", client=c.id),
-        functools.partial(c.scheduler.slaq_close, name="a", client=c.id),
-    ):
+    for ask in (c.scheduler.slaq_open, c.scheduler.slaq_close):
         with pytest.raises(NotAllowed, match="runs an older release of dask_slaq"):
-            await ask()
+            await ask(name="a", client=c.id)
     with pytest.raises(NotAllowed, match="none of a connected client"):
         await c.scheduler.slaq_open(name="a", client=c.id, proof=["x"])
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_scheduler_of_an_older_release_is_told_to_be_one(c, s, plugin, a):
     s.task_metadata["slaq"].pop("proof")
     with dask.config.set({"slaq.require-plugin": True}), pytest.raises(NoPlugin, match="older"):
-        async with slaq.job("a", client=c):
-            pass
+        await slaq.job("a", client=c).__aenter__()
     with captured_logger("dask_slaq", propagate=False) as log:
         async with slaq.job("a", client=c) as job:
             job.report(1.0)
@@ -317,7 +293,7 @@ async def test_a_scheduler_of_an_older_release_is_told_to_be_one(c, s, plugin, a
     assert c.status == "running"
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_path):
     async with another_client(s) as eve, slaq.job("a", client=c):
         ((secret, sender),) = plugin.identity._secrets.items()
@@ -338,21 +314,20 @@ async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_pa
     await until(lambda: not plugin.jobs.reports)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_every_kind_of_client_opens_jobs(c, s, plugin, a):
-    def in_task(name):
-        with worker_client() as client, slaq.job(name, client=client) as job:
-            job.report(1.0)
-            return client.submit(inc, 1, pure=False).result()
-
-    def by_get_client(name):
-        from distributed import secede
-
-        client = get_client()
-        secede()
+    def use(name, client):
         with slaq.job(name, client=client) as job:
             job.report(1.0)
             return client.submit(inc, 1, pure=False).result()
+
+    def in_task(name):
+        with worker_client() as client:
+            return use(name, client)
+
+    def by_get_client(name):
+        secede()
+        return use(name, get_client())
 
     assert await c.submit(in_task, "a") == 2
     assert await c.submit(by_get_client, "b") == 2
@@ -373,7 +348,7 @@ async def test_every_kind_of_client_opens_jobs(c, s, plugin, a):
     assert len(plugin.identity._secrets) <= 2 + len(s.clients)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_proofs_outlive_the_plugin(c, s, a):
     await start_plugin(c, s)
     async with slaq.job("a", client=c):
@@ -387,7 +362,7 @@ async def test_proofs_outlive_the_plugin(c, s, a):
 # What is published
 
 
-@with_plugin(ONE, operators=["root"])
+@with_plugin([1], operators=["root"])
 async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
     lines = {"event": "audit", "at": 0.0, "when": "today", "message": "root asked for it"}
     async with another_client(s) as eve:
@@ -398,9 +373,8 @@ async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
                     await eve.log_event(topic, event)
             job.report(1.0)
             await eve.log_event(["slaq", "eves"], 1)
-            eve._send_to_scheduler(
-                {"op": "log-event", "worker": a.address, "topic": AUDIT_TOPIC, "msg": lines}
-            )
+            by_worker = {"worker": a.address, "topic": AUDIT_TOPIC, "msg": lines}
+            eve._send_to_scheduler({"op": "log-event", **by_worker})
             assert not await eve.scheduler.slaq_audit()
             await eve.log_event("eves", "of her own")
             assert [event for _, event in await eve.get_events("eves")] == ["of her own"]
@@ -415,7 +389,7 @@ async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
         assert ended["job"] == "a"
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
     def train(report):
         report(0.5)
@@ -442,7 +416,7 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
     assert alerts[0]["message"] != "a lie"
 
 
-@with_plugin(TWO, ahead="1h")
+@with_plugin([1, 1], ahead="1h")
 async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, a, b):
     """Dask tells by events of work stealing and of workers that pause: they say where to look."""
     async with another_client(s) as eve, slaq.job("a", client=c), slaq.job("b", client=c):
@@ -461,27 +435,21 @@ async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, 
         s.extensions["stealing"] = stealing
         await asyncio.sleep(0.05)
         plugin.pools.check()
-        assert plugin.failed is None
-        await Event("go").set()
-        assert await c.gather(futures) == list(range(6))
+        assert await let_end(c, futures) == list(range(6))
     assert not {ts.priority[0] for ts in s.tasks.values()} - {0}
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
     astray = {"key": "x"}
     dies = {"action": "remove-worker", "worker": a.address}
     told = [("slaq-astray", astray), ("worker-restart-memory", {"worker": a.address})]
     told += [("all", {"action": "remove-client", "client": c.id}), ("all", dies)]
-    async with (
-        another_client(s) as eve,
-        slaq.search("grid", client=c, keep="1h"),
-        slaq.job("a", client=c),
-    ):
+    grid = slaq.search("grid", client=c, keep="1h")
+    async with another_client(s) as eve, grid, slaq.job("a", client=c):
         warnings, searches = [], plugin.searches
         searches.follower._tell = lambda *args, **about: warnings.append(about)
-        with tasks_of("a"):
-            future = c.submit(wait_for, "go", key="x")
+        future = in_job(c, "a").submit(wait_for, "go", key="x")
         await until(lambda: "x" in plugin.pools.tracker.owner and s.tasks["x"].processing_on)
         searches.rooms._memory[a.address] = 0.9e9, 0.0, 10**9
         for topic, event in told:
@@ -500,7 +468,5 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         await until(lambda: warnings)
         assert [about["why"] for about in warnings] == ["job"]
         assert not s.get_events("slaq-astray")
-        await Event("go").set()
-        assert await queued == 2
+        assert await let_end(c, queued) == 2
         await future
-    assert plugin.failed is None

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from distributed import get_worker
-from driving import ONE, on_virtual, until, with_plugin
+from driving import on_virtual, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import summary, workers_table
@@ -37,7 +37,7 @@ async def test_a_slow_worker_is_shown(client, cluster, plugin):
     await iterate(client, 12, 8)
     found = await workers_of(client)
     status = await slaq.status(client)
-    found, status, head = found, status, data_of(cluster.scheduler).head
+    head = data_of(cluster.scheduler).head
     factors = {worker["name"]: worker["factor"] for worker in found.values()}
     assert factors.pop("worker-1") == pytest.approx(SLOWER, rel=0.1)
     assert set(factors.values()) == {1.0}
@@ -49,17 +49,12 @@ async def test_a_slow_worker_is_shown(client, cluster, plugin):
     assert first[0] == "worker-1" and first[2:4] == ["1", "3"]
 
 
-def learn_slow(plugin, slow, fast):
-    """Have a plugin learn that a worker takes four times as long as others."""
-    for i in range(40):
-        for address in (slow, *fast):
-            plugin.speeds.observe(i % 4, "work", address, 0.4 if address == slow else 0.1)
-    plugin.speeds.learn(1.0)
-
-
-@with_plugin(ONE, memory=None)
+@with_plugin([1], memory=None)
 async def test_a_worker_that_left_is_forgotten(c, s, plugin, a):
-    learn_slow(plugin, a.address, ["tcp://other:1", "tcp://other:2"])
+    for i in range(40):
+        for address in (a.address, "tcp://other:1", "tcp://other:2"):
+            plugin.speeds.observe(i % 4, "work", address, 0.4 if address == a.address else 0.1)
+    plugin.speeds.learn(1.0)
     assert plugin.speeds.factor(a.address) == pytest.approx(4.0)
     await a.close()
     await until(lambda: not s.workers)

@@ -24,9 +24,8 @@ async def test_epochs_beside_long_tasks_leave_one_timer_per_worker(client, clust
             if seconds == 100.0:
                 await client.gather(futures)  # now it is known how long they take
         await asyncio.sleep(200)  # epochs
-        timers = len(plugin.pools.filling._alarm)
+        assert len(plugin.pools.filling._alarm) <= 6 + 1  # timers
         await client.cancel(futures)
-    assert timers <= 6 + 1
 
 
 def test_compute_times_are_kept_of_the_names_that_were_seen_last():
@@ -52,14 +51,8 @@ def test_entries_behind_a_task_that_stays_first_go_as_well():
 
 
 def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
-    ws = SimpleNamespace(
-        address="w",
-        nthreads=1,
-        processing=range(9),
-        long_running=(),
-        resources={},
-        used_resources={},
-    )
+    busy = {"processing": range(9), "long_running": (), "resources": {}, "used_resources": {}}
+    ws = SimpleNamespace(address="w", nthreads=1, **busy)
     sent, rng = SentTasks(0.0), np.random.default_rng(0)
     sent.put("always", ws, _sent(0))
     for k in range(2000):

@@ -1,6 +1,7 @@
 """Which pinned tasks start together, when, and when they are let go."""
 
 import asyncio
+import functools
 from time import monotonic
 from types import SimpleNamespace
 
@@ -8,10 +9,10 @@ import dask
 import pytest
 from distributed import Event, wait
 from driving import (
-    TWO,
     gen_cluster,
     hook,
     jobs,
+    let_end,
     on_virtual,
     running,
     state_of,
@@ -146,29 +147,22 @@ async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
 
 @pytest.mark.parametrize("needs", [{}, {"resources": {"GPU": 1}}])
 @on_virtual([1, 1, 1], resources=[{"GPU": 1}] * 3)
-async def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free(
-    client, cluster, plugin, needs
-):
+async def test_tasks_that_start_together_wait_for_no_busy_home(client, cluster, plugin, needs):
     """One half of them would hold its threads, and wait for the other."""
     from benchmarks import virtual
 
     home, other, _ = (worker.address for worker in cluster.workers)
     async with slaq.job("a", gang=True, client=client), slaq.job("b", client=client):
         with tasks_of("a"):
-            data = [
-                client.submit(virtual.work, nbytes=10**8, workers=[w], pure=False)
-                for w in (home, other)
-            ]
+            large = functools.partial(client.submit, virtual.work, nbytes=10**8, pure=False)
+            data = [large(workers=[w]) for w in (home, other)]
         with client.as_current():
             await wait(data)
         with tasks_of("b"):
             await client.submit(work, 0.5, pure=False)  # so that the duration is known
             busy = client.submit(work, 0.5, workers=[home], pure=False)
         await state_of(cluster.scheduler, busy, "processing")
-        with (
-            tasks_of("a"),
-            dask.annotate(**needs),
-        ):  # to fetch the data elsewhere takes a second
+        with tasks_of("a"), dask.annotate(**needs):  # to fetch the data elsewhere takes a second
             gang = client.map(work, [0.2] * 2, data, pure=False)
         await until(lambda: running(plugin, "a") == 2)
         assert cluster.scheduler.tasks[busy.key].state == "processing"
@@ -183,7 +177,7 @@ def meet(mine, other):
     return mine
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_two_gangs_of_one_job_do_not_wait_for_each_other(c, s, plugin, a, b):
     """Each worker would run one half of another, for ever."""
     async with jobs(c, "a"):
@@ -195,21 +189,18 @@ async def test_two_gangs_of_one_job_do_not_wait_for_each_other(c, s, plugin, a, 
         assert len(await asyncio.wait_for(c.gather(futures), 20)) == 4
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_members_of_a_gang_are_charged_once_for_the_time_that_they_run(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         begin = monotonic()
         with tasks_of("a"), dask.annotate(slaq_gang="one", slaq_gang_size=2):
-            futures = [
-                c.submit(wait_for, "go", w.name, workers=[w.address], pure=False) for w in (a, b)
-            ]
+            futures = [c.submit(wait_for, "go", w.name, workers=[w.address]) for w in (a, b)]
         await until(lambda: running(plugin, "a") == 2)
         pool = plugin.pools.pools["a"]
         for _ in range(5):
             await asyncio.sleep(0.02)
             plugin.pools.tick(1.0)
         assert 0 < pool.service <= 2 * (monotonic() - begin)
-        await Event("go").set()
-        await c.gather(futures)
+        await let_end(c, futures)
         assert pool.service <= 2 * (monotonic() - begin)
         assert 0 < plugin.engine.jobs["a"].attained <= 2 * (monotonic() - begin)

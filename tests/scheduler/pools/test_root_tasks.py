@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from driving import hook
+from driving import hook, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -12,24 +12,12 @@ from benchmarks import virtual
 POLICIES = ["fair", "max-total"]
 
 
-async def work(seconds, *_):
-    return await virtual.work(seconds=seconds)
-
-
-async def load(n):
-    return await virtual.work(seconds=0.05)
-
-
-async def use(_, seconds):
-    return await virtual.work(seconds=seconds)
-
-
 async def load_and_use(client, gpus, priority, n=60):
     """Load inputs, and use each: in two graphs, so that by priority all are loaded first."""
-    loaded = client.map(load, range(n), pure=False)
+    loaded = client.map(virtual.work, range(n), seconds=0.05, key="load", pure=False)
     await asyncio.sleep(0.2)  # what is submitted later comes later in the order of priorities
-    needs = {"GPU": 1} if gpus else None
-    used = client.map(use, loaded, seconds=0.05, resources=needs, priority=priority)
+    needs = {"resources": {"GPU": 1} if gpus else None, "priority": priority}
+    used = client.map(virtual.work, loaded, seconds=0.05, key="use", **needs)
     del loaded
     await client.gather(used)
 

@@ -10,14 +10,15 @@ from distributed import Event, Worker
 from distributed.utils_test import captured_logger, inc
 from driving import (
     HELD,
-    LATE,
-    TWO,
     Fixed,
     assert_nothing_left,
+    begun,
     gen_cluster,
     held_tasks,
     hook,
+    in_job,
     jobs,
+    let_end,
     ready,
     running,
     start_plugin,
@@ -32,13 +33,9 @@ from driving import (
 
 #: The methods of Dask's scheduler that are overridden while tasks are held.
 OVERRIDDEN = {
-    "is_rootish",
-    "decide_worker_non_rootish",
-    "decide_worker_rootish_queuing_enabled",
+    *("is_rootish", "decide_worker_non_rootish", "decide_worker_rootish_queuing_enabled"),
     "stimulus_queue_slots_maybe_opened",
 }
-
-
 NO_WORKERS = {"distributed.scheduler.no-workers-timeout": "200ms"}
 
 
@@ -47,10 +44,8 @@ def overrides(scheduler):
 
 
 @pytest.mark.parametrize("taken", [OVERRIDDEN, {"is_rootish"}])
-@with_plugin(TWO, **LATE)
-async def test_overrides_that_somebody_takes_away_are_back_within_an_epoch(
-    c, s, plugin, a, b, taken
-):
+@with_plugin([1, 1], ahead=0)
+async def test_overrides_that_are_taken_away_are_back_within_an_epoch(c, s, plugin, a, b, taken):
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 8, run=2)
         for name in taken:
@@ -62,7 +57,7 @@ async def test_overrides_that_somebody_takes_away_are_back_within_an_epoch(
         assert await c.gather(futures) == list(range(8))
 
 
-@with_plugin(TWO, **LATE)
+@with_plugin([1, 1], ahead=0)
 async def test_the_queue_is_what_others_expect(c, s, plugin, a, b):
     saturation = s.WORKER_SATURATION
     async with jobs(c, "a", "b"):
@@ -76,22 +71,19 @@ async def test_the_queue_is_what_others_expect(c, s, plugin, a, b):
         s.check_idle()
         assert s.idle_since is None  # and Dask would end a scheduler without progress otherwise
         s.WORKER_SATURATION = float("inf")  # tasks are held all the same
-        with tasks_of("a"):
-            futures += c.map(wait_for, ["go"] * 2, range(8, 10), pure=False)
+        futures += in_job(c, "a").map(wait_for, ["go"] * 2, range(8, 10), pure=False)
         await until(lambda: ready(plugin, "a") == 8)
-        await Event("go").set()
-        assert await c.gather(futures) == list(range(10))
+        assert await let_end(c, futures) == list(range(10))
     plugin.run_once()
     await until(lambda: not overrides(s))
     assert math.isinf(s.WORKER_SATURATION)
     s.WORKER_SATURATION = saturation
 
 
-@with_plugin([*TWO, ("", 1, {"resources": {"GPU": 1}})], **LATE, config=NO_WORKERS)
+@with_plugin([1, 1, ("", 1, {"resources": {"GPU": 1}})], ahead=0, config=NO_WORKERS)
 async def test_queued_tasks_whose_workers_leave_fail_as_under_dask(c, s, plugin, a, b, d):
     async with jobs(c, "a", "b"):
-        with tasks_of("b"):
-            busy = c.map(wait_for, ["go"] * 3, workers=[d.address], pure=False)
+        busy = in_job(c, "b").map(wait_for, ["go"] * 3, workers=[d.address], pure=False)
         with tasks_of("a"):
             futures = c.map(inc, range(3), resources={"GPU": 1}, pure=False)
             await until(lambda: ready(plugin, "a"))
@@ -102,14 +94,13 @@ async def test_queued_tasks_whose_workers_leave_fail_as_under_dask(c, s, plugin,
         await Event("go").set()
 
 
-@with_plugin(TWO, **LATE)
+@with_plugin([1, 1], ahead=0)
 async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plugin, a, b):
     both = {a.address, b.address}
     async with jobs(c, "a", "b"):
         busy = await held_tasks(c, plugin, "a", 2, run=2)
-        with tasks_of("a"):
-            plain = c.submit(where, key="plain")
-            chosen = c.submit(where, key="chosen", workers=sorted(both))
+        plain = in_job(c, "a").submit(where, key="plain")
+        chosen = in_job(c, "a").submit(where, key="chosen", workers=sorted(both))
         for future, given in ((plain, None), (chosen, both)):
             await state_of(s, future, *HELD)
             ts = s.tasks[future.key]
@@ -117,14 +108,13 @@ async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plug
             # Dask's validation allows none in its queue: there they are laid aside.
             assert ts.worker_restrictions == (None if ts.state == "queued" else given)
             assert not ts.host_restrictions and not ts.loose_restrictions
-        await Event("go").set()
-        await c.gather([*busy, plain, chosen])
+        await let_end(c, [*busy, plain, chosen])
         assert s.tasks["plain"].worker_restrictions is None
         assert s.tasks["chosen"].worker_restrictions == both
 
 
 @pytest.mark.parametrize("end", ["jobs end", "stop", "fall back", "hold no more"])
-@with_plugin(TWO, **LATE)
+@with_plugin([1, 1], ahead=0, may_fail=True)
 async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a, b, end):
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "a", "b"):
@@ -136,12 +126,10 @@ async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a
                 plugin.fall_back(ZeroDivisionError("on purpose"))
             elif end == "hold no more":
                 plugin.pools.hold(False)
-            if end != "jobs end":
-                await until(lambda: not overrides(s))
+            await until(lambda: end == "jobs end" or not overrides(s))
         await until(lambda: not overrides(s))
     assert not s.unrunnable
-    await Event("go").set()
-    assert await c.gather(futures) == list(range(8))
+    assert await let_end(c, futures) == list(range(8))
 
 
 class Other:
@@ -162,7 +150,7 @@ class Other:
 
 
 @pytest.mark.parametrize(("name", "wraps"), zip(sorted(OVERRIDDEN), [True, False] * 2, strict=True))
-@with_plugin(TWO, **LATE)
+@with_plugin([1, 1], ahead=0)
 async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, name, wraps):
     """While tasks are held, when they no longer are, when they are again, and once it is gone."""
     async with jobs(c, "a", "b"):
@@ -171,8 +159,7 @@ async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, n
         assert all(plugin.pools.tracker.is_held(ts) for ts in s.unrunnable)
     for _ in range(2):  # with the other one there, and after it is gone
         await until(lambda: not plugin.pools.holds_or_releases)
-        await Event("go").set()
-        assert await c.gather(futures) == list(range(8))
+        assert await let_end(c, futures) == list(range(8))
         assert await c.gather(c.map(inc, range(6), pure=False)) == list(range(1, 7))
         assert await c.submit(len, "ab", pure=False) == 2  # one alone is no root task
         await Event("go").clear()
@@ -180,22 +167,19 @@ async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, n
             futures = await held_tasks(c, plugin, "a", 8, run=2)
             async with Worker(s.address, nthreads=1):
                 await until(lambda: running(plugin, "a") == 3)
-                await Event("go").set()
-                assert await c.gather(futures) == list(range(8))
+                assert await let_end(c, futures) == list(range(8))
         other.undo()
     assert other.calls
-    assert plugin.failed is None
 
 
-@with_plugin(TWO, **LATE)
+@with_plugin([1, 1], ahead=0)
 async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
     """What Dask asks is answered as plain Dask does while nothing is held, and at no growing cost.
 
     What is held stays so whenever ours was put in last.
     """
     rng, seam, others = random.Random(0), plugin.pools.seam, []
-    future = c.submit(wait_for, "go", 1)
-    await state_of(s, future, "processing")
+    future = await begun(s, c.submit(wait_for, "go", 1))
     ts = s.tasks[future.key]
     held = False
     seam._is_held = lambda ts: held
@@ -238,19 +222,16 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
         assert all(depth(name) < 30 for name in OVERRIDDEN)
     for name in OVERRIDDEN:
         vars(s).pop(name, None)
-    await Event("go").set()
-    assert await future == 1
+    assert await let_end(c, future) == 1
 
 
-@with_plugin([("127.0.0.1", 1)] * 3, policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), **LATE)
+@with_plugin([1, 1, 1], policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), ahead=0)
 async def test_workers_that_the_user_gave_are_kept_to_and_are_back(c, s, plugin, a, b, d):
     async with jobs(c, "a", "b"):
         plugin.run_once()
         both = set(s.workers) - set(plugin.pools.pools["a"].granted.workers)
-        with tasks_of("a"):
-            futures = c.map(where, range(12), workers=sorted(both), pure=False)
+        futures = in_job(c, "a").map(where, range(12), workers=sorted(both), pure=False)
         assert set(await c.gather(futures)) <= both
-        assert all(s.tasks[future.key].worker_restrictions == both for future in futures)
     assert all(s.tasks[future.key].worker_restrictions == both for future in futures)
     assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
 
@@ -264,7 +245,7 @@ STEALING = {"distributed.scheduler.work-stealing-interval": "10ms"}
 
 
 @pytest.mark.parametrize("ahead", [0, "1h"])
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 4, config=STEALING)
+@gen_cluster(client=True, nthreads=[1, 1, 1, 1], config=STEALING)
 async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers, ahead):
     """Not by work stealing either: the other job's workers are idle."""
     policy = Fixed(a=(2.0, 1.0), b=(2.0, 1.0))
@@ -274,14 +255,13 @@ async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers,
         mine = set(plugin.pools.pools["a"].granted.workers)
         assert len(mine) == 2
         for _ in range(2):  # the second time it is known how long they take
-            with tasks_of("a"):
-                futures = c.map(slow_where, range(30), pure=False)
+            futures = in_job(c, "a").map(slow_where, range(30), pure=False)
             s.extensions["stealing"].balance()
             assert set(await c.gather(futures)) == mine
     assert_nothing_left(s, plugin)
 
 
-@with_plugin(TWO, **LATE)
+@with_plugin([1, 1], ahead=0)
 async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, plugin, a, b):
     moved = []
     async with jobs(c, "a"):
@@ -297,19 +277,12 @@ async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, plugin, a, 
                 ts = s.tasks[future.key]
                 assert ts.state == "waiting" and ts.worker_restrictions is None
             s.remove_plugin("transition")
-            await Event("go").set()
-            assert await c.gather(then) == list(range(1, 13))
+            assert await let_end(c, then) == list(range(1, 13))
 
 
-@with_plugin(TWO, ahead="1h", policy=Fixed(a=(1.0, 1.0), b=(1.0, 2.0)))
+@with_plugin([1, 1], ahead="1h", policy=Fixed(a=(1.0, 1.0), b=(1.0, 2.0)))
 async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a, b):
     """It was sent to be first on its worker, before all that Dask has sent; so it is elsewhere."""
-    ended = []
-
-    def watch(key, start, finish, *args, **kwargs):
-        if finish == "memory":
-            ended.append(key)
-
     async with jobs(c, "a", "b"):
         plugin.run_once()
         await Event("known").set()
@@ -317,18 +290,14 @@ async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a
             await c.gather(c.map(wait_for, ["known"] * 4, pure=False))  # so others are sent ahead
         with tasks_of("a"):
             busy = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
-            for future in busy:
-                await state_of(s, future, "processing")
+            await begun(s, busy)
             there = [
                 c.submit(inc, i, workers=[w.address], key=f"waits-{w.address}-{i}")
                 for w in (a, b)
                 for i in range(4)
             ]
-            for future in there:
-                await state_of(s, future, "processing")
-        with tasks_of("b"):
-            moved = c.submit(wait_for, "known", key="moved")
-            await state_of(s, moved, "processing")
+            await begun(s, there)
+        moved = await begun(s, in_job(c, "b").submit(wait_for, "known", key="moved"))
         ts = s.tasks["moved"]
         given, victim = ts.priority, a if ts.processing_on.address == a.address else b
         thief = b if victim is a else a
@@ -339,10 +308,7 @@ async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a
         await until(lambda: "moved" in thief.state.tasks)
         assert thief.state.tasks["moved"].priority[:-1] == sent
         assert ts.priority == given  # the user's own, for what Dask derives from it
-        hook(s, "transition", watch)
-        await Event("go").set()
-        await c.gather([*busy, *there, moved])
-        s.remove_plugin("transition")
-        assert ended.index("moved") < min(
-            ended.index(f"waits-{thief.address}-{i}") for i in range(4)
-        )
+        await let_end(c, [*busy, *there, moved])
+        ended = [key for key, _, finish, *_ in s.transition_log if finish == "memory"]
+        others = [ended.index(f"waits-{thief.address}-{i}") for i in range(4)]
+        assert ended.index("moved") < min(others)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from driving import Fixed, on_virtual, on_virtual_clock, tasks_of, work
+from driving import Fixed, in_job, on_virtual, on_virtual_clock, tasks_of, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -15,13 +15,11 @@ MB = 10**6
 async def pinned_beside_others(client, cluster, plugin):
     """Return the seconds of pinned tasks alongside a job that may run anywhere."""
     async with slaq.job("many", client=client), slaq.job("pinned", client=client):
-        with tasks_of("many"):
-            many = client.map(work, [0.08] * 300, pure=False)
+        many = in_job(client, "many").map(work, [0.08] * 300, pure=False)
         await asyncio.sleep(0.5)
-        begin = virtual.now()
-        alone = cluster.workers[1].address
-        with tasks_of("pinned"):
-            await client.gather(client.map(work, [0.05] * 20, pure=False, workers=alone))
+        begin, alone = virtual.now(), cluster.workers[1].address
+        pinned = in_job(client, "pinned").map(work, [0.05] * 20, pure=False, workers=alone)
+        await client.gather(pinned)
         took = virtual.now() - begin
         await client.gather(many)
         return took
@@ -105,8 +103,7 @@ async def test_short_tasks_of_unknown_length_do_not_move_large_inputs(client, cl
     """Of which the smaller workers have all."""
     large, *small = (worker.address for worker in cluster.workers)
     async with slaq.job("other", client=client), slaq.job("short", client=client):
-        with tasks_of("other"):
-            other = client.map(work, [0.1] * 60, pure=False, workers=large)
+        other = in_job(client, "other").map(work, [0.1] * 60, pure=False, workers=large)
         inputs = [
             await client.scatter(virtual.Sized(i, 40 * MB), workers=[address], hash=False)
             for i, address in enumerate(small * 3)

@@ -1,17 +1,17 @@
 """Where the tasks of jobs run: on the worker set of their job, on lent slots, near their inputs."""
 
 import asyncio
+import functools
 
 import pytest
-from distributed import Event, Worker, wait
+from distributed import Worker, wait
 from driving import (
-    LATE,
-    ONE,
     PATIENCE,
-    TWO,
     Fixed,
     gen_cluster,
+    in_job,
     jobs,
+    let_end,
     on_virtual,
     on_virtual_clock,
     running,
@@ -39,30 +39,26 @@ def set_of(plugin, job):
     return address
 
 
-@with_plugin(TWO, policy=HALVES, **LATE)
+@with_plugin([1, 1], policy=HALVES, ahead=0)
 async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         mine = set_of(plugin, "a")
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 2, pure=False)
+        futures = in_job(c, "a").map(wait_for, ["go"] * 2, pure=False)
         await until(lambda: running(plugin, "a") == 2)
         reasons = {binding.worker: binding.reason for binding in plugin.pools.bindings}
         (other,) = set(s.workers) - {mine}
         assert reasons[other] == "lent" and reasons[mine] in ("granted", "floor")
-        await Event("go").set()
-        await c.gather(futures)
+        await let_end(c, futures)
 
 
-@with_plugin([*ONE, ("127.0.0.1", 1, {"resources": {"GPU": 1}})], lend=False, **LATE)
+@with_plugin([1, ("127.0.0.1", 1, {"resources": {"GPU": 1}})], lend=False, ahead=0)
 async def test_without_lending_tasks_run_that_no_worker_of_the_set_may_run(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        found = []
+        both, found = [a.address, b.address], []
         for name in "ab":
-            with tasks_of(name):
-                found.append(c.submit(where, resources={"GPU": 1}, pure=False))
-                found += [c.submit(where, workers=[w.address], pure=False) for w in (a, b)]
-                both = [a.address, b.address]
-                found.append(c.submit(where, workers=both, pure=False))
+            submit = functools.partial(in_job(c, name).submit, where, pure=False)
+            found.append(submit(resources={"GPU": 1}))
+            found += [submit(workers=allowed) for allowed in (both[:1], both[1:], both)]
         ran = await asyncio.wait_for(c.gather(found), PATIENCE)
         assert ran[:3] == ran[4:7] == [b.address, a.address, b.address]
 
@@ -73,10 +69,8 @@ def big(n: int = 100_000_000) -> bytes:
 
 @pytest.mark.parametrize(("busy", "moves"), [(0.5, False), (20.0, True)])
 @on_virtual([1, 1])
-async def test_a_task_waits_for_its_inputs_worker_while_moving_them_takes_longer(
-    client, cluster, plugin, busy, moves
-):
-    """Moving takes ten seconds."""
+async def test_a_task_waits_where_its_inputs_are(client, cluster, plugin, busy, moves):
+    """While moving them takes longer, which is ten seconds."""
     one, other = (worker.address for worker in cluster.workers)
     async with slaq.job("a", client=client), slaq.job("b", client=client):
         with tasks_of("a"):
@@ -93,9 +87,9 @@ async def test_a_task_waits_for_its_inputs_worker_while_moving_them_takes_longer
 
 
 @pytest.mark.parametrize("why", ["gone", "paused", "not allowed", "lacks the resource", "strict"])
-@gen_cluster(client=True, nthreads=[*ONE, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
+@gen_cluster(client=True, nthreads=[1, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
 async def test_a_task_does_not_wait_for_a_worker_that_it_cannot_have(c, s, a, b, why):
-    plugin = await start_plugin(c, s, policy=HALVES, lend=why != "strict", **LATE)
+    plugin = await start_plugin(c, s, policy=HALVES, lend=why != "strict", ahead=0)
     extra = {}
     if why == "lacks the resource":
         extra = {"resources": {"GPU": 1}}
@@ -120,8 +114,7 @@ async def test_a_task_does_not_wait_for_a_worker_that_it_cannot_have(c, s, a, b,
             await s.remove_worker(a.address, stimulus_id="test")
         elif why == "paused":
             s.handle_worker_status_change("paused", a.address, "test")
-        await Event("go").set()
-        assert await later == place
+        assert await let_end(c, later) == place
         if why != "gone":
             await c.gather(busy)
 
@@ -131,12 +124,10 @@ def test_a_chain_of_short_tasks_makes_progress_while_others_have_long_tasks():
 
     async def scenario(client, cluster, plugin):
         async with slaq.job("chain", client=client), slaq.job("long", client=client):
-            with tasks_of("long"):
-                long = client.map(work, [0.5] * 100, pure=False)
+            long = in_job(client, "long").map(work, [0.5] * 100, pure=False)
             link, begin = None, virtual.now()
             for _ in range(20):
-                with tasks_of("chain"):
-                    link = client.submit(work, 0.01, link, pure=False)
+                link = in_job(client, "chain").submit(work, 0.01, link, pure=False)
                 await link
             took = virtual.now() - begin
             await client.cancel(long)
@@ -144,10 +135,6 @@ def test_a_chain_of_short_tasks_makes_progress_while_others_have_long_tasks():
 
     for policy in ("fair", Fixed(chain=(2.0, 9.0), long=(2.0, 1.0))):
         assert on_virtual_clock(scenario, [1] * 4, policy=policy) < 20 * 0.5 / 2
-
-
-async def keep_for(seconds, *inputs):
-    await virtual.work(seconds=seconds)
 
 
 @on_virtual([1, 1])
@@ -168,7 +155,7 @@ async def test_a_task_moves_to_where_some_of_its_inputs_are(client, cluster, plu
             busy = client.submit(work, 0.7, workers=[home], pure=False)
         await until(lambda: cluster.scheduler.workers[home].processing)
         with tasks_of("a"):
-            task = client.submit(keep_for, 0.01, *data, pure=False)
+            task = client.submit(work, 0.01, *data, pure=False)
             await state_of(cluster.scheduler, task, "memory")
             (ws,) = cluster.scheduler.tasks[task.key].who_has
             await client.gather([task, busy])

@@ -1,13 +1,14 @@
 """A worker dies: no model that waits there is blamed, and what was lost is trained again."""
 
 import asyncio
+import contextlib
 import time
 
 import dask
 import pytest
-from distributed import Event, Nanny, Status, Worker, as_completed, get_worker
+from distributed import Event, Nanny, Status, Worker, as_completed, get_worker, secede
 from distributed.scheduler import KilledWorker
-from driving import HELD, ONE, TWO, jobs, tasks_of, until, wait_for, with_plugin
+from driving import HELD, jobs, tasks_of, until, wait_for, with_plugin
 from moving import descend, killing
 
 import dask_slaq as slaq
@@ -19,6 +20,10 @@ def no_failures(allowed: int = 0) -> dict[str, int]:
     return {"distributed.scheduler.allowed-failures": allowed}
 
 
+def suspicious(scheduler) -> set[int]:
+    return {ts.suspicious for ts in scheduler.tasks.values()}
+
+
 async def results(futures) -> list[object]:
     """Results, or the types of errors."""
     found = await asyncio.gather(*(future._result() for future in futures), return_exceptions=True)
@@ -26,7 +31,7 @@ async def results(futures) -> list[object]:
 
 
 @pytest.mark.slow
-@with_plugin(ONE, Worker=Nanny, config=no_failures())
+@with_plugin([1], Worker=Nanny, config=no_failures())
 async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         futures = c.map(killing(5, at=0), range(6), pure=False)
@@ -34,7 +39,7 @@ async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
     assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
 
 
-@with_plugin(TWO, config=no_failures())
+@with_plugin([1, 1], config=no_failures())
 async def test_a_model_is_suspicious_only_while_it_trains(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(descend, range(8), pure=False)
@@ -52,7 +57,7 @@ async def test_a_model_is_suspicious_only_while_it_trains(c, s, plugin, a, b):
     assert s.task_prefixes["descend"].suspicious == len(blamed)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(descend, range(5), pure=False)
@@ -63,14 +68,13 @@ async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a
         alive = trials.alive.items()  # Dask tells a moment before the model why it left
         await until(lambda: all(s.tasks[key].suspicious == -trial.waits for key, trial in alive))
         assert await c.gather(futures) == list(range(5))
-    assert {ts.suspicious for ts in s.tasks.values()} == {0}
+    assert suspicious(s) == {0}
 
 
 @pytest.mark.parametrize("how", ["pause", "failure", "end of the block"])
-@with_plugin(ONE)
+@with_plugin([1], may_fail=True)
 async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plugin, a, how):
-    search = slaq.search("grid", client=c, steps=STEPS)
-    await search.__aenter__()
+    search = await slaq.search("grid", client=c, steps=STEPS).__aenter__()
     futures = c.map(descend, range(5), pure=False)
     trials = plugin.searches.running["grid"].trials
     await until(lambda: trials.waiting >= 2)
@@ -80,21 +84,18 @@ async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plu
         await slaq.resume("grid", client=c)
     elif how == "failure":
         plugin.fall_back(RuntimeError("test"))
-        await until(lambda: {ts.suspicious for ts in s.tasks.values()} == {0})
+        await until(lambda: suspicious(s) == {0})
     await search.__aexit__(*(how == "end of the block" and (ValueError,) * 3) or (None,) * 3)
     if how == "end of the block":
         await until(lambda: not plugin.searches.running)
-        assert {ts.suspicious for ts in s.tasks.values()} == {0}
+        assert suspicious(s) == {0}
     assert await c.gather(futures) == list(range(5))
-    assert {ts.suspicious for ts in s.tasks.values()} == {0}
+    assert suspicious(s) == {0}
 
 
-@with_plugin(ONE, config=no_failures())
+@with_plugin([1], config=no_failures())
 async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plugin, a):
-
     def seceded(offset):
-        from distributed import secede
-
         secede()
         return descend(offset)
 
@@ -102,12 +103,12 @@ async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plu
         futures = c.map(seceded, range(3), pure=False)
         trials = plugin.searches.running["grid"].trials
         await until(lambda: trials.waiting == 3)
-        assert {ts.suspicious for ts in s.tasks.values()} == {0}
+        assert suspicious(s) == {0}
         assert await c.gather(futures) == list(range(3))
     assert sum(t["waited"] for t in await search.trials()) == 0
 
 
-@with_plugin(TWO, config=no_failures())
+@with_plugin([1, 1], config=no_failures())
 async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
     async with jobs(c, "one", "two"):
         plugin.run_once()
@@ -125,7 +126,7 @@ async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
         assert set(await results(busy)) <= {*range(4), KilledWorker}
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(descend, range(16), pure=False)
@@ -148,41 +149,26 @@ async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, 
     assert [row["state"] for row in await search.trials()] == ["done"] * 16
 
 
-@with_plugin(ONE)
-async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a):
-    event = Event("well")
-
+@pytest.mark.parametrize(("when", "state"), [("during", "done"), ("after the end", "retried")])
+@with_plugin([1])
+async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a, when, state):
     def fail_first(number):
         slaq.report(1.0)
-        if not Event("well").is_set():
-            raise ValueError(number)
+        assert Event("well").is_set()
         return number
 
-    async with slaq.search("grid", client=c) as search:
+    async with contextlib.AsyncExitStack() as stack:
+        search = await stack.enter_async_context(slaq.search("grid", client=c))
         futures = c.map(fail_first, range(2), pure=False)
-        assert await results(futures) == [ValueError] * 2
+        assert await results(futures) == [AssertionError] * 2
+        if when == "after the end":
+            await stack.aclose()
         assert [row["state"] for row in await search.trials()] == ["failed"] * 2
-        await event.set()
+        await Event("well").set()
         await c.retry(futures)
         assert await c.gather(futures) == [0, 1]
-        assert [row["state"] for row in await search.trials()] == ["done"] * 2
-
-
-@with_plugin(ONE)
-async def test_a_model_that_is_retried_after_the_end_is_not_told_as_failed(c, s, plugin, a):
-    def fail_first():
-        slaq.report(1.0)
-        assert Event("well").is_set()
-
-    async with slaq.search("grid", client=c) as search:
-        future = c.submit(fail_first)
-        assert await results([future]) == [AssertionError]
-    assert [row["state"] for row in await search.trials()] == ["failed"]
-    await Event("well").set()
-    await c.retry([future])
-    await future
-    assert [row["state"] for row in await search.trials()] == ["retried"]
-    assert (await search.results()).state.tolist() == ["retried"]
+        assert [row["state"] for row in await search.trials()] == [state] * 2
+        assert (await search.results()).state.tolist() == [state] * 2
 
 
 #: Steps that the models of `count` have made until they ended once, and these.

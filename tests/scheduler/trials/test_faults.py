@@ -3,7 +3,7 @@
 import pytest
 from distributed import Status
 from distributed.utils_test import captured_logger
-from driving import TWO, another_client, assert_nothing_left, start_plugin, until, with_plugin
+from driving import another_client, assert_nothing_left, start_plugin, until, with_plugin
 from moving import descend
 
 import dask_slaq as slaq
@@ -13,10 +13,10 @@ from dask_slaq.worker.desk import desk_of
 STEPS = 30
 
 
-async def begin(client, scheduler, plugin, models=8, **settings):
+async def begin(client, plugin):
     """A search of which some trials wait: the plugin's record of it, and its futures."""
-    async with slaq.search("grid", client=client, steps=STEPS, **settings):
-        futures = client.map(descend, range(models), pure=False)
+    async with slaq.search("grid", client=client, steps=STEPS):
+        futures = client.map(descend, range(8), pure=False)
     await until(lambda: plugin.searches.running["grid"].trials.waiting >= 3)
     return plugin.searches.running["grid"], futures
 
@@ -31,9 +31,9 @@ async def check_all_go_on(client, futures, *workers):
 
 
 @pytest.mark.parametrize("what", ["failed choice", "unregistered", "silence"])
-@with_plugin(TWO)
+@with_plugin([1, 1], may_fail=True)
 async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
-    search, futures = await begin(c, s, plugin)
+    search, futures = await begin(c, plugin)
     with captured_logger("dask_slaq") as log:
         if what == "failed choice":
             search.trials.forecast = None  # not callable
@@ -45,9 +45,9 @@ async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
     assert ("every task is left to Dask" in log.getvalue()) == what.startswith("fail")
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
-    search, futures = await begin(c, s, plugin)
+    search, futures = await begin(c, plugin)
     waits = next(key for key, trial in search.trials.alive.items() if trial.waits)
     await next(f for f in futures if f.key == waits).cancel()
     await until(lambda: all(waits not in desk_of(w).seats for w in (a, b)))
@@ -56,9 +56,9 @@ async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
 
 
 @pytest.mark.parametrize("how", ["paused", "retired", "lost"])
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_worker_leaves_or_is_paused(c, s, plugin, a, b, how):
-    search, futures = await begin(c, s, plugin)
+    search, futures = await begin(c, plugin)
     if how == "paused":
         a.status = Status.paused
         await until(lambda: not waiting(a))
@@ -73,10 +73,10 @@ async def test_a_worker_leaves_or_is_paused(c, s, plugin, a, b, how):
     assert [t["iteration"] for t in done] == [STEPS] * 8
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_the_client_leaves(c, s, plugin, a, b):
     other = await another_client(s)
-    await begin(other, s, plugin)
+    await begin(other, plugin)
     await other.close()
     await until(lambda: not plugin.searches.running and not s.tasks)
     await until(lambda: not waiting(a, b))
@@ -84,9 +84,9 @@ async def test_the_client_leaves(c, s, plugin, a, b):
     assert await c.submit(sum, [1, 2]) == 3
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1], may_fail=True)
 async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
-    _, futures = await begin(c, s, plugin)
+    _, futures = await begin(c, plugin)
     plugin.failed = "test"  # a plugin that runs jobs and has not failed is not replaced
     new = await start_plugin(c, s)
     await check_all_go_on(c, futures, a, b)
@@ -94,17 +94,12 @@ async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
 
 
 @pytest.mark.parametrize("where", ["charge_part", "resumed"])
-@with_plugin(TWO)
-async def test_an_error_half_way_through_an_account_is_not_a_dropped_message(
-    c, s, plugin, a, b, where
-):
-    _, futures = await begin(c, s, plugin)
-
-    def fails(*args, **kwargs):
-        raise KeyError("of our own")
-
+@with_plugin([1, 1], may_fail=True)
+async def test_an_error_of_our_own_is_no_dropped_message(c, s, plugin, a, b, where):
+    """Half way through an account."""
+    _, futures = await begin(c, plugin)
     with captured_logger("dask_slaq") as log:
-        setattr(plugin.pools.tracker, where, fails)
+        setattr(plugin.pools.tracker, where, lambda *args, **kwargs: {}["of our own"])
         await until(lambda: plugin.failed)
         assert plugin.failed == "KeyError: 'of our own'"
         await check_all_go_on(c, futures, a, b)
@@ -112,9 +107,9 @@ async def test_an_error_half_way_through_an_account_is_not_a_dropped_message(
     assert "every task is left to Dask's own scheduling" in log.getvalue()
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_message_with_any_number_of_losses_is_bounded(c, s, plugin, a, b):
-    search, _futures = await begin(c, s, plugin)
+    search, _futures = await begin(c, plugin)
     trial = next(trial for trial in search.trials.alive.values() if trial.waits)
     ts = s.tasks[trial.key]
     about = {"key": ts.key, "run_id": ts.run_id, "what": "keeps", "computed": 0.0, "waited": 0.0}

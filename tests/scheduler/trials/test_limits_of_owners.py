@@ -34,9 +34,7 @@ def train(p, steps=10, seconds=0.05, moves=False):
 
 @pytest.mark.parametrize(("epoch", "moves"), [("20ms", False), ("1h", True)])
 @with_plugin(GPUS, owners={"ann": {"max-threads": 2}})
-async def test_no_more_models_train_than_the_owner_may_use_threads(
-    c, s, plugin, a, b, moves, epoch
-):
+async def test_models_train_on_no_more_threads_than_the_owner_may(c, s, plugin, a, b, moves, epoch):
     plugin.timer.callback_time = 20 if epoch == "20ms" else 3_600_000
     async with slaq.search("grid", owner="ann", steps=10, client=c) as search:
         futures = search.map(train, range(8), moves=moves, pure=False)
@@ -60,9 +58,7 @@ async def test_searches_and_jobs_of_an_owner_are_within_its_limit_together(c, s,
 
 
 @with_plugin(GPUS, owners={"ann": {"max-resources": {"GPU": 2}}, "bob": {}})
-async def test_models_hold_no_more_of_a_resource_than_the_limit_while_they_wait_too(
-    c, s, plugin, a, b
-):
+async def test_models_that_wait_hold_no_more_of_a_resource_than_the_limit(c, s, plugin, a, b):
     """The other GPUs are for others: Dask gives nobody that of a model that waits."""
     held = []
 
@@ -81,9 +77,7 @@ async def test_models_hold_no_more_of_a_resource_than_the_limit_while_they_wait_
 
 
 @with_plugin(GPUS, owners={"ann": {"max-threads": 1}})
-async def test_tasks_of_models_that_report_without_a_thread_are_not_kept_from_theirs(
-    c, s, plugin, a, b
-):
+async def test_models_that_have_left_their_thread_keep_no_task_from_it(c, s, plugin, a, b):
     def train(p):
         for k in range(3):
             with worker_client() as client:

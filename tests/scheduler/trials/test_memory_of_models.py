@@ -8,7 +8,7 @@ import time
 import dask
 import pytest
 from distributed import Scheduler, Worker
-from driving import ONE, tasks_of, until, with_plugin
+from driving import in_job, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker import reports
@@ -61,7 +61,7 @@ async def measured(scheduler: Scheduler, worker: Worker, *, at_rest: bool = True
 
 
 small_worker = functools.partial(
-    with_plugin, ONE, worker_kwargs={"memory_limit": LIMIT, "heartbeat_interval": "200ms"}
+    with_plugin, [1], worker_kwargs={"memory_limit": LIMIT, "heartbeat_interval": "200ms"}
 )
 
 
@@ -81,11 +81,10 @@ async def test_models_leave_room_on_their_worker(c, s, plugin, a, megabytes, gro
     assert sum(waited) >= 6 if megabytes == 20 else sum(waited) < 12
 
 
-@pytest.mark.parametrize("how", ["each its own", "max_waiting"])
+@pytest.mark.parametrize("most", [2, 100])
 @small_worker()
-async def test_models_that_are_on_the_worker_before_they_begin(c, s, plugin, a, how):
+async def test_models_that_are_on_the_worker_before_they_begin(c, s, plugin, a, most):
     seen = await measured(s, a)
-    most = 2 if how == "max_waiting" else 100
     async with slaq.search("grid", client=c, steps=STEPS, max_waiting=most):
         futures = [c.submit(train, k, 250e6, False, pure=False) for k in range(12)]
         assert await c.gather(futures) == list(range(12))
@@ -111,10 +110,8 @@ async def test_two_searches_share_the_room(c, s, plugin, a):
     seen = await measured(s, a)
     async with slaq.search("one", client=c, steps=STEPS), slaq.search("two", client=c):
         futures = []
-        for name, start in (("one", 0), ("two", 8)):
-            run = plugin.searches.running[name].run
-            with tasks_of(name), dask.annotate(slaq_search=run):
-                numbers = range(start, start + 8)
+        for name, numbers in (("one", range(8)), ("two", range(8, 16))):
+            with tasks_of(name), dask.annotate(slaq_search=plugin.searches.running[name].run):
                 futures += c.map(train, numbers, nbytes=200e6, grows=False, pure=False, key=name)
         assert await c.gather(futures) == list(range(16))
     assert max(seen) <= 0.8 * LIMIT
@@ -124,15 +121,14 @@ async def test_two_searches_share_the_room(c, s, plugin, a):
 async def test_a_job_takes_no_thread_in_whose_place_a_model_would_begin(c, s, plugin, a):
     seen = await measured(s, a)
     async with slaq.job("other", client=c), slaq.search("grid", client=c, steps=STEPS):
-        with tasks_of("other"):
-            others = c.map(time.sleep, [0.02] * 60, pure=False)
+        others = in_job(c, "other").map(time.sleep, [0.02] * 60, pure=False)
         futures = c.map(train, range(12), nbytes=200e6, grows=False, pure=False)
         assert await c.gather(futures) == list(range(12))
         await c.gather(others)
     assert max(seen) <= 0.8 * LIMIT
 
 
-@with_plugin(ONE, worker_kwargs={"memory_limit": 0})
+@with_plugin([1], worker_kwargs={"memory_limit": 0})
 async def test_a_worker_without_a_limit_takes_all(c, s, plugin, a):
     await measured(s, a)
     async with slaq.search("grid", client=c, steps=STEPS) as search:
@@ -181,23 +177,22 @@ async def test_a_worker_that_leaves_for_another_reason_changes_nothing(c, s, plu
 
 @small_worker()
 async def test_what_begins_together_shares_the_growth(c, s, plugin, a):
-    memory = [100.0]
+    memory, desk = [100.0], desk_of(a)
     a.monitor.get_process_memory = lambda: memory[0]
-    desk = desk_of(a)
+
+    def grown(*keys, now):
+        memory[0] = now
+        return [desk.report(key, "run", None, 1.0).unsent.grown[-1] for key in keys]
+
     for key in "xyz":
         desk.begin(key)
-    memory[0] = 400.0
-    grown = [desk.report(key, "run", None, 1.0).unsent.grown[-1] for key in "xyz"]
-    assert grown == [100.0] * 3
-    memory[0] = 410.0
-    assert desk.report("x", "run", None, 1.0).unsent.grown[-1] == 10.0
+    assert grown(*"xyz", now=400.0) == [100.0] * 3
+    assert grown("x", now=410.0) == [10.0]
     desk.begin("w")
-    assert desk.report("x", "run", None, 1.0).unsent.grown[-1] is None
-    memory[0] = 450.0
-    assert desk.report("w", "run", None, 1.0).unsent.grown[-1] == 40.0
+    assert grown("x", now=410.0) == [None]
+    assert grown("w", now=450.0) == [40.0]
     desk.leave("w")
-    memory[0] = 410.0
-    assert [desk.report("x", "run", None, 1.0).unsent.grown[-1] for _ in "ab"] == [None, 0.0]
+    assert grown("x", "x", now=410.0) == [None, 0.0]
     for key in "xyz":
         desk.leave(key)
     assert not desk.knows("x")

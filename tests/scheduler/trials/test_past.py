@@ -3,7 +3,7 @@
 import math
 import time
 
-from driving import ONE, gen_cluster, start_plugin, until, with_plugin
+from driving import gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.memory.file import prune
@@ -26,7 +26,7 @@ async def run(c, values, **given):
     return [values[futures.index(future)] for future in began]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_the_next_search_begins_with_what_was_best(c, s, plugin, a):
     values = [0, 1, 2, 3, 4, 5, 6, 7]
     await run(c, values)
@@ -34,7 +34,7 @@ async def test_the_next_search_begins_with_what_was_best(c, s, plugin, a):
     assert order[0] == 3 and order.index(2) < order.index(0) and order.index(4) < order.index(7)
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_a_later_scheduler_knows_it_from_the_file(c, s, a, tmp_path):
     plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
     await run(c, [0, 1, 2, 3, 4])
@@ -49,7 +49,7 @@ async def test_a_later_scheduler_knows_it_from_the_file(c, s, a, tmp_path):
     assert plugin.memory.store.events("searches") == []
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_keys_that_are_given_stay_with_their_models(c, s, plugin, a):
     await run(c, [0, 1, 2, 3, 4])
     keys = [f"model-{lr}" for lr in (0, 1, 2, 3, 4)]
@@ -59,14 +59,14 @@ async def test_keys_that_are_given_stay_with_their_models(c, s, plugin, a):
         assert await c.gather(futures) == [0, 1, 2, 3, 4]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_scores_are_another_past(c, s, plugin, a):
     await run(c, [0, 1, 2, 3, 4])
     async with slaq.search("grid", client=c, steps=3, maximize=True) as search:
         assert "past" not in search._opened or not search._opened["past"]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_search_that_no_worker_can_run_says_so(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=3) as search:
         futures = search.map(train, [1, 2], resources={"GPU": 1})

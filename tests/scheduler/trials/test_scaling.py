@@ -5,7 +5,7 @@ import time
 
 import pytest
 from distributed.deploy import Adaptive
-from driving import TWO, on_virtual, until, with_plugin
+from driving import on_virtual, until, with_plugin
 from moving import STEPS, begin, check
 
 import dask_slaq as slaq
@@ -20,7 +20,7 @@ def only_one(plugin):
     plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(maximum=1)
 
 
-@with_plugin(TWO, scaling=TERMS)
+@with_plugin([1, 1], scaling=TERMS)
 async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     only_one(plugin)
@@ -33,7 +33,7 @@ async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b)
     await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
     assert there & search.trials.alive.keys()  # they go on at the other worker
     await c.retire_workers([going])
-    check(plugin, await c.gather(futures))
+    check(await c.gather(futures))
 
 
 def train(offset: float) -> str:
@@ -45,7 +45,7 @@ def train(offset: float) -> str:
     return get_worker().address
 
 
-@with_plugin(TWO, scaling=TERMS)
+@with_plugin([1, 1], scaling=TERMS)
 async def test_models_without_states_keep_their_worker_until_they_end(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(8), pure=False)
@@ -57,11 +57,8 @@ async def test_models_without_states_keep_their_worker_until_they_end(c, s, plug
     there = {key for key, trial in alive.items() if trial.worker == going}
     await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
     assert there and not there & alive.keys()
-    ran = {
-        future.key: address
-        for future, address in zip(futures, await c.gather(futures), strict=True)
-    }
-    assert {key for key, address in ran.items() if address == going} >= there
+    ran = zip(futures, await c.gather(futures), strict=True)
+    assert {future.key for future, address in ran if address == going} >= there
     await c.retire_workers([going])
 
 
@@ -80,20 +77,16 @@ async def test_workers_come_for_models_and_go_as_these_end(client, cluster, plug
         while not all(future.done() for future in futures):
             counts.append((sum(not f.done() for f in futures), len(elastic.observed)))
             await asyncio.sleep(1.0)
-        trials = await search.trials()
-        found = await client.gather(futures)
+        assert [trial["iteration"] for trial in await search.trials()] == [steps] * models
+        assert await client.gather(futures) == list(range(models))
     await asyncio.sleep(60.0)
     counts.append((0, len(elastic.observed)))  # it has the results
     del futures
     await asyncio.sleep(60.0)
-    left = len(elastic.plan)
+    assert (elastic.starts, len(elastic.plan)) == (models, 0)
     adaptive.stop()
     await elastic.close()
     assert not plugin.scaling.failed
-    counts, found, trials, starts, left = counts, found, trials, elastic.starts, left
-    assert found == list(range(models))
-    assert [trial["iteration"] for trial in trials] == [steps] * models
     last = dict(counts)  # workers when the next model ended
     assert last[models] == models and last[0] == 1
     assert all(workers <= max(n, 1) + 1 for n, workers in last.items()), last
-    assert (starts, left) == (models, 0)

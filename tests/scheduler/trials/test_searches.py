@@ -5,16 +5,15 @@ import time
 from pathlib import Path
 
 import pytest
-from distributed import Event, Worker, as_completed
+from distributed import Event, Worker, as_completed, secede
 from distributed.utils_test import captured_logger
 from driving import (
-    ONE,
-    TWO,
     Fixed,
     alerts_of,
     assert_nothing_left,
     gen_cluster,
-    tasks_of,
+    in_job,
+    let_end,
     until,
     wait_for,
     with_plugin,
@@ -45,11 +44,7 @@ def report_once(loss):
     return loss
 
 
-async def order_of(futures) -> list[float]:
-    return [result async for _, result in as_completed(futures, with_results=True)]
-
-
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = [c.submit(descend, k, key=f"rate={k}") for k in range(12)]
@@ -60,17 +55,16 @@ async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plu
         assert await c.gather(futures) == list(range(12))
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s, plugin, a, b):
     offsets = [8, 3, 9, 5, 0, 7, 2, 6, 1, 4]
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(descend, offsets, pure=False)
-    order = await order_of(futures)
+    order = [result async for _, result in as_completed(futures, with_results=True)]
     assert sorted(order) == sorted(offsets)
     assert 0 in order[:3] and sum(order[:4]) < sum(order[-4:])
     trials = await search.trials()
-    assert {t["state"] for t in trials} == {"done"}
-    assert {t["iteration"] for t in trials} == {STEPS}
+    assert {(t["state"], t["iteration"]) for t in trials} == {("done", STEPS)}
     assert sum(t["waited"] for t in trials) > sum(t["computed"] for t in trials)
     assert sorted(t["loss"] for t in trials) == [o + 1 / STEPS for o in sorted(offsets)]
     await until(lambda: not plugin.searches.running)
@@ -79,7 +73,7 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
     assert seconds >= 0.005 * STEPS * len(offsets)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(descend, range(12), pure=False)
@@ -96,7 +90,7 @@ async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
     await c.gather(futures)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_pause_resume_and_stop(c, s, plugin, a, b):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(train_until_stopped, range(6), pure=False)
@@ -117,7 +111,7 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
     assert {why for why, _ in results} == {"stopped"}
 
 
-@with_plugin(TWO, lend=False)
+@with_plugin([1, 1], lend=False)
 async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, max_share=1):
         futures = c.map(descend, range(4), pure=False)
@@ -125,41 +119,30 @@ async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
     assert await c.gather(futures) == list(range(4))
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_bad_reports_and_settings(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         with pytest.raises(NonFiniteLoss, match="'low'"):
             await c.submit(report_once, "low")
         with pytest.raises(DuplicateJob):
-            async with slaq.search("grid", client=c):
-                pass
+            await slaq.search("grid", client=c).__aenter__()
         with pytest.raises(SlaqError, match="in its task"):
             search.report(1.0)
-    for wrong in (
-        {"goal": 3},
-        {"steps": 0},
-        {"prune": 1},
-        {"prune": {"slack": -1}},
-        {"max_waiting": -1},
-        {"reattach": "yes"},
-        {"silent": 0},
-        {"silent": "soon"},
-        {"states": 3},
-        {"states": ""},
-        {"states": "s4://bucket/runs"},
+    for name, wrong in (
+        *(("goal", [3]), ("steps", [0]), ("prune", [1, {"slack": -1}]), ("max_waiting", [-1])),
+        *(("reattach", ["yes"]), ("silent", [0, "soon"]), ("states", [3, "", "s4://bucket/runs"])),
     ):
-        with pytest.raises(InvalidSetting, match=next(iter(wrong))):
-            slaq.search("grid", **wrong)
+        for value in wrong:
+            with pytest.raises(InvalidSetting, match=name):
+                slaq.search("grid", **{name: value})
     for right in (Path("runs"), "simplecache::s3://bucket/runs"):
         slaq.search("grid", states=right)
     with pytest.raises(SlaqError, match="has not begun"):
         slaq.search("other", client=c).trials()
 
 
-@gen_cluster(client=True, nthreads=ONE)
+@gen_cluster(client=True, nthreads=[1])
 async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_once(c, s, a):
-    from dask_slaq.worker import reports
-
     reports._warned.clear()
     with captured_logger("dask_slaq") as log:
         assert await c.gather(c.map(report_once, [1.0, 2.0], pure=False)) == [1.0, 2.0]
@@ -169,7 +152,7 @@ async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_on
     assert await search.trials() == []
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
     async with slaq.search("grid", client=c, weight=2, owner="ann", steps=STEPS):
         futures = c.map(descend, [1, 0, 2], pure=False)
@@ -185,9 +168,8 @@ async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
     assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == 1
 
 
-@with_plugin(ONE, policy=Fixed(other=(1.0, 1.0)), epoch="50ms")
+@with_plugin([1], policy=Fixed(other=(1.0, 1.0)), epoch="50ms")
 async def test_a_search_whose_models_wait_is_waiting(c, s, plugin, a):
-
     def train_long():
         while not Event("enough").is_set():
             slaq.report(1.0)
@@ -196,20 +178,17 @@ async def test_a_search_whose_models_wait_is_waiting(c, s, plugin, a):
         future = c.submit(train_long)
         running = plugin.searches.running["grid"]
         await until(lambda: running.trials.alive)
-        with tasks_of("other"):
-            held = c.map(wait_for, ["go"] * 2, range(2), pure=False)
+        held = in_job(c, "other").map(wait_for, ["go"] * 2, range(2), pure=False)
         await until(lambda: running.trials.waiting and plugin.pools.pools["other"].running)
         found = (await slaq.status(c))["jobs"]["grid"]
-        assert found["state"] == "waiting"
-        assert found["reason"] == "search: 0 done, 1 waits in its report"
+        why = "search: 0 done, 1 waits in its report"
+        assert (found["state"], found["reason"]) == ("waiting", why)
         await Event("enough").set()
-        await Event("go").set()
-        await c.gather([*held, future])
+        await let_end(c, [*held, future])
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, plugin, a):
-
     async def coroutine(offset):
         for k in range(12):
             await asyncio.sleep(0.005)
@@ -217,8 +196,6 @@ async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, plugin,
         return offset
 
     def seceded(offset):
-        from distributed import secede
-
         secede()
         return descend(offset, 12)
 
@@ -244,7 +221,7 @@ def test_blocks_of_one_name_follow_each_other(local_client):
             assert local_client.submit(int, k, pure=False).result() == k
 
 
-@with_plugin(ONE, policy="none")
+@with_plugin([1], policy="none")
 async def test_nothing_waits_under_the_policy_none(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(descend, [2, 1, 0], pure=False)
@@ -257,7 +234,7 @@ def fails_at_once(k):
     return k
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_model_that_fails_before_its_first_report_has_a_row(c, s, plugin, a, b):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(fails_at_once, range(9), pure=False)
@@ -273,7 +250,7 @@ def train_or_fail(steps: int) -> None:
         raise ZeroDivisionError
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train_or_fail, [STEPS, 3, 4])
@@ -283,7 +260,7 @@ async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plug
         assert (await slaq.explain("grid", client=c))["reason"] == "search: 1 done, 2 failed"
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_search_that_was_stopped_has_not_ended_as_done(c, s, plugin, a):
     seen = await alerts_of(c, s)
     async with slaq.search("grid", client=c):
@@ -303,7 +280,7 @@ def train_and_finish(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_a_model_computes_after_its_last_report_is_charged(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS):
         await c.gather(c.map(train_and_finish, [0.3], pure=False))
@@ -321,7 +298,7 @@ def begin_again(named: bool, report=slaq.report) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_model_that_begins_again_has_one_new_curve(c, s, plugin, a, named):
     async with slaq.search("grid", client=c, steps=8) as search:
         await c.submit(begin_again, named)
@@ -345,7 +322,7 @@ def train_for(seconds: float) -> int:
     return steps
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         await c.gather(c.map(train_for, [0.2] * 6, pure=False))
@@ -355,7 +332,7 @@ async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plu
     assert slaq.waited() == 0.0
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_process_of_very_many_threads_is_told_of_once(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(reports, "THREADS", 1)
     monkeypatch.setattr(reports, "_warned", set())
@@ -365,7 +342,7 @@ async def test_a_process_of_very_many_threads_is_told_of_once(c, s, plugin, a, m
     assert log.getvalue().count("num_threads=1") == 1
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_tasks_may_close_over_their_search(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         futures = search.map(lambda loss: search.report(loss), [1.0, 2.0])

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from distributed import Event, Lock
-from driving import until, with_plugin
+from driving import let_end, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.settings import ALERT_TOPIC
@@ -23,28 +23,26 @@ def train(offset: float, steps: int = STEPS) -> float:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@with_plugin([("127.0.0.1", 2)])
+@with_plugin([2])
 async def test_a_silent_model_is_told_and_the_others_go_on(c, s, plugin, a, threads):
     async with slaq.search("grid", client=c, steps=STEPS, silent=0.3) as search:
         futures = c.map(train, range(threads - 1, 6), pure=False)
         silent = futures[0] if threads == 1 else None
         if silent is not None:
-            await until(lambda: count(plugin, "silent"), 20)
+            await until(lambda: count(plugin), 20)
             states = {t["key"]: t["state"] for t in await search.trials()}
             assert states[silent.key] == "silent"
-            found = await slaq.explain("grid", client=c)
-            assert "1 is silent" in found["text"]
+            assert "1 is silent" in (await slaq.explain("grid", client=c))["text"]
             (event,) = [e for _, e in s.get_events(ALERT_TOPIC) if e["event"] == "silent"]
             assert silent.key in event["message"] and event["job"] == "grid"
         rest = [future for future in futures if future is not silent]
         assert await c.gather(rest) == list(range(1, 6))
-        await Event("go on", client=c).set()
-        await c.gather(futures)
+        await let_end(c, futures, "go on")
         assert {t["state"] for t in await search.trials()} == {"done"}
-    assert not count(plugin, "silent")
+    assert not count(plugin)
 
 
-def count(plugin, what: str) -> int:
+def count(plugin) -> int:
     return sum(search.silent for search in plugin.searches.running.values())
 
 
@@ -64,10 +62,8 @@ def holding(number: int, kind: str, reports: int) -> int:
 
 @pytest.mark.parametrize("kind", ["thread", "dask"])
 @pytest.mark.parametrize("reports", [0, 2])
-@with_plugin([("127.0.0.1", 2)])
-async def test_models_that_hold_a_lock_while_they_wait_all_end(
-    c, s, plugin, a, kind, reports, monkeypatch
-):
+@with_plugin([2])
+async def test_models_that_wait_with_a_lock_end(c, s, plugin, a, kind, reports, monkeypatch):
     monkeypatch.setattr("dask_slaq.core.trials.trials.HELD_UP", 0.2)
     async with slaq.search("grid", client=c, steps=12) as search:
         futures = c.map(holding, range(6), kind=kind, reports=reports, pure=False)

@@ -13,10 +13,11 @@ from distributed import Client, Event, worker_client
 from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.utils_test import inc, slowinc
 from driving import (
-    ONE,
-    TWO,
     Fixed,
     assert_nothing_left,
+    in_job,
+    let_end,
+    map_in_each,
     steal,
     tasks_of,
     until,
@@ -52,14 +53,13 @@ async def test_trials_that_hold_a_resource_do_not_wait_for_tasks_that_need_it(c,
         futures = c.map(descend, range(6), pure=False)
     assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
     async with slaq.job("other", client=c), slaq.search("grid", client=c):  # tasks are held
-        with tasks_of("other"):
-            others = c.map(slowinc, range(40), delay=0.01, pure=False)
+        others = in_job(c, "other").map(slowinc, range(40), delay=0.01, pure=False)
         futures = c.map(descend, range(6), pure=False, resources={"GPU": 1})
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
         await c.gather(others)
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, plugin, a, b):
     async with slaq.job("other", client=c), slaq.search("grid", client=c):  # tasks are held
         busy = c.submit(wait_for, "go", workers=[a.address])
@@ -67,11 +67,10 @@ async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, plugin, a, b
         # Such as a host's, of which one worker is left.
         restricted = c.map(descend, range(4), pure=False, workers=[a.address, "tcp://127.0.0.1:1"])
         await asyncio.wait_for(c.gather(mine), STUCK)
-        await Event("go").set()
-        await c.gather([busy, *restricted])
+        await let_end(c, [busy, *restricted])
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, plugin, a, b):
     async with slaq.search("grid", client=c):
         first = c.submit(descend, 0, steps=2000, workers=[a.address], key="first")
@@ -85,40 +84,36 @@ async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, plugi
         before = running.trials.alive["first"].reports
         await until(lambda: running.trials.alive["first"].reports > before + 20, STUCK)
         await slaq.stop("grid", client=c)
-        await Event("go").set()
-        await moved
+        await let_end(c, moved)
         with pytest.raises(slaq.StopTraining):
             await first
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_trials_submit_tasks_and_wait_for_them(c, s, plugin, a, b):
     async with slaq.search("grid", client=c), slaq.search("other", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
-        with tasks_of("grid"):
-            futures += c.map(train_with_tasks, range(6), pure=False)
+        futures += in_job(c, "grid").map(train_with_tasks, range(6), pure=False)
         assert await asyncio.wait_for(c.gather(futures), STUCK) == [*range(6), *range(6)]
     await until(lambda: not plugin.jobs.reports)
     assert_nothing_left(s, plugin)
     s.validate_state()
 
 
-@with_plugin(ONE)
+@with_plugin([1], may_fail=True)
 async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
         running = plugin.searches.running["grid"]
-        await until(
-            lambda: any(t.times.waited and not t.waits for t in running.trials.alive.values())
-        )
+        alive = running.trials.alive
+        await until(lambda: any(t.times.waited and not t.waits for t in alive.values()))
         plugin.fall_back(RuntimeError("test"))
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
     s.validate_state()
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_what_is_computed_before_the_first_report_is_charged(c, s, plugin, a):
-
     def report_late(loss):
         time.sleep(0.1)
         slaq.report(loss)
@@ -129,7 +124,7 @@ async def test_what_is_computed_before_the_first_report_is_charged(c, s, plugin,
     assert plugin.jobs.accounts.totals.of("ann").core_seconds >= 0.3
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, plugin, a):
     seen = []
     follow = s.stream_handlers["slaq-trial"]
@@ -150,8 +145,7 @@ async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, plugin, a)
             follow(**{**message, "what": "waits"})
         assert not plugin.searches.running["grid"].trials
         assert not s.workers[a.address].long_running
-        await Event("go").set()
-        await future
+        await let_end(c, future)
 
 
 def test_a_desk_does_not_keep_its_worker():
@@ -167,19 +161,15 @@ def test_a_desk_does_not_keep_its_worker():
     assert known() is None
 
 
-@with_plugin(ONE, policy=Fixed(one=(0.0, 0.0), two=(0.0, 0.0)), epoch="50ms")
+@with_plugin([1], policy=Fixed(one=(0.0, 0.0), two=(0.0, 0.0)), epoch="50ms")
 async def test_a_thread_that_no_search_is_due_is_lent(c, s, plugin, a):
     async with slaq.search("one", client=c), slaq.search("two", client=c):
-        futures = c.map(descend, range(3), pure=False)
-        with tasks_of("one"):
-            futures += c.map(descend, range(3), pure=False)
-        expected = [*range(3), *range(3)]
-        assert await asyncio.wait_for(c.gather(futures), STUCK) == expected
+        futures = map_in_each(c, ("one", "two"), descend, range(3))
+        assert await asyncio.wait_for(c.gather(futures), STUCK) == [*range(3)] * 2
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
-
     def leave():
         slaq.report(1.0)
         leave_pool()  # the first thing that Dask's `secede` does
@@ -193,8 +183,7 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
         await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
         desk_of(a).set_turns([])
         assert not desk_of(a).seats["a"].away
-        await Event("go").set()
-        await future
+        await let_end(c, future)
 
 
 def job_in_a_task(k: int) -> int:
@@ -205,7 +194,7 @@ def job_in_a_task(k: int) -> int:
     return k
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_job_in_a_task_of_a_search_is_a_model_of_it(c, s, plugin, a, b):
     async with slaq.search("grid", client=c) as search:
         await c.gather(c.map(job_in_a_task, range(2), pure=False))
@@ -213,7 +202,7 @@ async def test_a_job_in_a_task_of_a_search_is_a_model_of_it(c, s, plugin, a, b):
     assert {row["key"]: row["iteration"] for row in rows if row["curve"]} == {"in-0": 5, "in-1": 5}
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_a_client_that_leaves_takes_its_search_and_the_jobs_of_that(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True) as other:
         search = await slaq.search("grid", client=other, keep="10min").__aenter__()
@@ -227,7 +216,7 @@ async def test_a_client_that_leaves_takes_its_search_and_the_jobs_of_that(c, s, 
 
 
 @pytest.mark.parametrize("fails", ["plugin", "block"])
-@with_plugin(TWO)
+@with_plugin([1, 1], may_fail=True)
 async def test_jobs_of_a_search_go_on_after_it_has_failed(c, s, plugin, a, b, fails):
     with suppress(ZeroDivisionError):
         async with slaq.search("grid", client=c):

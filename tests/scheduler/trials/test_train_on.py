@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from driving import ONE, TWO, until, with_plugin
+from driving import until, with_plugin
 from moving import RUN, STEPS, train
 
 import dask_slaq as slaq
@@ -25,7 +25,7 @@ def first_steps() -> dict[float, int]:
 
 
 @pytest.mark.parametrize("where", ["memory", "files"])
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_the_best_train_on_from_their_last_state(c, s, plugin, a, b, where, tmp_path):
     states = str(tmp_path) if where == "files" else None
     async with slaq.search("grid", client=c, steps=STEPS, states=states) as search:
@@ -50,7 +50,7 @@ async def test_the_best_train_on_from_their_last_state(c, s, plugin, a, b, where
     assert not plugin.searches.states.names and "slaq-states" not in s.clients
 
 
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_states_outlive_the_results_that_train_on(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         future = c.submit(train, 1.0, pure=False)
@@ -72,7 +72,7 @@ def with_data(offset: float, data: list[float], *, steps: int = STEPS) -> float:
     return train(offset + sum(data), steps)[-1]
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_inputs_of_tasks_are_those_of_the_ones_that_train_on(c, s, plugin, a):
     data = c.submit(list, (1.0, 2.0))
     async with slaq.search("grid", client=c, steps=STEPS) as search:
@@ -83,7 +83,7 @@ async def test_inputs_of_tasks_are_those_of_the_ones_that_train_on(c, s, plugin,
     assert max(step for offset, step in RUN if offset == 4.0) == MORE
 
 
-@with_plugin(ONE)
+@with_plugin([1])
 async def test_who_cannot_train_on_is_told(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         fixed = c.submit(lambda: train(0.0), pure=False)
@@ -95,22 +95,20 @@ async def test_who_cannot_train_on_is_told(c, s, plugin, a):
             await search.train_on(["unknown"], steps=MORE)
         for given in ({}, {"keys": [future], "best": 1}, {"best": 0}, {"best": 1, "steps": 0}):
             with pytest.raises(InvalidSetting):
-                await asyncio.wait_for(_train_on(search, **{"steps": MORE, **given}), 10)
+                await asyncio.wait_for(
+                    search.train_on(**{"keys": None, "steps": MORE, **given}), 10
+                )
     await until(lambda: not plugin.searches.running)
     with pytest.raises(SlaqError, match="over"):
         await search.train_on(future, steps=MORE)
 
 
-async def _train_on(search, **given):
-    return await search.train_on(given.pop("keys", None), **given)
-
-
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_lost_results_are_made_from_the_last_state(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(6), pure=False)
         await c.gather(futures)
-        lost = [k for k in range(6) if a.address in {w.address for w in holders(s, futures[k])}]
+        lost = [k for k in range(6) if s.workers[a.address] in s.tasks[futures[k].key].who_has]
         states = plugin.searches.states
         await until(lambda: all(len(states.at(f.key)) == 2 for f in futures))
         RUN.clear()
@@ -120,11 +118,7 @@ async def test_lost_results_are_made_from_the_last_state(c, s, plugin, a, b):
     assert not RUN or min(first_steps().values()) > STEPS // 2
 
 
-def holders(scheduler, future):
-    return scheduler.tasks[future.key].who_has or ()
-
-
-@with_plugin(TWO)
+@with_plugin([1, 1])
 async def test_the_best_are_chosen_among_those_whose_futures_are_held(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(train, [3, 0, 2, 1], pure=False)
