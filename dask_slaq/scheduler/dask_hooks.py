@@ -206,6 +206,10 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
     @guarded
     def _task_stolen(self, event: Any) -> None:
         """Follow a task that work stealing moves."""
+        match event:
+            case ("confirm", _, _, str(victim), str(thief), *_):
+                for ws in filter(None, map(self.scheduler.workers.get, (victim, thief))):
+                    self.pools.tracker.control.recount_resources(ws)
         if self.spares.running:
             self.spares.stealing()
         if self.jobs.reports:

@@ -44,6 +44,13 @@ class TaskControl:
         self.excused: dict[TaskState, int] = {}
         self.resumed: WeakSet[TaskState] = WeakSet()  # seceded ones that hold a thread again
 
+    @staticmethod
+    def recount_resources(ws: WorkerState) -> None:
+        """Count anew what tasks hold of a worker's resources: Dask does not when it steals one."""
+        for resource in ws.used_resources:
+            needs = (ts.resource_restrictions or {} for ts in ws.processing)
+            ws.used_resources[resource] = sum(each.get(resource, 0) for each in needs)
+
     def has(self, ts: TaskState) -> bool:
         """Return whether a task carries a restriction of this controller."""
         return ts in self._sent and ts.worker_restrictions is self._sent[ts][0]

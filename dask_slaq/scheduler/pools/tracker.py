@@ -21,6 +21,11 @@ from dask_slaq.scheduler.pools.seam import Sending, bound_to, is_dasks, is_direc
 class TaskTracker(TaskRecords):
     """Follows the transitions of all tasks and keeps the pools of their jobs up to date."""
 
+    @property
+    def lends(self) -> bool:
+        """Whether jobs may use more threads than their cap while nobody else wants these."""
+        return self._order.lend
+
     def take_ends(self) -> Iterable[tuple[Like, str, str, float]]:
         """Return the newest ends of tasks since the last call, for the speeds of workers."""
         ends, self._ends = self._ends, deque(maxlen=self._ends.maxlen)

@@ -21,6 +21,7 @@ from dask_slaq.core.dispatch import TaskKind
 from dask_slaq.core.trials import Destinations, Room, Trials, choose_everywhere
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
+from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.trials.desks import Desks
 from dask_slaq.scheduler.trials.rooms import Rooms
 from dask_slaq.scheduler.trials.running import RunningSearch
@@ -98,7 +99,7 @@ class Choices:
         """Return the turns of the trials on every worker where some are alive."""
         now = monotonic()
         pools = self._pools.values()
-        wanting = {pool.name for pool in pools if pool.ready and not pool.paused}
+        wanting = {pool.name for pool in pools if self._could_use_a_thread(pool)}
         some = self._running.items()
         wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
         for name, search in self._running.items():
@@ -127,6 +128,15 @@ class Choices:
                 message += "; it may need a lock that a model holds which waits in its report"
             logger.warning("search %s: %s", name, message)
             self._tell_once(name, "silent", message)
+
+    def _could_use_a_thread(self, pool: Pool) -> bool:
+        """Return whether a ready task of a job may begin: models that wait may hold a resource."""
+        if not pool.ready or pool.paused:
+            return False
+        if not any(kind.resources for kind in pool.kinds):
+            return True
+        running = self._scheduler.running
+        return any(kind.suits(ws) for kind in pool.kinds for ws in running)
 
     def _turns_of(
         self, search: RunningSearch, rooms: dict[str, Room]
@@ -219,7 +229,7 @@ class Choices:
                 group = search.pool.group
                 if group is not None and not group.supplies(needs.resources or ()):
                     some = set()
-                allowed[key] = [ws.address for ws in some if needs.allows(ws)]
+                allowed[key] = [ws.address for ws in some if needs.suits(ws)]
         return allowed
 
     def _send_models(self) -> None:
@@ -229,6 +239,8 @@ class Choices:
             ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
             trial = search.trials.alive.get(key)
             if ts is None or ws is None or ts.state != "no-worker" or trial is None:
+                continue
+            if ws not in self._scheduler.running:  # it was paused meanwhile
                 continue
             group, needs = search.pool.group, ts.resource_restrictions or {}
             if group is not None and not (group.may_start() and group.supplies(needs.items())):

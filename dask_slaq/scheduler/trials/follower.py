@@ -274,6 +274,8 @@ class Follower:
                 self._drop_inherited(other, key)
         elif self._scheduler.tasks[key] not in search.pool.inner:
             self._follow_model(search, key, start, finish, worker)
+        elif search.outcome is not None and finish in ("memory", "erred", "released", "forgotten"):
+            self._defer(self._end_if_over, search)  # it may be the last task of a cancelled model
         self._ask()  # any task may leave a thread to trials, or take one
 
     def _follow_model(

@@ -229,7 +229,7 @@ class Rooms:
         cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
         places = {*trains, *waits, *begun, *guests, *held_up}
         if self._tracker.models_move and may_move:
-            places |= {ws.address for ws in self._scheduler.running}
+            places |= self._reachable(search)
         risks: defaultdict[str, float] = defaultdict(float)
         for t in alive:
             risks[t.worker] += t.times.computed * (t.waits and not t.away)
@@ -244,6 +244,8 @@ class Rooms:
             there = [ts for ts in there if ts not in waiting]
             lost = held_up[address] + len(waiting)
             stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
+            # One that waits there for a resource takes no thread from the trial that holds it.
+            guests[address] -= min(blocked(ws) - stuck, guests[address])
             mine, idle = trains[address] + len(there) - stuck, waits[address]
             mine += guests[address]
             used += min(mine, ws.nthreads)
@@ -279,11 +281,23 @@ class Rooms:
             self._limit(search, rooms, waits, wanted)
         return rooms
 
+    def _reachable(self, search: RunningSearch) -> set[str]:
+        """Return the workers where any model of a search may go on."""
+        everywhere = {ws.address for ws in self._scheduler.running}
+        found = set[str]()
+        for key in search.trials.alive:
+            if (ts := self._scheduler.tasks.get(key)) is not None:  # type: ignore[call-overload]
+                some = self._tracker.control.allowed(ts)
+                if some is None:
+                    return everywhere
+                found.update(ws.address for ws in some)
+        return found & everywhere
+
     def _limit(
         self, search: RunningSearch, rooms: dict[str, Room], waits: Counter[str], wanted: bool
     ) -> None:
         """Limit the room of a search to what it is due, or let it claim threads that it is due."""
-        pool, most = search.pool, self._most(search)
+        pool, most = search.pool, self._most(search, wanted)
         due = most
         if wanted:
             due = min(
@@ -352,15 +366,19 @@ class Rooms:
                 room = rooms_of[name].get(address)
                 if room is None or free <= 0:
                     continue
-                left = self._most(search) - self._planned[name]
+                left = self._most(search, wanted=False) - self._planned[name]
                 more = max(min(free, room.wants - room.threads, left), 0)
                 room.threads += more
                 self._planned[name] += more
                 free -= more
 
-    def _most(self, search: RunningSearch) -> int:
-        """Return the maximum number of threads of a search, by its cap and its owner's limit."""
-        most = max(int(min(search.pool.granted.most, 10**9)), 1)
+    def _most(self, search: RunningSearch, wanted: bool) -> int:
+        """Return the maximum number of threads of a search, by its cap and its owner's limit.
+
+        The cap holds while others want the threads; if none are lent, in any case.
+        """
+        holds = wanted or not self._tracker.lends
+        most = max(int(min(search.pool.granted.most, 10**9)), 1) if holds else 10**9
         return int(min(most, self._within_limit(search)))
 
     def _within_limit(self, search: RunningSearch) -> float:
