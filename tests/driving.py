@@ -168,7 +168,7 @@ def on_virtual(threads: list[int], *, resources: Any = None, **settings: Any) ->
             on_virtual_clock(scenario, threads, resources=resources, **settings)
 
         signature = inspect.signature(test)
-        given = list(signature.parameters.values())[3:]
+        given = [p.replace(kind=p.KEYWORD_ONLY) for p in [*signature.parameters.values()][3:]]
         run.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
         return run
 

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from distributed.utils_test import captured_logger, inc
-from driving import another_client, tasks_of, until, with_plugin
+from driving import another_client, in_job, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import (
@@ -44,8 +44,7 @@ async def test_a_loss_that_is_no_number_is_refused(c, s, plugin, a):
             assert repr(loss) in str(error.value)
         assert job.iteration == 1
         await until(lambda: plugin.engine.jobs["b"].iteration == 1)
-        with tasks_of("a"):
-            assert await c.submit(inc, 1) == 2
+        assert await in_job(c, "a").submit(inc, 1) == 2
 
 
 @with_plugin([1])
@@ -109,8 +108,7 @@ async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, plugi
             with captured_logger("distributed", propagate=False):
                 for client in (c, other):
                     with pytest.raises(DuplicateJob, match="a job named 'a' is running already"):
-                        async with slaq.job("a", client=client):
-                            pass
+                        await slaq.job("a", client=client).__aenter__()
             assert plugin.engine.jobs["a"].weight == 2.0
             job.report(0.5)
             await until(lambda: plugin.engine.jobs["a"].iteration == 2)

@@ -10,8 +10,8 @@ from driving import (
     another_client,
     assert_nothing_left,
     gen_cluster,
+    in_job,
     jobs,
-    tasks_of,
     until,
     where,
     with_plugin,
@@ -62,8 +62,7 @@ async def test_status_tells_every_job(c, s, plugin, a, b):
         for loss in (4.0, 2.0, 1.0):
             job.report(loss)
         await until(lambda: plugin.engine.jobs["a"].iteration == 3)
-        with tasks_of("a"):
-            await c.submit(inc, 1)
+        await in_job(c, "a").submit(inc, 1)
         plugin.run_once()
         status = await slaq.status(c)
         assert status["holding"]
@@ -114,8 +113,7 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b)
 @with_plugin([1, 1])
 async def test_bindings_tell_what_went_where_and_why(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            worker = await c.submit(where, key=("x", 1))
+        worker = await in_job(c, "a").submit(where, key=("x", 1))
     [told] = await bindings(c)
     assert told.pop("time") > 1.7e9
     assert told.pop("why").startswith("its turn")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from distributed import Event
-from driving import until, with_plugin
+from driving import let_end, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
@@ -97,8 +97,7 @@ async def test_a_loss_that_no_report_has_is_told_while_models_train(c, s, plugin
         await until(lambda: plugin.searches.running["grid"].lacks)
         assert [row["error"] for row in await search.trials()] == [why]
         assert why in (await slaq.explain("grid", client=c))["text"]
-        await Event("go").set()
-        await future
+        await let_end(c, future)
 
 
 @pytest.mark.parametrize("maximize", [False, True])

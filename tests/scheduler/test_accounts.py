@@ -208,17 +208,13 @@ async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c
             for _ in range(3):
                 step = dask.delayed(time.sleep)(0.02)
                 for _ in range(3):
-                    step = dask.delayed(_sleep_after)(step)
+                    step = dask.delayed(lambda before: time.sleep(0.02))(step)
                 await client.compute(step)
         found = by(await slaq.usage(client=c), "owner")
     assert found.keys() == {"ann", "bob"}
     for owner in found:
         assert found[owner]["core_seconds"] == pytest.approx(compute_seconds(s) / 2, rel=0.4)
     assert not plugin.jobs.accounts._clients
-
-
-def _sleep_after(before):
-    time.sleep(0.02)
 
 
 @with_plugin([1, 1])

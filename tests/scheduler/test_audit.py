@@ -5,8 +5,8 @@ import sqlite3
 import dask
 import pytest
 from click.testing import CliRunner
-from distributed.utils_test import captured_logger, gen_cluster
-from driving import alerts_of, start_plugin, until, with_plugin
+from distributed.utils_test import captured_logger
+from driving import alerts_of, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.look_commands import _audit

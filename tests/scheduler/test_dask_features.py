@@ -53,9 +53,8 @@ class Counter:
 async def test_actors_are_not_held(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         busy = await held_tasks(c, plugin, "b", 4, run=2)
-        with tasks_of("a"):
-            counters = c.map(lambda _: Counter(), range(2), actor=True, pure=False)
-            await until(lambda: all(ts.state not in HELD for ts in s.tasks.values() if ts.actor))
+        counters = in_job(c, "a").map(lambda _: Counter(), range(2), actor=True, pure=False)
+        await until(lambda: all(ts.state not in HELD for ts in s.tasks.values() if ts.actor))
         assert not plugin.pools.pools["a"].ready
         await Event("go").set()
         for counter in await c.gather(counters):
@@ -65,22 +64,20 @@ async def test_actors_are_not_held(c, s, plugin, a, b):
         del counter, counters
 
 
-def meet(mine: str, other: str) -> str:
-    Event(mine).set()
-    Event(other).wait()
-    return where()
-
-
 @pytest.mark.parametrize("lend", [True, False])
 @gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
+    def meet(mine, other):
+        Event(mine).set()
+        Event(other).wait()
+        return where()
+
     policy = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))  # the gang needs one worker more than its set has
     plugin = await start_plugin(c, s, policy=policy, ahead=0, lend=lend)
     async with jobs(c, "a", "b"):
         plugin.run_once()
-        with tasks_of("b"):
-            busy = c.map(wait_for, ["go"] * 6, pure=False)
-            await until(lambda: plugin.pools.pools["b"].ready)
+        busy = in_job(c, "b").map(wait_for, ["go"] * 6, pure=False)
+        await until(lambda: plugin.pools.pools["b"].ready)
         ends = (("x", "y", a.address), ("y", "x", b.address))
         gang = [in_job(c, "a").submit(meet, mine, other, workers=[w]) for mine, other, w in ends]
         await begun(s, gang)
@@ -108,13 +105,11 @@ def unwrapped(made: list[Unmovable]) -> str:
 async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, plugin, a, b):
     """As LightGBM's sockets are: without a pickle, and used by tasks without restriction."""
     async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            made = c.submit(lambda: [Unmovable()], workers=[a.address], pure=False)
-            await state_of(s, made, "memory")
+        made = in_job(c, "a").submit(lambda: [Unmovable()], workers=[a.address], pure=False)
+        await state_of(s, made, "memory")
         busy = await begun(s, in_job(c, "b").submit(wait_for, "go", workers=[a.address]))
-        with tasks_of("a"):
-            used = c.submit(unwrapped, made)
-            await until(lambda: used.key in s.tasks)
+        used = in_job(c, "a").submit(unwrapped, made)
+        await until(lambda: used.key in s.tasks)
         assert plugin.pools.tick(1.0) == 0  # although the other worker is free
         assert await let_end(c, used) == f"Unmovable on {a.address}"
         await busy
@@ -154,12 +149,11 @@ async def test_a_job_in_a_job_needs_no_resources_of_that(c, s, plugin, a, b):
 async def test_the_job_block_annotates_the_resources(c, s, plugin, a, b):
     async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
         plugin.run_once()
-        assert set(plugin.engine.grants["gpu"].workers) <= {b.address}
-        assert plugin.engine.grants["gpu"].share <= 1
+        grant = plugin.engine.grants["gpu"]
+        assert set(grant.workers) <= {b.address} and grant.share <= 1
         futures = c.map(where, range(4), pure=False)
         assert set(await c.gather(futures)) == {b.address}
-        array = da.ones(4, chunks=1)
-        await c.compute(array.sum())
+        await c.compute(da.ones(4, chunks=1).sum())
         assert all(ts.resource_restrictions == {"GPU": 1} for ts in s.tasks.values())
 
 
@@ -169,8 +163,8 @@ async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugi
         held = c.submit(where, key="held")
         await state_of(s, held, *HELD)
         plugin.run_once()
-        assert plugin.engine.grants["gpu"].share == 0
-        assert plugin.engine.grants["plain"].share == 2
+        grants = plugin.engine.grants
+        assert (grants["gpu"].share, grants["plain"].share) == (0, 2)
         async with Worker(s.address, resources={"GPU": 1}) as w:
             assert await held == w.address
 

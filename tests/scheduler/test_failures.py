@@ -74,10 +74,6 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s, plugin):
             await until(lambda: plugin.engine.jobs["a"].iteration == 1)
 
 
-def fail() -> None:
-    raise ZeroDivisionError("on purpose")
-
-
 def fail_first(counter: str) -> int:
     tries = Variable(counter)
     n = tries.get()
@@ -193,15 +189,15 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a,
         assert await let_end(c, mine) == [0, 1, 2, 3]
 
 
-def give_up_slot():
-    secede()
-    Event("seceded").wait()
-
-
 @pytest.mark.parametrize("failed", [False, True])
 @with_plugin([1])
 async def test_a_secession_that_is_told_twice_counts_once(c, s, plugin, a, failed):
     """Workers may, says their source. Dask would keep a count of -1 over a restart, and fail."""
+
+    def give_up_slot():
+        secede()
+        Event("seceded").wait()
+
     if failed:
         plugin.failed = "before"
     future = c.submit(give_up_slot)

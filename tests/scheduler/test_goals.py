@@ -10,8 +10,8 @@ from driving import (
     alerts_of,
     in_job,
     let_end,
+    map_in_each,
     report_epochs,
-    tasks_of,
     until,
     wait_for,
     with_plugin,
@@ -41,10 +41,9 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
         await report_epochs(plugin, job, [1.0 + 10 * 0.6**i for i in range(25)])
         assert plugin.engine.jobs["a"].max_share == pytest.approx(0.1)
         assert 1.5 < plugin.engine.jobs["a"].target < 2.5
-        with tasks_of("a"):  # it goes on with what others leave
-            assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
-            tasks = c.map(wait_for, ["go"] * 6, pure=False)
-        tasks += in_job(c, "b").map(wait_for, ["go"] * 6, pure=False)
+        # It goes on with what others leave.
+        assert await c.gather(in_job(c, "a").map(inc, range(10))) == list(range(1, 11))
+        tasks = map_in_each(c, "ab", wait_for, ["go"] * 6)
         pool = plugin.pools.pools["a"]
         await until(lambda: pool.running and pool.ready)
         found = await slaq.explain("a", client=c)

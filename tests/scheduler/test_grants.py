@@ -63,13 +63,13 @@ def futures(client: Client, seed: int) -> Any:
 WORK = [(work, "fair") for work in (arrays, frames, delays, futures)]
 
 
-def both(client: Client, work: Callable[[Client, int], Any], **settings: Any) -> dict[int, Any]:
+def both(client: Client, work: Callable[[Client, int], Any]) -> dict[int, Any]:
     """Run two jobs at once; their results, by seed."""
     results: dict[int, Any] = {}
     together = threading.Barrier(2)
 
     def drive(seed: int) -> None:
-        with slaq.job(f"job-{seed}", client=client, **settings) as job:
+        with slaq.job(f"job-{seed}", client=client) as job:
             together.wait()
             results[seed] = work(client, seed)
             job.report(1.0 / seed)
@@ -81,13 +81,6 @@ def both(client: Client, work: Callable[[Client, int], Any], **settings: Any) ->
     for thread in threads:
         thread.join(60)
     return results
-
-
-def start(client: Client, **settings: Any) -> tuple[slaq.SlaqPlugin, Recorder]:
-    client.register_plugin(slaq.SlaqPlugin(**{"epoch": "50ms", **settings}))
-    scheduler = client.cluster.scheduler
-    plugin = scheduler.plugins["slaq"]
-    return plugin, Recorder(scheduler, plugin)
 
 
 def quiet(client: Client, plugin: slaq.SlaqPlugin) -> None:
@@ -102,7 +95,10 @@ def compared(client, work, **settings):
     """Run two jobs at once, with the results that they have one after the other without us."""
     with dask.config.set({"dataframe.shuffle.method": "p2p"}):
         expected = {seed: work(client, seed) for seed in (1, 2)}
-        plugin, recorder = start(client, **settings)
+        client.register_plugin(slaq.SlaqPlugin(epoch="50ms", **settings))
+        scheduler = client.cluster.scheduler
+        plugin = scheduler.plugins["slaq"]
+        recorder = Recorder(scheduler, plugin)
         results = both(client, work)
     for seed in (1, 2):
         np.testing.assert_allclose(results[seed], expected[seed])

@@ -11,6 +11,7 @@ import functools
 import inspect
 import re
 from pathlib import Path
+from unittest import mock
 
 import dask
 import pytest
@@ -140,16 +141,6 @@ NOT_WITHOUT_JOBS = {
 }
 
 
-@contextlib.asynccontextmanager
-async def situation(c, plugin, what):
-    """No job, or a search beside a job."""
-    async with contextlib.AsyncExitStack() as stack:
-        if what != "no job":
-            await stack.enter_async_context(slaq.job("a", client=c, spare=True))
-            await stack.enter_async_context(slaq.search("b", client=c))
-        yield stack
-
-
 CASES = [(*entry, "a search") for entry in GUARDED]
 WITHOUT_JOBS = [e for e in GUARDED if e[2] is None and e[1] not in NOT_WITHOUT_JOBS]
 CASES += [(*entry, "no job") for entry in WITHOUT_JOBS[::4]]
@@ -180,7 +171,10 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
     futures = []
     with captured_logger("dask_slaq", propagate=False) as log:
         try:
-            async with situation(c, plugin, what):
+            async with contextlib.AsyncExitStack() as stack:
+                if what != "no job":
+                    await stack.enter_async_context(slaq.job("a", client=c, spare=True))
+                    await stack.enter_async_context(slaq.search("b", client=c))
                 guard.body = fails
                 if what != "no job":
                     futures += in_job(c, "a").map(inc, range(12), pure=False)
@@ -217,18 +211,8 @@ async def held_beside(c, plugin):
         yield futures
 
 
-@contextlib.contextmanager
-def failing(owner, name):
-    """Have a method of an object fail."""
-    setattr(owner, name, broken)
-    try:
-        yield
-    finally:
-        delattr(owner, name)
-
-
 #: What opening and closing a job does, of the plugin.
-OPENING = "engine.add_job goals.begin epochs.begin pools.limit_memory pools.add"
+OPENING = "engine.add_job goals.begin epochs.begin pools.add"
 CLOSING = (
     "searches.end_model searches.end jobs.remember task_owners.ended jobs.forget pools.remove "
     "pools.tracker.disown goals.end jobs.admit memory.runs.add jobs.stage_times"
@@ -251,7 +235,7 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
         async with held_beside(c, plugin) as futures:
             if end == "closed":
                 await request(c, "slaq_open", name="x", run="x")
-            with failing(owner, name):
+            with mock.patch.object(owner, name, broken):
                 if end == "closed":
                     await request(c, "slaq_close", name="x", run="x")
                 else:

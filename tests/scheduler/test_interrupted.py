@@ -153,8 +153,7 @@ async def test_another_search_in_between_takes_nothing_away(c, s, plugin, a, b):
     async with slaq.search("other", client=c):
         pass
     async with slaq.search("grid", client=c, steps=8) as search:
-        again = by_map(c)
-        assert await let_end(c, again) == list(range(MODELS))
+        assert await let_end(c, by_map(c)) == list(range(MODELS))
         trials = await search.trials()
         assert len(trials) == MODELS and {trial["iteration"] for trial in trials} == {8}
     assert len(futures) == MODELS
@@ -164,8 +163,7 @@ async def test_another_search_in_between_takes_nothing_away(c, s, plugin, a, b):
 async def test_models_that_had_ended_are_known_to_a_wider_grid(c, s, plugin, a, b):
     futures = await interrupted(c, lambda: c.map(train_edited, range(8)), until_done=True)
     async with slaq.search("grid", client=c, steps=8) as search:
-        again = c.map(train_edited, range(12))
-        assert await c.gather(again) == list(range(12))
+        assert await c.gather(c.map(train_edited, range(12))) == list(range(12))
         assert len(await search.trials()) == 12
     assert len(futures) == 8
 

@@ -12,6 +12,7 @@ from distributed.utils_test import gen_test
 from driving import another_client, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.adapters.observing import describe
 from dask_slaq.cli.status_tables import ended_table
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
@@ -32,12 +33,10 @@ async def train(client, name, losses, **settings):
 
 
 async def reported(client, name, iterations):
-    async def there():
-        found = (await slaq.status(client))["jobs"].get(name)
-        return found is not None and found["iteration"] >= iterations
-
-    while not await there():
+    found = {}
+    while found.get("iteration", -1) < iterations:
         await asyncio.sleep(0.005)
+        found = (await slaq.status(client))["jobs"].get(name, {})
 
 
 @with_plugin([1], policy="max-total")
@@ -105,8 +104,6 @@ async def test_a_kind_that_a_user_states(c, s, plugin, a):
 
 @with_plugin([1])
 async def test_a_kind_that_a_fit_tells_comes_with_its_first_report(c, s, plugin, a):
-    from dask_slaq.adapters.observing import describe
-
     async def fit(name, told, **settings):
         async with slaq.job(name, client=c, **settings) as job:
             [job.report(loss) for loss in curve(3)]

@@ -8,7 +8,7 @@ import random
 
 import dask
 import pytest
-from distributed import Client, Event
+from distributed import Client, Event, worker_client
 from distributed.client import CancelledError
 from distributed.utils_test import captured_logger, inc
 from driving import (
@@ -280,15 +280,12 @@ async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
     assert found.decisions and found.reproduced == found.decisions
 
 
-def opens_a_job(k):
-    from distributed import worker_client
-
-    with worker_client() as client, slaq.job(f"in-{k}"):
-        return sum(client.gather(client.map(abs, range(6), pure=False)))
-
-
 @with_plugin([2, 2], owners={"default": {"max-jobs": 1}})
 async def test_jobs_that_tasks_open_are_within_the_job_of_these(c, s, plugin, a, b):
+    def opens_a_job(k):
+        with worker_client() as client, slaq.job(f"in-{k}"):
+            return sum(client.gather(client.map(abs, range(6), pure=False)))
+
     async with slaq.job("around", client=c):
         futures = c.map(opens_a_job, range(2), pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [15, 15]
@@ -315,11 +312,14 @@ async def test_a_gang_above_its_owners_limit_is_told_at_once_and_stop_ends_it(c,
     assert await c.submit(inc, 1, pure=False) == 2
 
 
-def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
+THREE_GPUS = {"ann": {"max-resources": {"GPU": 3}}}
+
+
+@on_virtual([4, 4], resources=[{"GPU": 4}] * 2, owners=THREE_GPUS)
+async def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit(client, cluster, plugin):
     """On two machines of four GPUs and threads; tasks without GPUs and bob's fill the rest."""
     seen, reasons = {"ann": [], "bob": [], "threads": []}, []
-
-    async def scenario(client, cluster, plugin):
+    with captured_logger("dask_slaq") as log:
         async with jobs(client, "one", "two", owner="ann"), jobs(client, "his", owner="bob"):
             futures = []
             for name in ("one", "two", "his"):
@@ -339,12 +339,7 @@ def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit():
                     await slaq.set_owner("ann", max_resources={"GPU": 5}, client=client)
             await slaq.set_owner("ann", max_resources={}, client=client)
             await client.gather(futures)
-        assert not any(binding.reason == "stuck" for binding in plugin.pools.bindings)
-
-    with captured_logger("dask_slaq") as log:
-        resources = [{"GPU": 4}] * 2
-        owners = {"ann": {"max-resources": {"GPU": 3}}}
-        on_virtual_clock(scenario, [4, 4], resources=resources, owners=owners)
+    assert not any(binding.reason == "stuck" for binding in plugin.pools.bindings)
     assert "although slots were free" not in log.getvalue()
     assert any("its owner is at its limit of GPU (3)" in reason for reason in reasons)
     assert max(seen["ann"][:20]) == 3 and max(seen["ann"][20:]) == 5

@@ -21,7 +21,8 @@ from dask_slaq.cli.main import slaq as command
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import NOT_STARTED
 
-DASK = [sys.executable, "-m", "dask"]
+#: A scheduler in a process of its own; the file that says where it is comes next.
+DASK = [sys.executable, "-m", "dask", "scheduler", "--port", "0", "--no-dashboard"]
 a_scheduler = functools.partial(Scheduler, dashboard_address=":0", port=0)
 
 
@@ -113,10 +114,10 @@ WAYS = pytest.mark.parametrize(
 @WAYS
 def test_a_misspelt_setting_is_one_line_and_commands_repeat_it(options, environment, tmp_path):
     place, log = tmp_path / "scheduler.json", tmp_path / "log"
-    start = [*DASK, "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(place)]
+    start = [*DASK, "--scheduler-file", place, *options]
     settings = {**os.environ, **environment, "DASK_SLAQ__EPOK": "2s"}
     with open(log, "w") as file:
-        process = subprocess.Popen([*start, *options], stdout=file, stderr=file, env=settings)
+        process = subprocess.Popen(start, stdout=file, stderr=file, env=settings)
     try:
         while "dask_slaq did not start" not in log.read_text():
             assert process.poll() is None
@@ -138,13 +139,9 @@ def test_a_misspelt_setting_is_one_line_and_commands_repeat_it(options, environm
 @WAYS
 def test_a_strict_scheduler_with_a_misspelt_setting_does_not_start(options, environment, tmp_path):
     place = tmp_path / "scheduler.json"
-    done = subprocess.run(
-        [*DASK, "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", place, *options],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env={**os.environ, **environment, "DASK_SLAQ__EPOK": "2s", "DASK_SLAQ__STRICT": "true"},
-    )
+    start = [*DASK, "--scheduler-file", place, *options]
+    settings = {**os.environ, **environment, "DASK_SLAQ__EPOK": "2s", "DASK_SLAQ__STRICT": "true"}
+    done = subprocess.run(start, capture_output=True, text=True, timeout=PATIENCE, env=settings)
     assert done.returncode == 1
     assert [NEAR in line for line in done.stderr.splitlines() if "ERROR" in line] == [True]
     assert "Traceback" not in done.stderr
@@ -195,12 +192,10 @@ def test_the_board_and_clients_say_why_the_plugin_did_not_start(wrong: dict[str,
 
 @gen_test()
 async def test_an_error_of_our_own_is_logged_with_its_traceback(monkeypatch) -> None:
-    from dask_slaq.scheduler.plugin import SlaqPlugin
-
     async def start(self: object, scheduler: Scheduler) -> None:
         raise ZeroDivisionError("at last")
 
-    monkeypatch.setattr(SlaqPlugin, "start", start)
+    monkeypatch.setattr("dask_slaq.scheduler.plugin.SlaqPlugin.start", start)
     async with a_scheduler() as scheduler:
         with captured_logger("dask_slaq.scheduler.preload") as log:
             await setup(scheduler)

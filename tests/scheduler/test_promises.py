@@ -46,8 +46,7 @@ def converged_beside_improving(latest, policy="max-total", of_owner=None):
 
 def test_a_job_without_gain_ends_by_its_promise_or_that_of_its_owner():
     fair = converged_beside_improving(None, "fair")
-    free = converged_beside_improving(float("inf"))
-    assert free > 2.2 * fair
+    assert converged_beside_improving(float("inf")) > 2.2 * fair
     assert converged_beside_improving(2.0) < 1.15 * 2.0 * fair
     assert converged_beside_improving(None, of_owner=1.2) < 1.15 * 1.2 * fair
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from distributed import Event
+from distributed import Event, secede
 from driving import (
     HELD,
     alerts_of,
@@ -110,9 +110,13 @@ async def test_a_run_that_waits_for_the_task_of_another_is_not_silent(client, cl
 
 @with_plugin([1])
 async def test_what_seceded_and_what_finds_no_worker_is_said_so(c, s, plugin, a):
+    def secede_and_wait():
+        secede()
+        Event("go").wait()
+
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
-        away = c.submit(secede_and_wait, "go")
+        away = c.submit(secede_and_wait)
         await until(lambda: s.workers[a.address].long_running)
         found = await slaq.explain("a", client=c)
         assert found["reason"].startswith("runs 1 task that gave up their thread")
@@ -124,10 +128,3 @@ async def test_what_seceded_and_what_finds_no_worker_is_said_so(c, s, plugin, a)
         await state_of(s, none, *HELD, "queued")
         assert (await slaq.explain("a", client=c))["reason"] == "waits: no worker runs"
         await c.cancel(none)
-
-
-def secede_and_wait(event):
-    from distributed import secede
-
-    secede()
-    Event(event).wait()

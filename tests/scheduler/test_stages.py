@@ -38,15 +38,12 @@ async def stage_of(client, job="a"):
     return (await slaq.status(client))["jobs"][job]["stage"]
 
 
-async def counted(plugin, name, submitted, job="a"):
-    """Wait until the tasks of a stage have arrived."""
-
-    def arrived():
-        stages = plugin.pools.pools[job].stages
-        return stages and name in stages.named and stages.named[name].submitted == submitted
-
-    await until(arrived)
-    return plugin.pools.pools[job].stages.named[name]
+async def counted(plugin, name, submitted):
+    """Wait until the tasks of a stage have arrived, and return it."""
+    pool = plugin.pools.pools["a"]
+    await until(lambda: pool.stages and name in pool.stages.named)
+    await until(lambda: pool.stages.named[name].submitted == submitted)
+    return pool.stages.named[name]
 
 
 @with_plugin([1])
@@ -146,10 +143,10 @@ async def test_without_the_plugin_a_stage_is_plain_dask(c, s, a):
             assert await c.submit(inc, 0) == 1
 
 
-async def staged(client, *, done=None, name="pipe-1", **settings):
+async def staged(client, *, done=None):
     """Run three stages of 8, 16 and 24 core-seconds; `done` is called amid the first."""
     begin = virtual.now()
-    async with slaq.job(name, client=client, **settings) as job:
+    async with slaq.job("pipe-1", client=client) as job:
         for stage, count in (("features", 8), ("train", 16), ("predict", 24)):
             with job.stage(stage):
                 futures = client.map(work, [1.0] * count, pure=False)

@@ -19,11 +19,10 @@ from driving import (
     jobs,
     let_end,
     name_a_task,
-    on_virtual_clock,
+    on_virtual,
     running,
     start_plugin,
     state_of,
-    tasks_of,
     until,
     wait_for,
     with_plugin,
@@ -36,6 +35,7 @@ from dask_slaq.core.errors import NoPlugin, NotAllowed
 from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC
 from dask_slaq.scheduler.requests import handlers
 
+EMPTY = "status history bindings usage audit ended workers follow reservations"
 #: What somebody may say in requests and messages about job "a" of another client.
 REQUESTS = {
     "slaq_close": {"name": "a"},
@@ -47,16 +47,13 @@ REQUESTS = {
     "slaq_limit": {"label": "a", "most": 1},
     "slaq_reserve": {"owner": "eve", "threads": 9, "begin": 0, "end": 1e9},
     "slaq_unreserve": {"number": 1},
-    "slaq_reservations": {},
     "slaq_left": {"run": "x"},
     "slaq_trials": {"run": "x"},
     "slaq_train_on": {"run": "x", "keys": None, "best": 1, "steps": 1},
     "slaq_explain": {"job": "a"},
-    **{f"slaq_{name}": {} for name in ("status", "history", "bindings", "usage", "audit", "ended")},
-    "slaq_workers": {},
+    **{f"slaq_{name}": {} for name in EMPTY.split()},
     "slaq_models": {"search": "a"},
     "slaq_whatif": {"workers": 4},
-    "slaq_follow": {},
 }
 MESSAGES = {
     "slaq-report": {"job": "a", "loss": -1e6},
@@ -131,9 +128,10 @@ attacks = st.tuples(
 )
 
 
-@given(st.lists(attacks, min_size=5, max_size=15))
-def test_malformed_messages_change_nothing_of_others(some):
-    async def scenario(client, cluster, plugin):
+@given(some=st.lists(attacks, min_size=5, max_size=15))
+@on_virtual([1], operators=["root"])
+async def test_malformed_messages_change_nothing_of_others(client, cluster, plugin, some):
+    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
         async with cluster.client() as eve, slaq.job("a", client=client, owner="ann") as job:
             job.report(0.5)
             await asyncio.sleep(1.0)
@@ -150,9 +148,6 @@ def test_malformed_messages_change_nothing_of_others(some):
             for name in plugin.jobs.reports.keys() - {"a"}:
                 plugin.end_job(name)
 
-    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
-        on_virtual_clock(scenario, [1], operators=["root"])
-
 
 huge = st.sampled_from([10**400, -(10**400), 1e308, "x" * 10**5, [[]] * 99, {"name": ["x"]}])
 names = st.sampled_from(sorted(arguments | {"number", "run_id", "at"}))
@@ -161,9 +156,10 @@ own_messages = st.tuples(
 )
 
 
-@given(st.lists(own_messages, min_size=5, max_size=15))
-def test_no_message_of_a_client_or_worker_makes_the_plugin_fall_back(some):
-    async def scenario(client, cluster, plugin):
+@given(some=st.lists(own_messages, min_size=5, max_size=15))
+@on_virtual([1])
+async def test_no_message_makes_the_plugin_fall_back(client, cluster, plugin, some):
+    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
         async with slaq.job("a", client=client), slaq.job("b", client=client) as job:
             worker = cluster.workers[0]
             for operation, more, by_worker in some:
@@ -178,9 +174,6 @@ def test_no_message_of_a_client_or_worker_makes_the_plugin_fall_back(some):
             plugin.run_once()
             assert client.status == "running" and worker.status.name == "running"
             job._lost = True
-
-    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
-        on_virtual_clock(scenario, [1])
 
 
 BAD = (None, 10**400, 2.5, "x\n", b"x", [], {}, ({},), {"a": [{}]}, {"GPU": 10**400})
@@ -267,9 +260,6 @@ async def test_a_worker_reports_on_its_own_stream_alone(c, s, plugin, a):
             a.batched_stream.send({"op": "slaq-report", "job": "a", "loss": 1.0, "client": c.id})
             await until(lambda: plugin.jobs.reports == {"a": 1})
             assert "only workers tell what trials do" in log.getvalue()
-
-
-# Proofs
 
 
 @with_plugin([1])
@@ -359,9 +349,6 @@ async def test_proofs_outlive_the_plugin(c, s, a):
         job.report(1.0)
 
 
-# What is published
-
-
 @with_plugin([1], operators=["root"])
 async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
     lines = {"event": "audit", "at": 0.0, "when": "today", "message": "root asked for it"}
@@ -420,9 +407,8 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
 async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, a, b):
     """Dask tells by events of work stealing and of workers that pause: they say where to look."""
     async with another_client(s) as eve, slaq.job("a", client=c), slaq.job("b", client=c):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 6, range(6), pure=False)
-            await until(lambda: plugin.pools.pools["a"].running)
+        futures = in_job(c, "a").map(wait_for, ["go"] * 6, range(6), pure=False)
+        await until(lambda: plugin.pools.pools["a"].running)
         keys = [future.key for future in futures]
         paused = {"action": "worker-status-change", "status": "paused"}
         odd = (None, 1, "request", [], ["confirm"], ["confirm", [1]], ["confirm", {}], [[], []])

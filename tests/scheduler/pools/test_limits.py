@@ -102,17 +102,16 @@ async def test_jobs_and_other_tasks_share_the_limit(c, s, plugin, a, b, names):
     assert peak.most["database"] == 2
 
 
-def fail_after(event):
-    Event(event).wait()
-    raise ValueError("as it should")
-
-
 @pytest.mark.parametrize(
     ("how", "contended"),
     [("end", True), ("err", False), ("are cancelled", True), ("lose their worker", False)],
 )
 @with_plugin([2, 2], config={"distributed.scheduler.allowed-failures": 9}, limits=LIMITS)
 async def test_others_follow_when_tasks(c, s, plugin, a, b, how, contended):
+    def fail_after(event):
+        Event(event).wait()
+        raise ValueError("as it should")
+
     peak = Peak(s)
     async with jobs(c, *("ab" if contended else "")):
         with labelled(), tasks_of("a"):

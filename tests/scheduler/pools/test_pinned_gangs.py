@@ -24,6 +24,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
+from benchmarks import virtual
 from dask_slaq.core.dispatch.constants import PATIENCE, QUIET
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 
@@ -149,8 +150,6 @@ async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
 @on_virtual([1, 1, 1], resources=[{"GPU": 1}] * 3)
 async def test_tasks_that_start_together_wait_for_no_busy_home(client, cluster, plugin, needs):
     """One half of them would hold its threads, and wait for the other."""
-    from benchmarks import virtual
-
     home, other, _ = (worker.address for worker in cluster.workers)
     async with slaq.job("a", gang=True, client=client), slaq.job("b", client=client):
         with tasks_of("a"):
@@ -171,15 +170,15 @@ async def test_tasks_that_start_together_wait_for_no_busy_home(client, cluster, 
         await client.gather(gang)
 
 
-def meet(mine, other):
-    Event(mine).set()
-    Event(other).wait()
-    return mine
-
-
 @with_plugin([1, 1])
 async def test_two_gangs_of_one_job_do_not_wait_for_each_other(c, s, plugin, a, b):
     """Each worker would run one half of another, for ever."""
+
+    def meet(mine, other):
+        Event(mine).set()
+        Event(other).wait()
+        return mine
+
     async with jobs(c, "a"):
         futures = []
         for gang, worker in (("one", a), ("two", b), ("one", b), ("two", a)):

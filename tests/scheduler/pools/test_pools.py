@@ -9,6 +9,7 @@ import distributed
 import pytest
 from distributed import Event, Worker
 from distributed.utils_test import inc, slowinc
+from distributed.worker_state_machine import SecedeEvent
 from driving import (
     HELD,
     Fixed,
@@ -236,12 +237,9 @@ async def test_seceded_tasks_free_their_slot_and_may_outlive_their_job(c, s, plu
 @on_virtual([1])
 async def test_a_task_is_charged_until_it_gives_up_its_slot(client, cluster, plugin):
     async def secedes_after_half_a_second(key):
-        from distributed import get_worker
-        from distributed.worker_state_machine import SecedeEvent
-
         await asyncio.sleep(0.5)
         event = SecedeEvent(key=key, compute_duration=0.0, stimulus_id="secede")
-        get_worker().handle_stimulus(event)
+        distributed.get_worker().handle_stimulus(event)
         await asyncio.sleep(5)
 
     async with slaq.job("a", client=client), slaq.job("b", client=client):

@@ -84,9 +84,8 @@ async def test_the_queue_is_what_others_expect(c, s, plugin, a, b):
 async def test_queued_tasks_whose_workers_leave_fail_as_under_dask(c, s, plugin, a, b, d):
     async with jobs(c, "a", "b"):
         busy = in_job(c, "b").map(wait_for, ["go"] * 3, workers=[d.address], pure=False)
-        with tasks_of("a"):
-            futures = c.map(inc, range(3), resources={"GPU": 1}, pure=False)
-            await until(lambda: ready(plugin, "a"))
+        futures = in_job(c, "a").map(inc, range(3), resources={"GPU": 1}, pure=False)
+        await until(lambda: ready(plugin, "a"))
         await d.close(executor_wait=False)
         plugin.run_once()
         await c.gather(busy + futures, errors="skip")

@@ -5,7 +5,7 @@ from time import monotonic
 
 import dask
 import pytest
-from driving import HELD, on_virtual, on_virtual_clock, state_of, tasks_of, work
+from driving import HELD, in_job, on_virtual, on_virtual_clock, state_of, tasks_of, work
 
 import dask_slaq as slaq
 
@@ -15,9 +15,8 @@ SHORT, LONG = 0.01, 0.2
 async def learn(client, seconds):
     """Let the scheduler know how long these tasks take in each of two jobs."""
     for name in ("a", "b"):
-        with tasks_of(name):
-            data = client.submit(work, 0.0, name, pure=False)
-            await client.submit(work, seconds, data, pure=False)
+        data = in_job(client, name).submit(work, 0.0, name, pure=False)
+        await in_job(client, name).submit(work, seconds, data, pure=False)
 
 
 def chains(client, name, seconds, count, length=4):
@@ -86,10 +85,8 @@ async def test_what_has_a_limit_is_held_however_short(client, cluster, plugin, a
             await data
             if about == "pause":
                 await slaq.pause("a", client=client)
-            annotations = {"resources": {"GPU": 1}} if about == "resources" else {}
-            if about == "label":
-                annotations = {"slaq_limit": "db"}
-            with dask.annotate(**annotations):
+            of_tasks = {"resources": {"resources": {"GPU": 1}}, "label": {"slaq_limit": "db"}}
+            with dask.annotate(**of_tasks.get(about, {})):
                 future = client.submit(work, SHORT, data, pure=False)
         await state_of(cluster.scheduler, future, *HELD, "processing")
         log = [f for key, _, f, *_ in cluster.scheduler.transition_log if key == future.key]

@@ -1,9 +1,10 @@
 """Guards where tasks run: neither piled up on one worker, nor kept from a thread they could use."""
 
 import asyncio
+import functools
 
 import pytest
-from driving import Fixed, in_job, on_virtual, on_virtual_clock, tasks_of, work
+from driving import Fixed, in_job, on_virtual, on_virtual_clock, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -62,9 +63,7 @@ async def both_need(policy, threads, resources, needs, others):
                 await client.gather(tasks)
                 return virtual.now() - begin
 
-        return await asyncio.gather(
-            job(one, "one", 40, needs), job(two, "two", 40, needs if others is None else others)
-        )
+        return await asyncio.gather(job(one, "one", 40, needs), job(two, "two", 40, others))
 
 
 def test_resources_may_come_in_any_amount():
@@ -76,7 +75,7 @@ def test_resources_may_come_in_any_amount():
 
 
 def test_jobs_that_need_the_same_resource_take_turns():
-    one, two = virtual.run(both_need, POLICY, [4] * 2, {"GPU": 1}, {"GPU": 1}, None)
+    one, two = virtual.run(both_need, POLICY, [4] * 2, {"GPU": 1}, {"GPU": 1}, {"GPU": 1})
     assert abs(one - two) <= 0.3, (one, two)
 
 
@@ -94,10 +93,6 @@ async def test_data_loaded_on_one_worker_may_be_used_on_others(one, cluster, plu
         assert virtual.now() - begin < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
 
 
-async def use(*_):
-    return await virtual.work(seconds=0.002)
-
-
 @on_virtual([8, 1, 1], policy=POLICY)
 async def test_short_tasks_of_unknown_length_do_not_move_large_inputs(client, cluster, plugin):
     """Of which the smaller workers have all."""
@@ -110,8 +105,8 @@ async def test_short_tasks_of_unknown_length_do_not_move_large_inputs(client, cl
         ]
         await asyncio.sleep(0.5)
         begin = virtual.now()
-        with tasks_of("short"):
-            await client.gather([client.submit(use, inputs[i % 6], pure=False) for i in range(240)])
+        use = functools.partial(in_job(client, "short").submit, work, 0.002)
+        await client.gather([use(inputs[i % 6], key=f"use-{i}") for i in range(240)])
         # At home it takes 0.24 s. Each input takes 0.4 s to move, and a worker sends one at a time.
         assert virtual.now() - begin < 0.5
         del other

@@ -154,9 +154,8 @@ async def test_a_task_moves_to_where_some_of_its_inputs_are(client, cluster, plu
             await client.submit(work, 0.7, workers=[home], pure=False)
             busy = client.submit(work, 0.7, workers=[home], pure=False)
         await until(lambda: cluster.scheduler.workers[home].processing)
-        with tasks_of("a"):
-            task = client.submit(work, 0.01, *data, pure=False)
-            await state_of(cluster.scheduler, task, "memory")
-            (ws,) = cluster.scheduler.tasks[task.key].who_has
-            await client.gather([task, busy])
+        task = in_job(client, "a").submit(work, 0.01, *data, pure=False)
+        await state_of(cluster.scheduler, task, "memory")
+        (ws,) = cluster.scheduler.tasks[task.key].who_has
+        await client.gather([task, busy])
         assert ws.address == other

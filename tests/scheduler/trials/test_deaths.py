@@ -8,7 +8,7 @@ import dask
 import pytest
 from distributed import Event, Nanny, Status, Worker, as_completed, get_worker, secede
 from distributed.scheduler import KilledWorker
-from driving import HELD, jobs, tasks_of, until, wait_for, with_plugin
+from driving import HELD, in_job, jobs, tasks_of, until, wait_for, with_plugin
 from moving import descend, killing
 
 import dask_slaq as slaq
@@ -112,9 +112,8 @@ async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plu
 async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
     async with jobs(c, "one", "two"):
         plugin.run_once()
-        with tasks_of("two"):
-            busy = c.map(wait_for, ["go"] * 4, range(4), pure=False)
-            await until(lambda: plugin.pools.pools["two"].ready)
+        busy = in_job(c, "two").map(wait_for, ["go"] * 4, range(4), pure=False)
+        await until(lambda: plugin.pools.pools["two"].ready)
         with tasks_of("one"), dask.annotate(slaq_gang="g", slaq_gang_size=3, slaq_threads=1):
             held = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
         await until(lambda: all(f.key in s.tasks and s.tasks[f.key].state in HELD for f in held))

@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from distributed.utils_test import captured_logger, poll_for
-from driving import until, with_plugin
+from driving import small_cluster, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting
@@ -159,18 +159,15 @@ with slaq.search("grid", steps=30, keep="1min"):
 
 @pytest.mark.slow
 def test_a_program_that_is_killed_is_followed_by_another():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with small_cluster() as client:
         client.register_plugin(slaq.SlaqPlugin())
-        command = [sys.executable, "-c", PROGRAM, cluster.scheduler_address]
+        command = [sys.executable, "-c", PROGRAM, client.cluster.scheduler_address]
         program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert program.stdout.readline() == "submitted\n"
         time.sleep(1)
         program.kill()
         program.communicate()
-        poll_for(lambda: clients_of_kept(cluster.scheduler), 60)
+        poll_for(lambda: clients_of_kept(client.cluster.scheduler), 60)
         with slaq.search("grid", steps=30, reattach=True) as search:
             results = client.gather(search.futures)
         assert results == [(number, 30) for number in range(6)]

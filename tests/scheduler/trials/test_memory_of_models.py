@@ -30,10 +30,8 @@ def hold(number: int, nbytes: float) -> None:
 
 def train(number: int, nbytes: float, grows: bool, seconds: float = 0.006) -> int:
     for k in range(STEPS):
-        if grows:
-            hold(number, nbytes / STEPS)
-        elif k == 0:
-            hold(number, nbytes)
+        if grows or k == 0:
+            hold(number, nbytes / STEPS if grows else nbytes)
         time.sleep(seconds)
         slaq.report(number % 4 + 1 / (k + 1))
     with _lock:
@@ -70,9 +68,8 @@ small_worker = functools.partial(
 async def test_models_leave_room_on_their_worker(c, s, plugin, a, megabytes, grows):
     seen = await measured(s, a)
     async with slaq.search("grid", client=c, steps=STEPS) as search:
-        given = {"nbytes": 1e6 * megabytes, "grows": grows, "pure": False}
-        if megabytes == 20:
-            given["seconds"] = 0.03  # so that there is time for turns
+        seconds = 0.03 if megabytes == 20 else 0.006  # so that there is time for turns
+        given = {"nbytes": 1e6 * megabytes, "grows": grows, "seconds": seconds, "pure": False}
         futures = c.map(train, range(12), **given)
         assert await c.gather(futures) == list(range(12))
     # What a model that grows will take is known after its first steps, while others begin.

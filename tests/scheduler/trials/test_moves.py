@@ -19,19 +19,6 @@ from dask_slaq.worker.seat import Checkpoint, Seat
 
 
 @with_plugin([1, 1])
-async def test_models_with_states_make_each_step_once(c, s, plugin, a, b):
-    async with slaq.search("grid", client=c, steps=STEPS) as search:
-        futures = c.map(train, [8, 3, 9, 5, 0, 7, 2, 6, 1, 4], pure=False)
-        check(await c.gather(futures))
-    assert {(t["state"], t["iteration"]) for t in await search.trials()} == {("done", STEPS)}
-    for future in futures:
-        future.release()
-    del futures, future
-    await until(lambda: not s.tasks)
-    assert not plugin.searches.states.names and "slaq-states" not in s.clients
-
-
-@with_plugin([1, 1])
 async def test_models_of_a_worker_that_dies_go_on_from_their_state(c, s, plugin, a, b):
     _search, futures = await begin(c, plugin)
     names = plugin.searches.states.names
@@ -218,16 +205,15 @@ async def test_a_task_that_is_retried_goes_on_from_its_last_state(c, s, plugin, 
     assert sum(offset == 0 for offset, _ in RUN) < 2 * STEPS - 3
 
 
-def with_a_lock(offset: float, steps: int = STEPS) -> int:
-    slaq.resume()
-    for step in range(steps):
-        time.sleep(0.005)
-        slaq.report(offset + 1 / (step + 1), state=threading.Lock())
-    return steps
-
-
 @with_plugin([1, 1])
 async def test_a_state_that_cannot_be_pickled_is_said_and_its_model_waits(c, s, plugin, a, b):
+    def with_a_lock(offset, steps=STEPS):
+        slaq.resume()
+        for step in range(steps):
+            time.sleep(0.005)
+            slaq.report(offset + 1 / (step + 1), state=threading.Lock())
+        return steps
+
     with captured_logger("dask_slaq.worker.reports") as log:
         async with slaq.search("grid", client=c, steps=STEPS) as search:
             futures = c.map(with_a_lock, range(6), pure=False)

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import pytest
+from distributed import get_worker
 from distributed.deploy import Adaptive
 from driving import on_virtual, until, with_plugin
 from moving import STEPS, begin, check
@@ -36,17 +37,14 @@ async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b)
     check(await c.gather(futures))
 
 
-def train(offset: float) -> str:
-    from distributed import get_worker
-
-    for step in range(1, STEPS + 1):
-        time.sleep(0.01)
-        slaq.report(offset + 1 / step)
-    return get_worker().address
-
-
 @with_plugin([1, 1], scaling=TERMS)
 async def test_models_without_states_keep_their_worker_until_they_end(c, s, plugin, a, b):
+    def train(offset):
+        for step in range(1, STEPS + 1):
+            time.sleep(0.01)
+            slaq.report(offset + 1 / step)
+        return get_worker().address
+
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(8), pure=False)
     alive = plugin.searches.running["grid"].trials.alive

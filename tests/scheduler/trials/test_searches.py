@@ -80,8 +80,7 @@ async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
         seen = set()
         while not all(future.done() for future in futures):
             for ws in s.workers.values():
-                training = [ts for ts in ws.processing if ts not in ws.long_running]
-                seen.add(len(training))
+                seen.add(len(ws.processing) - len(ws.long_running))
             states = [t["state"] for t in await search.trials()]
             assert states.count("training") <= 4  # two, and two that have just been sent for
             s.validate_state()
@@ -229,13 +228,12 @@ async def test_nothing_waits_under_the_policy_none(c, s, plugin, a):
     assert [t["waited"] for t in await search.trials()] == [0, 0, 0]
 
 
-def fails_at_once(k):
-    slaq.report("no loss" if k % 3 == 0 else 1.0)
-    return k
-
-
 @with_plugin([1, 1])
 async def test_a_model_that_fails_before_its_first_report_has_a_row(c, s, plugin, a, b):
+    def fails_at_once(k):
+        slaq.report("no loss" if k % 3 == 0 else 1.0)
+        return k
+
     async with slaq.search("grid", client=c) as search:
         futures = c.map(fails_at_once, range(9), pure=False)
         await until(lambda: all(future.done() for future in futures))
@@ -243,15 +241,14 @@ async def test_a_model_that_fails_before_its_first_report_has_a_row(c, s, plugin
     assert states == ["done"] * 6 + ["failed"] * 3
 
 
-def train_or_fail(steps: int) -> None:
-    for k in range(steps):
-        slaq.report(1 / (k + 1))
-    if steps < STEPS:
-        raise ZeroDivisionError
-
-
 @with_plugin([1, 1])
 async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plugin, a, b):
+    def train_or_fail(steps):
+        for k in range(steps):
+            slaq.report(1 / (k + 1))
+        if steps < STEPS:
+            raise ZeroDivisionError
+
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train_or_fail, [STEPS, 3, 4])
         await until(lambda: all(future.done() for future in futures))
@@ -309,21 +306,19 @@ async def test_a_model_that_begins_again_has_one_new_curve(c, s, plugin, a, name
     async with slaq.job("alone", client=c) as job:
         begin_again(named, job.report)
         await until(lambda: plugin.engine.jobs["alone"].iteration == 8)
-        assert plugin.engine.jobs["alone"].loss == 1 / 8
-        assert job.iteration == 8
-
-
-def train_for(seconds: float) -> int:
-    begin, steps = time.monotonic(), 0
-    while time.monotonic() < begin + seconds + slaq.waited():
-        time.sleep(0.02)
-        steps += 1
-        slaq.report(1 / steps)
-    return steps
+        assert (plugin.engine.jobs["alone"].loss, job.iteration) == (1 / 8, 8)
 
 
 @with_plugin([1])
 async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plugin, a):
+    def train_for(seconds):
+        begin, steps = time.monotonic(), 0
+        while time.monotonic() < begin + seconds + slaq.waited():
+            time.sleep(0.02)
+            steps += 1
+            slaq.report(1 / steps)
+        return steps
+
     async with slaq.search("grid", client=c) as search:
         await c.gather(c.map(train_for, [0.2] * 6, pure=False))
     for row in await search.trials():

@@ -13,18 +13,17 @@ from dask_slaq.core.settings import ALERT_TOPIC
 STEPS = 24
 
 
-def train(offset: float, steps: int = STEPS) -> float:
-    for k in range(steps):
-        time.sleep(0.01)
-        if offset == 0 and k == 5:
-            Event("go on").wait()
-        slaq.report(offset + 1 / (k + 1))
-    return offset
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 @with_plugin([2])
 async def test_a_silent_model_is_told_and_the_others_go_on(c, s, plugin, a, threads):
+    def train(offset, steps=STEPS):
+        for k in range(steps):
+            time.sleep(0.01)
+            if offset == 0 and k == 5:
+                Event("go on").wait()
+            slaq.report(offset + 1 / (k + 1))
+        return offset
+
     async with slaq.search("grid", client=c, steps=STEPS, silent=0.3) as search:
         futures = c.map(train, range(threads - 1, 6), pure=False)
         silent = futures[0] if threads == 1 else None

@@ -186,16 +186,15 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
         await let_end(c, future)
 
 
-def job_in_a_task(k: int) -> int:
-    with worker_client() as client, slaq.job(f"in-{k}", client=client) as job:
-        for step in range(5):
-            client.submit(inc, step, pure=False).result()
-            job.report(k + 0.7**step)
-    return k
-
-
 @with_plugin([1, 1])
 async def test_a_job_in_a_task_of_a_search_is_a_model_of_it(c, s, plugin, a, b):
+    def job_in_a_task(k):
+        with worker_client() as client, slaq.job(f"in-{k}", client=client) as job:
+            for step in range(5):
+                client.submit(inc, step, pure=False).result()
+                job.report(k + 0.7**step)
+        return k
+
     async with slaq.search("grid", client=c) as search:
         await c.gather(c.map(job_in_a_task, range(2), pure=False))
         rows = await search.trials()

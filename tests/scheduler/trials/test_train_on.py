@@ -68,12 +68,11 @@ async def test_states_outlive_the_results_that_train_on(c, s, plugin, a, b):
     assert first_steps()[1.0] > STEPS // 2
 
 
-def with_data(offset: float, data: list[float], *, steps: int = STEPS) -> float:
-    return train(offset + sum(data), steps)[-1]
-
-
 @with_plugin([1])
 async def test_inputs_of_tasks_are_those_of_the_ones_that_train_on(c, s, plugin, a):
+    def with_data(offset, data, *, steps=STEPS):
+        return train(offset + sum(data), steps)[-1]
+
     data = c.submit(list, (1.0, 2.0))
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = [c.submit(with_data, k, data, pure=False) for k in range(2)]
