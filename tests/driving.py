@@ -449,7 +449,7 @@ class Recorder(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         pools = self.plugin.pools
-        pool = pools.tracker.owner.get(key)
+        pool = pools.tracker.pool_of.get(key)
         if finish == "processing" and pool is not None:
             worker = self.scheduler.tasks[key].processing_on.address
             self.sent[key] = pool.name, worker, frozenset(pool.granted.workers), len(pools.pools)

@@ -315,7 +315,7 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
             (plugin.pools, "apply"),
             (plugin.pools, "tick"),
             (plugin.pools, "forget_worker"),
-            (plugin.task_owners, "own"),
+            (plugin.task_pools, "own"),
             (plugin.jobs, "observe_demand"),
             (plugin.spares, "transition"),
             (plugin.spares, "finished"),
@@ -323,7 +323,7 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
             (plugin.pools.tracker, "is_held"),
             (plugin.jobs, "open"),
             (plugin.jobs, "forget"),
-            (plugin.task_owners, "adopt"),
+            (plugin.task_pools, "adopt"),
         ]
         await _fail(stage, *places[fault.number % len(places)])
 

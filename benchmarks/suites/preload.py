@@ -41,8 +41,8 @@ class SuitePlugin(SlaqPlugin):
         if self._started_on is scheduler:
             return
         await super().start(scheduler)
-        self._own_by_annotation = self.task_owners.own
-        self.task_owners.own = self.own  # type: ignore[method-assign]
+        self._own_by_annotation = self.task_pools.own
+        self.task_pools.own = self.own  # type: ignore[method-assign]
         if os.environ.get("SLAQ_SUITE") == "contended":
             self.jobs.__class__ = Contended
 

@@ -158,7 +158,7 @@ class ByWorth:
 
     def _outside(self) -> Iterator[TaskState]:
         """Yield the tasks that wait or run and belong to no job."""
-        scheduler, owner = self._scheduler, self._pools.tracker.owner
+        scheduler, owner = self._scheduler, self._pools.tracker.pool_of
         running = (ts for ws in scheduler.workers.values() for ts in ws.processing)
         for ts in chain(scheduler.queued, scheduler.unrunnable, running):
             if ts.key not in owner:

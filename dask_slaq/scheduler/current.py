@@ -16,7 +16,7 @@ from dask_slaq.memory import Memory
 from dask_slaq.scheduler.by_worth import ByWorth
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.owners.identity import Identity
-from dask_slaq.scheduler.pools import Pools, TaskOwners
+from dask_slaq.scheduler.pools import Pools, TaskPools
 from dask_slaq.scheduler.trials import Searches
 
 
@@ -56,7 +56,7 @@ class RunningPlugin(Protocol):
     jobs: ScheduledJobs
     pools: Pools
     searches: Searches
-    task_owners: TaskOwners
+    task_pools: TaskPools
     memory: Memory
     identity: Identity
     speeds: WorkerSpeeds

@@ -68,7 +68,7 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
             about: dict[str, Any] = {}
             if sender is not None:
                 client, about = sender.client, {"submitter": sender.submitter, "comm": sender.comm}
-            self.task_owners.own(client, tasks, keys, received_at(stimulus_id), **about)
+            self.task_pools.own(client, tasks, keys, received_at(stimulus_id), **about)
             if self.searches.running:
                 self.searches.submitted(client, tasks)
 
@@ -96,7 +96,7 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
         What concerns nobody here ends here. Usage is counted after a failure, too.
         """
         jobs, tracker = self.jobs, self.pools.tracker
-        pool = tracker.owner.get(key) if self.failed is None else None
+        pool = tracker.pool_of.get(key) if self.failed is None else None
         if start == "processing":
             if pool is None or key in tracker.seceded_at or key in jobs.accounts.ahead:
                 ran = kwargs.get("startstops") or ()

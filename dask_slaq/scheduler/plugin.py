@@ -47,7 +47,7 @@ from dask_slaq.scheduler.jobs.hindrances import look_for_hindrances
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.jobs.spares import Spares
 from dask_slaq.scheduler.owners.identity import Identity
-from dask_slaq.scheduler.pools import Pools, TaskOwners
+from dask_slaq.scheduler.pools import Pools, TaskPools
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -200,7 +200,7 @@ class SlaqPlugin(DaskHooks):
             listen=functools.partial(self._hook_into, AT_FIRST_USE),
         )
         self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
-        self.task_owners = TaskOwners(
+        self.task_pools = TaskPools(
             self.pools,
             running=self.jobs.reports,
             pool_of_unowned=self.jobs.pool_of_unowned,
@@ -352,7 +352,7 @@ class SlaqPlugin(DaskHooks):
     def _stop_timers(self) -> None:
         self.timer.stop()
         self.soon.cancel()
-        self.task_owners.cancel()
+        self.task_pools.cancel()
 
     def _close_journal(self) -> None:
         if self.journal is not None:
@@ -393,7 +393,7 @@ class SlaqPlugin(DaskHooks):
         else:
             if not self.timer.is_running():
                 self.timer.start()
-            self.task_owners.adopt(name)
+            self.task_pools.adopt(name)
         self.changed()
 
     @guarded
@@ -438,7 +438,7 @@ class SlaqPlugin(DaskHooks):
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
             lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
-            lambda: self.task_owners.ended(name, failed=outcome == "failed"),
+            lambda: self.task_pools.ended(name, failed=outcome == "failed"),
             lambda: self.jobs.forget(name, outcome),
             lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed
             lambda: self.jobs.drop(name, outcome),

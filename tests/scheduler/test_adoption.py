@@ -59,7 +59,7 @@ async def test_nothing_is_adopted_after_the_last_job_has_ended(before, cluster, 
     async with cluster.client() as a, slaq.job("a", client=a):
         pass
     await asyncio.sleep(0.5)
-    assert not plugin.pools.pools and not plugin.pools.tracker.owner
+    assert not plugin.pools.pools and not plugin.pools.tracker.pool_of
     assert len(cluster.scheduler.queued) > 1500  # Dask's own again
     await before.cancel(futures)
     assert plugin.pools.left_over() == []

@@ -66,7 +66,7 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s, plugin):
         held = in_job(c, "a").map(inc, range(6))
         await state_of(s, held[-1], *HELD)
         await c.restart(wait_for_workers=False)
-        assert not plugin.pools.tracker.owner
+        assert not plugin.pools.tracker.pool_of
         assert not plugin.pools.pools["a"].tasks
         async with Worker(s.address), Worker(s.address):
             assert await in_job(c, "a").submit(inc, 1) == 2
@@ -185,7 +185,7 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a,
                 job.report(0.5)
             assert log.getvalue().count("no longer get through") == 1
         await until(lambda: set(plugin.pools.pools) == {"mine"})
-        assert not {future.key for future in theirs} & set(plugin.pools.tracker.owner)
+        assert not {future.key for future in theirs} & set(plugin.pools.tracker.pool_of)
         assert await let_end(c, mine) == [0, 1, 2, 3]
 
 

@@ -112,7 +112,7 @@ async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin
             plugin.fall_back(ZeroDivisionError("on purpose"))
             s.transitions({ended.key: "released"}, stimulus_id="test")  # nobody follows it
             plugin.end_job("a", "done")
-            assert "a" not in plugin.engine.jobs and not plugin.pools.tracker.owner
+            assert "a" not in plugin.engine.jobs and not plugin.pools.tracker.pool_of
             assert await let_end(c, futures) == [*range(8)]
             assert plugin.scaling.busy() <= {"b"}
     assert log.getvalue().count("dask_slaq failed") == 1

@@ -211,7 +211,7 @@ async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin,
             await comm.write([{"op": "slaq-leave", "job": "a"}])
             await until(lambda: plugin.messages._dropped._held)
             taken = s.client_comms[c.id].comm
-            assert plugin.task_owners._job_of(c.id, {"slaq_job": "a"}, taken) is None
+            assert plugin.task_pools._job_of(c.id, {"slaq_job": "a"}, taken) is None
             job.report(1.0)
             await until(lambda: plugin.jobs.reports == {"a": 1})
         assert "another client's" in log.getvalue()
@@ -239,12 +239,12 @@ async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
         plugin.jobs.owners.introduce(eve.id, "eve")
         mine = await begun(s, in_job(c, "a").submit(wait_for, "go", key="running"))
         name_a_task(eve, "running")
-        with mock.patch.object(plugin.task_owners, "_alike", lambda *comms: False):
+        with mock.patch.object(plugin.task_pools, "_alike", lambda *comms: False):
             theirs = [eve.submit(wait_for, "theirs", k, pure=False) for k in range(4)]
             await until(lambda: f"other:{eve.id}" in plugin.pools.pools)
             await until(lambda: len(plugin.pools.pools[f"other:{eve.id}"].tasks) == 4)
             await until(lambda: running(plugin, f"other:{eve.id}") == 2)
-        assert {plugin.pools.tracker.owner[future.key].owner for future in theirs} == {"eve"}
+        assert {plugin.pools.tracker.pool_of[future.key].owner for future in theirs} == {"eve"}
         await let_end(eve, theirs, "theirs")
         await let_end(c, mine)
 
@@ -436,7 +436,7 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         warnings, searches = [], plugin.searches
         searches.follower._tell = lambda *args, **about: warnings.append(about)
         future = in_job(c, "a").submit(wait_for, "go", key="x")
-        await until(lambda: "x" in plugin.pools.tracker.owner and s.tasks["x"].processing_on)
+        await until(lambda: "x" in plugin.pools.tracker.pool_of and s.tasks["x"].processing_on)
         searches.rooms._memory[a.address] = 0.9e9, 0.0, 10**9
         for topic, event in told:
             await eve.log_event(topic, event)

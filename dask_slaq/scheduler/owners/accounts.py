@@ -181,7 +181,7 @@ class Accounts:
                 begin, end = run["start"], run["stop"]
         if begin is None:
             return  # it used what it was charged for, and is lost
-        pool = self._tracker.owner.get(key) if followed else None
+        pool = self._tracker.pool_of.get(key) if followed else None
         if pool is not None:
             begin = max(begin, self._tracker.charged_to(key))
         seconds = max(end - begin, 0.0)
@@ -305,7 +305,7 @@ class Accounts:
         for ws in self._scheduler.workers.values():
             for ts, seconds in ws.executing.items():
                 if ts.processing_on is ws:  # it has not ended since the heartbeat
-                    yield ts, tracker.owner.get(ts.key), tracker.uncharged(ts, seconds)
+                    yield ts, tracker.pool_of.get(ts.key), tracker.uncharged(ts, seconds)
 
     def running(self) -> dict[str, float]:
         """Return the core-seconds of running tasks for which pools were not charged, by name."""

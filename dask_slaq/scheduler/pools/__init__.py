@@ -7,7 +7,7 @@ from dask_slaq.scheduler.pools.durations import ByGroup as ByGroup
 from dask_slaq.scheduler.pools.durations import group_of as group_of
 from dask_slaq.scheduler.pools.durations import input_bytes as input_bytes
 from dask_slaq.scheduler.pools.label_limits import Limits as Limits
-from dask_slaq.scheduler.pools.ownership import TaskOwners as TaskOwners
+from dask_slaq.scheduler.pools.ownership import TaskPools as TaskPools
 from dask_slaq.scheduler.pools.pool import Pool as Pool
 from dask_slaq.scheduler.pools.pools import Pools as Pools
 from dask_slaq.scheduler.pools.slots import blocked as blocked

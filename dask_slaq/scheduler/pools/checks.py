@@ -13,7 +13,7 @@ def left_over(pools: Any) -> list[str]:
     """Describe what is left although no job runs. Empty if nothing is."""
     tracker = pools.tracker
     found = [f"pool {name}" for name in pools.pools]
-    found += [f"owner of {key}" for key in tracker.owner]
+    found += [f"owner of {key}" for key in tracker.pool_of]
     found += [f"time of secession of {key}" for key in tracker.seceded_at]
     found += [f"charges of {key}" for key in tracker.charged_until]
     if len(pools.sent):
@@ -27,7 +27,7 @@ def left_over(pools: Any) -> list[str]:
 
 def check(pools: Any) -> None:
     """Raise `AssertionError` unless all records agree with the scheduler."""
-    tasks, owner = pools.scheduler.tasks, pools.tracker.owner
+    tasks, owner = pools.scheduler.tasks, pools.tracker.pool_of
     for key, pool in owner.items():
         assert key in tasks, f"{key!r} is forgotten, but in pool {pool.name}"
         assert tasks[key] in pool.tasks, f"{key!r} is another task of that key in {pool.name}"
@@ -60,7 +60,7 @@ def check(pools: Any) -> None:
 
 def check_task(pools: Any, key: Any) -> None:
     """Raise `AssertionError` unless the records of one task agree with the scheduler."""
-    pool, ts = pools.tracker.owner.get(key), pools.scheduler.tasks.get(key)
+    pool, ts = pools.tracker.pool_of.get(key), pools.scheduler.tasks.get(key)
     if ts is None or pool is None or ts not in pool.tasks:
         assert ts is None or not pools.control.has(ts), f"{ts} is restricted, but in no pool"
         return

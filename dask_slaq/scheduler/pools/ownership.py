@@ -33,7 +33,7 @@ REMEMBERED = 1000
 _ADOPTED = ("waiting", "queued", "no-worker", "processing")
 
 
-class TaskOwners:
+class TaskPools:
     """Puts tasks into the pools of the `running` jobs, oldest first, or of unowned tasks.
 
     `pool_of_unowned` returns the pool of a client, and `is_contended` whether tasks must be held.
@@ -224,11 +224,11 @@ class TaskOwners:
 
     def _unfinished(self) -> Iterator[tuple[str, TaskState]]:
         """Yield each unowned, unfinished task with a client that waits for it."""
-        scheduler, owner = self._pools.scheduler, self._pools.tracker.owner
+        scheduler, pool_of = self._pools.scheduler, self._pools.tracker.pool_of
         seen: set[TaskState] = set()
         for name, client in list(scheduler.clients.items()):
             for ts in _behind(client.wants_what, seen):
-                if ts.run_spec is not None and ts.key not in owner:
+                if ts.run_spec is not None and ts.key not in pool_of:
                     yield name, ts
 
     def _named(self, client: str, job: str) -> Iterator[TaskState]:

@@ -374,7 +374,7 @@ class Pools:
         self.filling.fill_now()
         if self.scheduler.validate:
             self._unchecked += CHECKED
-            if self._unchecked >= len(self.tracker.owner):
+            if self._unchecked >= len(self.tracker.pool_of):
                 self._unchecked = 0
                 self.check()
 

@@ -57,7 +57,7 @@ class TaskRecords:
         self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
         self._flowing: dict[TaskState, Sent] = {}  # what Dask is about to send, and was not held
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
-        self.owner: dict[Any, Pool] = {}  # of each task, by key
+        self.pool_of: dict[Any, Pool] = {}  # of each task, by key
         # Unfinished tasks that a task has submitted, and the task that has submitted each.
         self._inner: dict[TaskState, set[TaskState]] = {}
         self._submitter: dict[TaskState, TaskState] = {}
@@ -79,13 +79,13 @@ class TaskRecords:
 
     def job_of(self, key: Any) -> str | None:
         """Return the name of the job that owns a task, or None."""
-        pool = self.owner.get(key)
+        pool = self.pool_of.get(key)
         return None if pool is None else pool.name
 
     def listed(self, ts: TaskState) -> Iterable[Pool]:
         """Return all pools that a ready task is listed in, if it is in several."""
         wanted = self._wanted.get(ts)
-        return (self.owner[ts.key], *wanted) if wanted else ()
+        return (self.pool_of[ts.key], *wanted) if wanted else ()
 
     def waiting_for(self, ts: TaskState) -> Collection[Pool]:
         """Return the pools that wait for a task of another one."""
@@ -100,11 +100,11 @@ class TaskRecords:
         `submitter` is the task that has submitted them, if one has.
         """
         for ts in tasks:
-            owner = self.owner.get(ts.key)
-            if owner is not None and pool.reports and not owner.reports:
+            current = self.pool_of.get(ts.key)
+            if current is not None and pool.reports and not current.reports:
                 self._move(ts, pool)
-            elif owner is None and ts.run_spec is not None:
-                self.owner[ts.key] = pool
+            elif current is None and ts.run_spec is not None:
+                self.pool_of[ts.key] = pool
                 pool.add(ts, unfinished=ts.state in UNFINISHED)
                 if submitter is not None:
                     self._submit(pool, ts, submitter)
@@ -113,7 +113,7 @@ class TaskRecords:
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
                     self.gangs.add(pool, ts, next(iter(ts.worker_restrictions)), monotonic())
             for each in (ts, *ts.dependencies):
-                if self.owner.get(each.key, pool) is not pool:
+                if self.pool_of.get(each.key, pool) is not pool:
                     self._want(pool, each)
         if submitter is not None:
             self._lend(submitter)
@@ -129,7 +129,7 @@ class TaskRecords:
 
         It may wait for them. Else the limit of their owner would keep them from running for ever.
         """
-        pool = self.owner.get(ts.key)
+        pool = self.pool_of.get(ts.key)
         if pool is None:
             return
         lends, sent = ts in self._inner, pool.running.get(ts)
@@ -147,7 +147,7 @@ class TaskRecords:
         """Move a task with what it was charged in advance from its pool to another one."""
         if ts in self.gangs.of_task:
             return  # its members stay together
-        before = self.owner[ts.key]
+        before = self.pool_of[ts.key]
         entry, unfinished = before.ready.get(ts), ts in before.unfinished
         before.pop(ts)
         sent = self._leave(ts)
@@ -161,27 +161,27 @@ class TaskRecords:
             self._enter(pool, ts, sent)
 
     def _part(self, ts: TaskState, pool: Pool) -> None:
-        """Make another pool the owner of a task."""
-        before = self.owner[ts.key]
+        """Put a task into another pool."""
+        before = self.pool_of[ts.key]
         before.finish(ts, cancelled=True)
         before.drop(ts)
         self._wanted.get(ts, set()).discard(pool)
-        self.owner[ts.key] = pool
+        self.pool_of[ts.key] = pool
 
     def _want(self, pool: Pool, ts: TaskState) -> None:
         """Record that a pool waits for a task of another pool, and for what that task waits for."""
         found = [ts]
         while found:
             ts = found.pop()
-            owner = self.owner.get(ts.key)
-            if owner is None or owner is pool or ts.state not in UNFINISHED:
+            current = self.pool_of.get(ts.key)
+            if current is None or current is pool or ts.state not in UNFINISHED:
                 continue
             wanted_by = self._wanted.setdefault(ts, set())
             if pool not in wanted_by:
                 wanted_by.add(pool)
                 found.extend(ts.waiting_on or ts.dependencies)
-                if ts in owner.ready and not self.gangs.is_open(ts):
-                    pool.push(owner.ready[ts])
+                if ts in current.ready and not self.gangs.is_open(ts):
+                    pool.push(current.ready[ts])
                     self.filling.soon()
 
     def disown(self, pool: Pool, heir: Pool | None) -> None:
@@ -191,7 +191,7 @@ class TaskRecords:
             if not wanted_by:
                 del self._wanted[ts]
         for ts, entry in list(pool.ready.items()):
-            mine = self.owner.get(ts.key) is pool
+            mine = self.pool_of.get(ts.key) is pool
             pool.pop(ts)
             if mine and heir is not None:
                 heir.push(entry, filed=not self.gangs.is_open(ts))
@@ -203,7 +203,7 @@ class TaskRecords:
                 self._enter(heir, ts, sent)
         for ts in pool.tasks:
             if heir is not None:
-                self.owner[ts.key] = heir
+                self.pool_of[ts.key] = heir
             else:
                 self.control.restore(ts)
                 self.control.blame(ts)
@@ -217,7 +217,7 @@ class TaskRecords:
             tasks.clear()  # whatever refers to the pool still
 
     def _forget(self, ts: TaskState) -> None:
-        for known in (self.owner, self.seceded_at, self.charged_until):
+        for known in (self.pool_of, self.seceded_at, self.charged_until):
             known.pop(ts.key, None)
         for some in (self._flowing, self._inner):
             some.pop(ts, None)

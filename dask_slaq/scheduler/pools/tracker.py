@@ -35,7 +35,7 @@ class TaskTracker(TaskRecords):
         """Return whether a ready task waits in a pool until it is sent."""
         if ts.key in self.away:
             return True
-        pool = self.owner.get(ts.key) if self.holding else None
+        pool = self.pool_of.get(ts.key) if self.holding else None
         if pool is None:
             return False
         if self.gangs.of_task and self.gangs.is_open(ts):
@@ -53,7 +53,7 @@ class TaskTracker(TaskRecords):
 
         If no worker could run it, Dask is to see that.
         """
-        if not self.holding or ts.key not in self.owner or ts.key in self.away:
+        if not self.holding or ts.key not in self.pool_of or ts.key in self.away:
             return False
         if not self.is_held(ts):
             return False
@@ -69,7 +69,7 @@ class TaskTracker(TaskRecords):
         A round trip would take as long. It is sent if it is expected to start soon, in its turn,
         and no job that comes before its own waits for a thread.
         """
-        pool = self.owner.get(ts.key)
+        pool = self.pool_of.get(ts.key)
         if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
             return None
         waits = ts.resource_restrictions or ts.key in self.away
@@ -97,20 +97,20 @@ class TaskTracker(TaskRecords):
         """File a task that has come to the queue; Dask itself would queue one that is `rootish`."""
         key, _, direct = self._asked
         direct = direct if key == ts.key else is_direct(ts)
-        self._ready(self.owner[ts.key], ts, direct=direct, rootish=rootish)
+        self._ready(self.pool_of[ts.key], ts, direct=direct, rootish=rootish)
         self.control.lay_aside(ts)
 
     def left(self, ts: TaskState) -> None:
         """Follow a task that leaves the queue, sent or not."""
         self.control.give_back(ts)
-        if (pool := self.owner.get(ts.key)) is not None:
+        if (pool := self.pool_of.get(ts.key)) is not None:
             self._not_ready(pool, ts)
 
     # Transitions
 
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task; the last arguments are those of the plugin's hook."""
-        pool = self.owner.get(key)
+        pool = self.pool_of.get(key)
         if finish == "forgotten" and self.away:
             self.away.pop(key, None)
         if pool is None:
@@ -221,11 +221,11 @@ class TaskTracker(TaskRecords):
         """Send a task to the worker that was chosen for it. Returns whether it is there."""
         pool, ts, sent = choice.pool, choice.entry.ts, choice.sent
         assert isinstance(pool, Pool)
-        owner = self.owner[ts.key]
-        if owner is not pool:  # the job that waits for it pays for it
+        submitter = self.pool_of[ts.key]
+        if submitter is not pool:  # the job that waits for it pays for it
             self._part(ts, pool)
             pool.adopt(ts)
-            sent.why = f"{sent.why}; submitted by {owner.name}"
+            sent.why = f"{sent.why}; submitted by {submitter.name}"
         if (gang := self.gangs.of_task.get(ts)) is not None:
             gang.closed = True
         sent.order = (*choice.key[:-1], next(self._count))
@@ -364,7 +364,7 @@ class TaskTracker(TaskRecords):
         """Charge the members of gangs that run for the threads that they have used so far."""
         now = monotonic()
         for ts in self.gangs.running():
-            pool = self.owner.get(ts.key)
+            pool = self.pool_of.get(ts.key)
             sent = pool.running.get(ts) if pool is not None else None
             if pool is not None and sent is not None and sent.start is not None:
                 seconds = (now - sent.start) * sent.threads - sent.ahead
@@ -380,7 +380,7 @@ class TaskTracker(TaskRecords):
         if ts.key in self.charged_until:
             since = self.charged_until[ts.key]
             return 0.0 if since is None else max(time() - since, 0.0)
-        if ts.key in self.owner and ts in self.gangs.of_task:
+        if ts.key in self.pool_of and ts in self.gangs.of_task:
             return 0.0  # gangs are charged while they run
         return seconds
 
@@ -392,7 +392,7 @@ class TaskTracker(TaskRecords):
 
     def seceded(self, key: Any) -> None:
         """Free the thread of a task that seceded, and charge its job for the time until now."""
-        pool, ts = self.owner.get(key), self.scheduler.tasks.get(key)
+        pool, ts = self.pool_of.get(key), self.scheduler.tasks.get(key)
         if pool is not None and ts is not None:
             sent, used = pool.running.get(ts), 0.0
             if sent is not None and sent.start is not None and key not in self.charged_until:
@@ -417,7 +417,7 @@ class TaskTracker(TaskRecords):
     def gave_up_thread(self, ts: TaskState, *, idle: bool = False) -> None:
         """Free the thread of a task that waits in a report, `idle`, or that computes without it."""
         (self.control.excuse if idle else self.control.blame)(ts)
-        pool, ws = self.owner.get(ts.key), ts.processing_on
+        pool, ws = self.pool_of.get(ts.key), ts.processing_on
         if pool is not None and ws is not None and self.control.rest(ts):
             self._left(pool, ts, 0.0)
             self._lend(ts)
@@ -426,7 +426,7 @@ class TaskTracker(TaskRecords):
     def resumed(self, ts: TaskState) -> None:
         """Take a thread for a task that goes on after it waited in a report."""
         self.control.blame(ts)
-        pool, ws = self.owner.get(ts.key), ts.processing_on
+        pool, ws = self.pool_of.get(ts.key), ts.processing_on
         if pool is not None and ws is not None and self.control.resume(ts):
             self._record(pool, ts)
             self._lend(ts)
@@ -449,7 +449,7 @@ class TaskTracker(TaskRecords):
 
     def moved(self, key: Any) -> None:
         """Follow a task that has another worker now, if it has."""
-        ts, pool = self.scheduler.tasks.get(key), self.owner.get(key)
+        ts, pool = self.scheduler.tasks.get(key), self.pool_of.get(key)
         if ts is None or pool is None:
             return
         self.control.take_priority(ts)

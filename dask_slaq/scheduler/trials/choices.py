@@ -209,7 +209,7 @@ class Choices:
         for cs in ts.who_wants or ():
             if cs.client_key != client and cs.client_key in self._scheduler.client_comms:
                 return True
-        owner = self._tracker.owner.get(ts.key)
+        owner = self._tracker.pool_of.get(ts.key)
         if owner is not None and owner.client != client:
             return True
         return any(pool.client != client for pool in self._tracker.waiting_for(ts))

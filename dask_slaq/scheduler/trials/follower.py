@@ -76,7 +76,7 @@ class Follower:
 
     def _search_of(self, key: Any) -> RunningSearch | None:
         """Return the search of a model, for which another pool may pay that waits for it."""
-        pool = self._tracker.owner.get(key)
+        pool = self._tracker.pool_of.get(key)
         search = None if pool is None else self._running.get(pool.name)
         if search is None and pool is not None:
             notes = self._scheduler.tasks[key].annotations or {}
@@ -112,7 +112,7 @@ class Follower:
             search.promised.left.add(message.key)
         elif what != "keeps":
             search.promised.left.discard(message.key)
-        payer, until = self._tracker.owner[ts.key], None if idle else message.at
+        payer, until = self._tracker.pool_of[ts.key], None if idle else message.at
         self._tracker.charge_part(payer, ts, message.computed, until)
         done = self._engine.jobs[pool.name].iteration
         for more in filter(None, added):
@@ -214,7 +214,7 @@ class Follower:
         key: Any = message.get("key")
         ts = pool = None
         with suppress(TypeError):  # not a key
-            ts, pool = self._scheduler.tasks.get(key), self._tracker.owner.get(key)
+            ts, pool = self._scheduler.tasks.get(key), self._tracker.pool_of.get(key)
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
         search = self._running.get(pool.name) if there and pool is not None else None
         if search is not None and isinstance(message.get("has"), list | tuple):

@@ -113,7 +113,7 @@ class Searches:
             known = key in search.trials.alive or key in search.trials.ended_of
             if ts.run_spec is None or ts.state == "released" or known:
                 continue
-            if not is_over and self._pools.tracker.owner.get(key) is search.pool:
+            if not is_over and self._pools.tracker.pool_of.get(key) is search.pool:
                 continue
             if (ts.annotations or {}).get("slaq_search") not in search.runs:
                 rows = self._rows_before(search).get(key, ()) if is_over else ()

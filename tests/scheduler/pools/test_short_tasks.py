@@ -49,7 +49,7 @@ def test_short_tasks_with_inputs_are_sent_at_once_within_the_worker_set(seconds,
             futures = [f for name in "ab" for f in chains(client, name, seconds, 4)]
             while not all(f.done() for f in futures):
                 for ts in scheduler.tasks.values():
-                    pool = plugin.pools.tracker.owner.get(ts.key)
+                    pool = plugin.pools.tracker.pool_of.get(ts.key)
                     if ts.processing_on is None or pool is None or not ts.dependencies:
                         continue
                     if ts.processing_on.address not in (ts.worker_restrictions or ()):
