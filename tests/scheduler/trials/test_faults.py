@@ -10,13 +10,13 @@ import dask_slaq as slaq
 from dask_slaq.core.jobs.reports import MOST_LOSSES
 from dask_slaq.worker.desk import desk_of
 
-STEPS = 30
+STEPS = 60
 
 
 async def begin(client, plugin):
     """A search of which some trials wait: the plugin's record of it, and its futures."""
     async with slaq.search("grid", client=client, steps=STEPS):
-        futures = client.map(descend, range(8), pure=False)
+        futures = client.map(descend, range(8), steps=STEPS, pure=False)
     await until(lambda: plugin.searches.running["grid"].trials.waiting >= 3)
     return plugin.searches.running["grid"], futures
 
