@@ -118,7 +118,7 @@ class PastSearches:
         return self._models.get((owner, kind), [])
 
     def add(self, owner: str, kind: Hashable, models: Iterable[PastModel]) -> list[PastModel]:
-        """Keep models, in rank of those with the same parameters. Returns all of their kind."""
+        """Keep models, instead of those with the same parameters. Returns all of their kind."""
         found = dict[str, PastModel]()
         for model in (*models, *self.of(owner, kind)):
             found.setdefault(_key(model.params), model)

@@ -409,11 +409,9 @@ class Trials:
         if self.settings.steps:
             return max(self.settings.steps - trial.step, 1)
         # One that outlives the longest that has ended makes as many again.
-        return (
-            self.longest - trial.step
-            if trial.step < self.longest
-            else max(trial.step, FEWEST_REPORTS)
-        )
+        if trial.step < self.longest:
+            return self.longest - trial.step
+        return max(trial.step, FEWEST_REPORTS)
 
     def _steps_to_come(self, trial: Trial) -> tuple[int, int]:
         """Return the expected steps to come of a trial, and as many as it may make."""

@@ -42,8 +42,7 @@ class PromisedThreads:
 
     def __init__(self, trials: Trials, pool: Pool) -> None:
         self._trials, self._pool = trials, pool
-        # Threads that are kept free for its trials. A worker of which they will take the next
-        # thread is listed, with zero as long as none is free.
+        # Threads kept free for its trials. Zero: none is free now, and they take the next one.
         self.by_worker: dict[str, int] = {}
         self.left: set[Any] = set()  # keys of trials that gave up their thread, and take no turn
         self._turns: dict[str, Turns] = {}  # of the last choice, by worker
