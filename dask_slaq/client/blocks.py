@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
 from distributed import Client
+from distributed.protocol.pickle import dumps
 from fsspec.registry import known_implementations, registry
 
 from dask_slaq.client.job_block import Job
@@ -20,6 +21,7 @@ from dask_slaq.core.jobs.settings import OF_SEARCH, check_job_settings, given_se
 from dask_slaq.core.search_settings import is_unknown
 from dask_slaq.core.settings import check_name, shown
 from dask_slaq.core.trials import SearchSettings
+from dask_slaq.worker import CARRIES, as_carried
 
 #: What times are like, for who gives another one.
 TIMES = "'10min' or a number of seconds"
@@ -136,6 +138,7 @@ def search(
     states: str | None = None,
     keep: str | float | None = None,
     reattach: bool = False,
+    carries: Iterable[Any] = (),
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
@@ -197,6 +200,11 @@ def search(
     reattach : bool
         Whether to take over a search of this name and owner that is kept: its models, and their
         futures in the `futures` of the search. If there is none, a new one begins.
+    carries : list of str or tuple
+        What belongs to the process besides random generators, printing, the working folder and the
+        environment, and a model takes along while it waits, on workers of one thread: the path of
+        a module's attribute, such as ``"tracker.run"``, or a name, a function that returns it, and
+        one that sets what that returned.
     weight, min_share, max_share, latest, resources, owner, worth_per_hour, client
         As of `job`; the resources are what each task needs.
 
@@ -246,6 +254,10 @@ def search(
         made._notes["slaq_states"] = folder
     if (metric := as_metric(metric)) is not None:
         made._notes["slaq_metric"] = metric
+    if carries := list(carries):
+        for part in carries:
+            as_carried(part)
+        made._notes[CARRIES] = dumps(carries)
     return made
 
 

@@ -142,6 +142,8 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
+        if self.searches.running:
+            self.searches.desks.prepare([scheduler.workers[worker]])
         self._look_at(worker)
 
     @guarded

@@ -1,5 +1,7 @@
 """What runs in tasks on workers: reports of trials, which wait while other models train."""
 
+from dask_slaq.worker.carrying import CARRIES as CARRIES
+from dask_slaq.worker.carrying import as_carried as as_carried
 from dask_slaq.worker.reports import Reporter as Reporter
 from dask_slaq.worker.reports import in_trial as in_trial
 from dask_slaq.worker.reports import job_of_task as job_of_task

@@ -21,6 +21,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import thread_state
 
 from dask_slaq.core.jobs.reports import MOST_LOSSES
+from dask_slaq.worker.carrying import CARRIES, Carrier
 from dask_slaq.worker.keeping import StateKeeper
 from dask_slaq.worker.seat import Seat, parameters_of
 from dask_slaq.worker.states import FILES, KeptState, safe_folder
@@ -56,6 +57,11 @@ def desk_of(worker: Worker) -> Desk:
         return desk
 
 
+def prepare(dask_worker: Worker) -> None:
+    """Know what belongs to the process of a worker before a model changes it; for ``run``."""
+    desk_of(dask_worker)
+
+
 class Desk:
     """Desk of one worker."""
 
@@ -69,6 +75,7 @@ class Desk:
         # States of tasks that have not reported, and the seconds that it took to fetch them.
         self._resumed: dict[Hashable, tuple[KeptState | None, float]] = {}
         self._heard = 0.0
+        self.carrier = Carrier(self._is_alone)
         self.keeper = StateKeeper(self.worker, self.send_kept)
         # Memory of the worker in bytes when each task began that has not reported; and at the last
         # report, None if a task has begun or ended since.
@@ -79,7 +86,8 @@ class Desk:
         worker.loop.add_callback(worker.plugin_add, plugin=_Follower(self), name=_Follower.name)
 
     def begin(self, key: Hashable) -> None:
-        """Measure the memory of the worker when a task of a search begins."""
+        """Measure the memory of the worker, and see its process, as a task of a search begins."""
+        self.carrier.begin(key, annotation_of(self.worker, key, CARRIES))
         with self._lock:
             self._begun[key], self._memory = self._process_memory(), None
 
@@ -147,6 +155,7 @@ class Desk:
         sent again, as the scheduler may know nothing of it. Called on the event loop before Dask
         sends the end of the task.
         """
+        self.carrier.end(key)
         with self._lock:
             seat = self.seats.pop(key, None)
             self._begun.pop(key, None)
@@ -177,6 +186,12 @@ class Desk:
         ts = self.worker.state.tasks.get(key)
         seat.unsent.params = parameters_of(None if ts is None else ts.run_spec)
         return seat
+
+    def _is_alone(self) -> bool:
+        """Return whether one thread runs the tasks of this process."""
+        others = [worker for worker in list(_desks) if worker.address != self.worker.address]
+        running = any(worker.status not in ENDS for worker in others)
+        return self.worker.state.nthreads == 1 and not running
 
     def knows(self, key: Hashable) -> bool:
         """Return whether a task of a search runs here."""

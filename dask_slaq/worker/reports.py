@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
@@ -59,6 +60,8 @@ logger = logging.getLogger(__name__)
 #: Causes of which this process has warned.
 _warned: set[Hashable] = set()
 MOST_WARNED = 100
+#: Seconds for which a model that leaves waits for the thread in which it puts back what it changed.
+ENOUGH = 5.0
 #: Threads of a process above which a warning says how to have fewer.
 THREADS = 1000
 MANY_THREADS = (
@@ -281,6 +284,9 @@ def _leave(desk: Desk, seat: Seat, waited: float = 0.0) -> None:
     """Leave the worker, unless the state cannot be kept."""
     if desk.keeper.keep(seat, leaves=True):
         desk.send(seat, "keeps", waited)
+        if seat.waits and desk.carrier.is_changed(seat.taken):
+            # What it puts back as it ends is its own only while it has the thread.
+            _take_thread(desk, seat, ENOUGH)
         seat.leave = Leave()
         raise seat.leave
 
@@ -289,6 +295,7 @@ def _wait(desk: Desk, seat: Seat) -> None:
     """Give up the thread until the trial may go on."""
     begin = monotonic()
     seat.waits = True
+    seat.taken = desk.carrier.take(seat.key) or seat.taken
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
     if seat.apart:
@@ -310,16 +317,23 @@ def _wait(desk: Desk, seat: Seat) -> None:
         if desk.must_leave(seat, waits=False):
             _leave(desk, seat, monotonic() - begin)
         desk.send(seat, "goes", monotonic() - begin)
-        seat.apart = not _rejoin(desk, seat)
+        _take_thread(desk, seat)
     seat.waits = False
     seat.waited += monotonic() - begin
 
 
-def _rejoin(desk: Desk, seat: Seat) -> bool:
+def _take_thread(desk: Desk, seat: Seat, limit: float = math.inf) -> None:
+    """Take a thread again, and what belongs to the model in its process."""
+    seat.apart = not _rejoin(desk, seat, limit)
+    desk.carrier.bring(seat.key, seat.taken, apart=seat.apart)
+
+
+def _rejoin(desk: Desk, seat: Seat, limit: float) -> bool:
     """Take a thread again, as Dask's `rejoin` does, but not for ever where none may come.
 
-    Returns whether it has one of the pool.
+    Returns whether it has one of the pool, after at most about `limit` seconds.
     """
+    begin = monotonic()
     pool, event = thread_state.executor, threading.Event()
     mine = threading.current_thread(), event
     with pool._rejoin_lock:
@@ -328,7 +342,8 @@ def _rejoin(desk: Desk, seat: Seat) -> bool:
         pool.submit(lambda: None)
     while not event.wait(LOOK):
         with pool._rejoin_lock:
-            if mine in pool._rejoin_list and (pool._shutdown or desk.goes_apart(seat)):
+            gives_up = pool._shutdown or monotonic() - begin > limit or desk.goes_apart(seat)
+            if mine in pool._rejoin_list and gives_up:
                 pool._rejoin_list.remove(mine)
                 return False
     thread_state.proceed = True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from distributed.scheduler import Scheduler
+from distributed.protocol.pickle import dumps
+from distributed.scheduler import Scheduler, WorkerState
 
 #: Seconds after which a worker is sent the same again.
 REPEAT = 0.4
@@ -20,6 +22,18 @@ class Desks:
         self._known: dict[str, Any] = {}  # connections, by address
         # What each worker was sent, and when.
         self._sent: dict[str, tuple[list[dict[str, Any]], float]] = {}
+
+    def prepare(self, workers: Iterable[WorkerState]) -> None:
+        """Let workers of one thread know their process before models change it, see `Carrier`."""
+        if some := [ws.address for ws in workers if ws.nthreads == 1]:
+            self._scheduler.loop.add_callback(self._prepare, some)
+
+    async def _prepare(self, workers: list[str]) -> None:
+        from dask_slaq.worker.desk import prepare
+
+        message = {"op": "run", "function": dumps(prepare)}
+        with suppress(Exception):  # a worker without this package has no models that report
+            await self._scheduler.broadcast(msg=message, workers=workers, on_error="ignore")
 
     def hear(self, worker: str) -> None:
         """Know a worker on which a trial reports."""

@@ -86,6 +86,7 @@ class Searches:
                 search.trials, trials.settings = trials, settings
                 search.inherited = {trial.key for trial in trials}
         self.tables.begin(search)
+        self.desks.prepare(self._scheduler.workers.values())
         self.choices.beat.start()
 
     def _end_lost(self, trials: Trials) -> None:
