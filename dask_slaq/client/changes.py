@@ -301,6 +301,9 @@ CAUSES = {
     "equal": "search %(job)r: two models have equal parameters (%(tasks)s). If they come from "
     "Optuna, a sampler with a seed was pickled into every task, and draws the same in each: leave "
     "the seed out, or set study.sampler in the task, with another seed in each",
+    "shared": "search %(job)r: a model changes an argument (%(tasks)r) that is one object for all "
+    "models on its worker, which take turns: copy it in the function, by copy.deepcopy or "
+    "sklearn.base.clone, or let none wait (max_waiting=0)",
     "metric": "search %(job)r: %(tasks)s. Its models ran as under plain Dask: name the loss by "
     "metric= of the search",
     "metrics": "search %(job)r: its models are compared by different losses, %(tasks)s, the first "

@@ -192,7 +192,8 @@ class Carrier:
         self._on: set[Hashable] = set()  # tasks of models that have the process, or are next
         self._apart: set[Hashable] = set()  # those that train at the same time as others
         self._base: dict[str, Any] = {}  # the process without any model
-        self._modules = self._streams = 0
+        self._streams: dict[str, Any] = {}  # states of generators as models found them
+        self._modules = self._renewed = 0
         self._failed: set[str] = set()
         for entry in entry_points(group=GROUP):
             self._add(entry.load)
@@ -214,31 +215,36 @@ class Carrier:
             self._on.discard(key)
             self._apart.discard(key)
 
-    def take(self, key: Hashable) -> dict[str, Any] | None:
+    def take(self, key: Hashable, taken: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Take along what is of a model that waits, and leave the process as it was before.
 
-        Returns what is to be given to `bring`; None where nothing is taken along.
+        Of random generators that is nothing until it has used them. `taken` is what it took the
+        last time. Returns what is to be given to `bring`.
         """
         with self._lock:
             self._on.discard(key)
             if self._apart or not self._is_alone():
                 self._apart.discard(key)
-                return None
-            taken, imports = {}, len(sys.modules) != self._modules
-            self._modules = len(sys.modules)
+                return taken
+            had, taken = taken or {}, {}
+            imports, self._modules = len(sys.modules) != self._modules, len(sys.modules)
             for what, part in self._parts.items():
                 value = self._call(part, part.save)
                 before = self._base.setdefault(what, value)
-                taken[what] = value = before if is_same(value, before) else value
-                if part.renew is not None:
-                    self._streams += 1
-                    seed = hashlib.sha256(b"%d %s" % (self._streams, pickle.dumps(before)))
-                    self._call(part, part.renew, seed.digest())
-                elif value is not before:
+                value = before if is_same(value, before) else value
+                if part.renew is None:
+                    taken[what] = value
                     if imports and isinstance(value, dict):
                         # What a module sets that is imported first holds for all models.
                         before = self._base[what] = {**value, **before}
-                    self._call(part, part.restore, before)
+                    if value is not before:
+                        self._call(part, part.restore, before)
+                elif what in had or not is_same(value, self._streams.get(what)):
+                    taken[what] = value
+                    self._renewed += 1
+                    seed = hashlib.sha256(b"%d %s" % (self._renewed, pickle.dumps(before)))
+                    self._call(part, part.renew, seed.digest())
+                    self._streams[what] = self._call(part, part.save)
             return taken
 
     def bring(self, key: Hashable, taken: Mapping[str, Any] | None, *, apart: bool) -> None:
@@ -251,8 +257,30 @@ class Carrier:
                 return
             for what, value in taken.items():
                 part = self._parts[what]
+                if part.renew is not None:
+                    self._streams[what] = value
                 if not is_same(self._call(part, part.save), value):
                     self._call(part, part.restore, value)
+
+    def streams(self, taken: Mapping[str, Any] | None, *, waits: bool) -> dict[str, Any]:
+        """Return the random generators that a model has used: what `resume` takes elsewhere."""
+        with self._lock:
+            had, found = taken or {}, {}
+            if self._apart or not self._is_alone():
+                return found
+            for what, part in self._parts.items():
+                if part.renew is not None:
+                    value = had.get(what) if waits else self._call(part, part.save)
+                    if what in had or not (waits or is_same(value, self._streams.get(what))):
+                        found[what] = value
+            return found
+
+    def resume(self, streams: Mapping[str, Any]) -> None:
+        """Let the model of this thread go on with the generators of where it was before."""
+        with self._lock:
+            if not self._apart and self._is_alone():
+                for what in streams.keys() & self._parts.keys():
+                    self._call(self._parts[what], self._parts[what].restore, streams[what])
 
     def is_changed(self, taken: Mapping[str, Any] | None) -> bool:
         """Return whether a model has changed what it may put back as it ends."""
@@ -270,6 +298,7 @@ class Carrier:
 
     def _see(self) -> None:
         self._base = {what: self._call(part, part.save) for what, part in self._parts.items()}
+        self._streams = dict(self._base)
         self._modules = len(sys.modules)
 
     def _call(self, part: Carried, call: Callable[..., Any], *args: Any) -> Any:

@@ -24,6 +24,7 @@ from dask_slaq.core.jobs.reports import MOST_LOSSES
 from dask_slaq.worker.carrying import CARRIES, Carrier
 from dask_slaq.worker.keeping import StateKeeper
 from dask_slaq.worker.seat import Seat, parameters_of
+from dask_slaq.worker.shared import SharedArguments
 from dask_slaq.worker.states import FILES, KeptState, safe_folder
 
 #: Seconds without a word of the scheduler after which all trials train on.
@@ -76,7 +77,8 @@ class Desk:
         self._resumed: dict[Hashable, tuple[KeptState | None, float]] = {}
         self._heard = 0.0
         self.carrier = Carrier(self._is_alone)
-        self.keeper = StateKeeper(self.worker, self.send_kept)
+        self.arguments = SharedArguments(self.worker)
+        self.keeper = StateKeeper(self.worker, self.carrier, self.send_kept)
         # Memory of the worker in bytes when each task began that has not reported; and at the last
         # report, None if a task has begun or ended since.
         self._begun: dict[Hashable, float] = {}
@@ -128,6 +130,8 @@ class Desk:
 
     def resume(self, key: Hashable, kept: KeptState | None, took: float) -> None:
         """Record the state that a task goes on from, and took seconds to fetch; None without."""
+        if kept is not None:
+            self.carrier.resume(kept.streams)
         with self._lock:
             self._resumed[key] = kept, took
 

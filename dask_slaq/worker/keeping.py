@@ -11,6 +11,7 @@ from typing import Any
 from distributed import Worker
 from distributed.protocol import to_serialize
 
+from dask_slaq.worker.carrying import Carrier
 from dask_slaq.worker.seat import Seat
 from dask_slaq.worker.states import (
     PATIENCE,
@@ -41,8 +42,10 @@ class StateKeeper:
         Address of the worker that takes replicas; empty if none does.
     """
 
-    def __init__(self, worker: Worker, send: Callable[[Seat, Mapping[str, Any]], None]) -> None:
-        self._worker, self._send = worker, send
+    def __init__(
+        self, worker: Worker, carrier: Carrier, send: Callable[[Seat, Mapping[str, Any]], None]
+    ) -> None:
+        self._worker, self._carrier, self._send = worker, carrier, send
         self.peer = ""
 
     def must_keep(self, seat: Seat, *, waits: bool) -> bool:
@@ -69,6 +72,7 @@ class StateKeeper:
         try:
             kept = freeze(states.offered, reports, seat.iterations, seat.number, copy=not leaves)
             kept.last = seat.last
+            kept.streams = self._carrier.streams(seat.taken, waits=seat.waits)
             if states.folder:
                 write(file_of(states.folder, seat.key), kept)
         except Exception as error:

@@ -139,6 +139,8 @@ def report_trial(
         seat.unsent.params, seat.unsent.drawn = _parameters(worker, key, params), params is not None
         if (threads := worker.monitor.proc.num_threads()) > THREADS:
             _warn_once("threads", MANY_THREADS % threads)
+    if (changed := desk.arguments.find_changed(run, key, seat.reports)) is not None:
+        worker.log_event(ASTRAY_TOPIC, {"key": key, "changed": str(changed)})
     if not is_usable(value):
         _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
     if seat.iterations.repeated:
@@ -295,7 +297,7 @@ def _wait(desk: Desk, seat: Seat) -> None:
     """Give up the thread until the trial may go on."""
     begin = monotonic()
     seat.waits = True
-    seat.taken = desk.carrier.take(seat.key) or seat.taken
+    seat.taken = desk.carrier.take(seat.key, seat.taken)
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
     if seat.apart:

@@ -92,7 +92,7 @@ class Seat:
     waited: float = 0.0  # seconds in all
     wait_is_known: bool = False  # whether it waits in its report, and has sent so
     leave: Leave | None = None  # by which it leaves
-    taken: dict[str, Any] | None = None  # of its process, see `Carrier`
+    taken: Mapping[str, Any] | None = None  # of its process, see `Carrier`
 
     def begin_again(self) -> None:
         """Let the next report begin the trial again."""

@@ -9,7 +9,7 @@ import pickle
 import stat
 import threading
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -82,6 +82,7 @@ class KeptState:
     number: Hashable
     age: float = 0.0  # seconds since a state of the task was copied to another worker
     last: tuple[float, Mapping[str, float]] | None = None  # loss and others of the last report
+    streams: Mapping[str, Any] = field(default_factory=dict)  # random generators, see `Carrier`
 
     @property
     def nbytes(self) -> int:
@@ -95,7 +96,7 @@ class KeptState:
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle without a copy of the buffers where the protocol can."""
         parts = [pickle.PickleBuffer(part) for part in self.buffers]
-        about = self.reports, self.iterations, self.number, self.age, self.last
+        about = self.reports, self.iterations, self.number, self.age, self.last, self.streams
         return KeptState, (self.body, parts, *about)
 
     def thaw(self, *, copy: bool) -> Any:

@@ -209,7 +209,7 @@ class Follower:
     def hear_of_stray(self, message: Mapping[str, Any], worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search.
 
-        In a search, such a report lacks the loss.
+        In a search, such a report lacks the loss, or its model changes an argument of others.
         """
         key: Any = message.get("key")
         ts = pool = None
@@ -217,7 +217,11 @@ class Follower:
             ts, pool = self._scheduler.tasks.get(key), self._tracker.pool_of.get(key)
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
         search = self._running.get(pool.name) if there and pool is not None else None
-        if search is not None and isinstance(message.get("has"), list | tuple):
+        if search is not None and isinstance(message.get("changed"), str):
+            if not search.shares:
+                search.shares = True
+                self._warn(search.pool, "shared", tasks=printable(message["changed"])[:100])
+        elif search is not None and isinstance(message.get("has"), list | tuple):
             search.lacks = shown(message.get("metric"))
             names = message["has"][: MOST_METRICS - len(search.has)]
             search.has |= dict.fromkeys(map(printable, names))

@@ -1,0 +1,49 @@
+"""Arguments that models change although others on their worker have the same object."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Hashable
+from contextlib import suppress
+from typing import Any
+
+from distributed import Worker
+
+#: Bytes up to which an argument is looked at, and models of a search on a worker.
+SMALL, FEW = 1_000_000, 3
+#: Searches of which that is known.
+KNOWN = 100
+
+
+class SharedArguments:
+    """Looks at the first models of each search on a worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._seen: dict[str, dict[Hashable, dict[Any, int]]] = {}  # by run and key of the task
+
+    def find_changed(self, run: str, key: Hashable, reports: int) -> Any:
+        """Return the key of an argument that changed from the first report to the second, or None.
+
+        An argument is the result of another task, or was scattered.
+        """
+        if reports > 2:
+            return None
+        models = self._seen.setdefault(run, {})
+        if reports == 1 and len(models) < FEW:
+            models[key] = self._prints(key)
+            while len(self._seen) > KNOWN:
+                del self._seen[next(iter(self._seen))]
+        elif reports == 2 and (before := models.get(key)):
+            after = self._prints(key)
+            return next((k for k, found in before.items() if after.get(k, found) != found), None)
+        return None
+
+    def _prints(self, key: Hashable) -> dict[Any, int]:
+        """Return hashes of the small arguments of a task that other tasks here have, too."""
+        found: dict[Any, int] = {}
+        with suppress(Exception):  # it ends, its arguments move, or they cannot be pickled
+            for ts in list(self._worker.state.tasks[key].dependencies):
+                if len(ts.dependents) > 1 and (ts.nbytes or 0) <= SMALL:
+                    found[ts.key] = hash(pickle.dumps(self._worker.data[ts.key]))
+        return found
