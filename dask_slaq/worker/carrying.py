@@ -163,8 +163,8 @@ def as_carried(given: object) -> Carried:
         if isinstance(what, str) and callable(save) and callable(restore):
             return Carried(what, save, restore)
     raise InvalidSetting(
-        "carries must hold paths of attributes of modules, such as 'package.module.name', or tuples "
-        f"of a name, a function that returns what is saved and one that restores it, not "
+        "carries must hold paths of attributes of modules, such as 'package.module.name', or "
+        "tuples of a name, a function that returns what is saved and one that restores it, not "
         f"{shown(given)}"
     )
 

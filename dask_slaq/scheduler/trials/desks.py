@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from distributed.protocol.pickle import dumps
 from distributed.scheduler import Scheduler, WorkerState
 
 #: Seconds after which a worker is sent the same again.
@@ -31,7 +31,7 @@ class Desks:
     async def _prepare(self, workers: list[str]) -> None:
         from dask_slaq.worker.desk import prepare
 
-        message = {"op": "run", "function": dumps(prepare)}
+        message = {"op": "run", "function": pickle.dumps(prepare)}
         with suppress(Exception):  # a worker without this package has no models that report
             await self._scheduler.broadcast(msg=message, workers=workers, on_error="ignore")
 

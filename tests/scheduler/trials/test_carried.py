@@ -72,11 +72,11 @@ def uses_torch(seed: int) -> object:
 
 
 def prints(seed: int) -> object:
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        with contextlib.redirect_stderr(io.StringIO()) as err:
-            for step in reports(seed):
-                print(seed, step)
-                print(seed, step, file=sys.stderr)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        for step in reports(seed):
+            print(seed, step)
+            print(seed, step, file=sys.stderr)
     return out.getvalue(), err.getvalue()
 
 
