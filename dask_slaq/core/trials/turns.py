@@ -14,6 +14,8 @@ from dask_slaq.core.trials.trials import Trials
 
 #: Bounds of the balance of an account, in thread-seconds.
 MOST_OWED = 1.0
+#: Models per thread with fewer of which none waits: to choose among them gains nothing.
+FEWEST = 3
 #: Models of the largest size seen that must have room before one begins whose like was not seen.
 AMPLE = 8
 
@@ -115,12 +117,16 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     the threads. `unstarted` tasks of the search are ready and on no worker yet.
     """
     trials.forecast()
-    trials.choose_leads(sum(room.threads for room in rooms.values()))
+    threads = sum(room.threads for room in rooms.values())
+    trials.choose_leads(threads)
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
     for trial in trials.alive.values():
         if trial.worker in at and not (trial.away or trial.contact.held_up):
             at[trial.worker].append(trial)
     may_wait = trials.settings.max_waiting - trials.staying
+    known = len(trials.alive) + len(trials.ended_of) + unstarted
+    if known + sum(room.begun for room in rooms.values()) < FEWEST * threads:
+        may_wait = 0
     found = {}
     ahead = _ahead(trials, at, rooms) if unstarted else {}
     for worker in sorted(rooms, key=lambda w: (ahead.get(w, 0.0), w)):

@@ -68,7 +68,8 @@ async def test_no_model_is_sent_to_a_worker_that_was_paused_since_the_choice(c, 
     search, futures = await begin(c, plugin)
     await let_some_leave(c, plugin, b)
     key, ts = next(iter(plugin.pools.tracker.away.items()))
-    a.status, ws = Status.paused, s.workers[a.address]
+    pause(a)
+    ws = s.workers[a.address]
     await until(lambda: ws not in s.running)
     choices = plugin.searches.choices
     choices._to_send.append((search, key, a.address))
