@@ -15,6 +15,7 @@ import random
 import sys
 import threading
 import warnings
+from array import array
 from collections.abc import Callable, Hashable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
@@ -44,6 +45,32 @@ class Carried(NamedTuple):
     save: Callable[[], Any]
     restore: Callable[[Any], object]
     renew: Callable[[bytes], object] | None = None
+
+
+def _save_numpy() -> Any:
+    found = np.random.get_state()
+    if isinstance(found, dict):  # of another generator than the usual one
+        return pickle.dumps(found)
+    name, keys, *rest = found
+    return name, keys.tobytes(), *rest
+
+
+def _restore_numpy(state: Any) -> None:
+    if isinstance(state, bytes):
+        np.random.set_state(pickle.loads(state))
+    else:
+        name, keys, *rest = state
+        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+
+
+def _save_random() -> Any:
+    version, words, gauss = random.getstate()
+    return version, array("I", words).tobytes(), gauss
+
+
+def _restore_random(state: Any) -> None:
+    version, words, gauss = state
+    random.setstate((version, tuple(array("I", words)), gauss))
 
 
 def _torch() -> Any:
@@ -127,16 +154,11 @@ def attribute(path: str) -> Carried:
 CARRIED = (
     Carried(
         "numpy.random",
-        lambda: pickle.dumps(np.random.get_state(legacy=False)),
-        lambda state: np.random.set_state(pickle.loads(state)),
+        _save_numpy,
+        _restore_numpy,
         lambda seed: np.random.seed(np.frombuffer(seed, np.uint32)),
     ),
-    Carried(
-        "random",
-        lambda: pickle.dumps(random.getstate()),
-        lambda state: random.setstate(pickle.loads(state)),
-        random.seed,
-    ),
+    Carried("random", _save_random, _restore_random, random.seed),
     Carried("torch", _save_torch, _restore_torch, _renew_torch),
     Carried("torch.cuda", _save_cuda, _restore_cuda, _renew_cuda),
     attribute("sys.stdout"),
@@ -173,7 +195,7 @@ def is_same(one: Any, other: Any) -> bool:
     """Return whether two saved values are the same, as far as that is cheap to tell."""
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(is_same, one, other))
-    if type(one) is type(other) and isinstance(one, bytes | str | dict):
+    if type(one) is type(other) and isinstance(one, bytes | str | int | float | dict):
         return bool(one == other)
     return one is other
 

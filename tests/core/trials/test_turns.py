@@ -103,12 +103,21 @@ def test_new_models_are_explored_first(room, unstarted, expected):
     assert (turns.width, turns.explored) == expected
 
 
+@pytest.mark.parametrize(("unstarted", "width", "explored"), [(3, 2, 0), (4, 0, 2)])
+def test_nothing_waits_where_there_are_few_models_per_thread(unstarted, width, explored):
+    trials = trials_at(*"aa")
+    train(trials, 0, 1)
+    turns = choose(trials, {"a": Room(2)}, unstarted)["a"]
+    assert (turns.width, turns.explored) == (width, explored)
+
+
 @pytest.mark.parametrize(("begun", "unstarted", "width"), [(1, 5, 1), (0, 0, 0)])
 def test_new_models_begin_where_the_work_will_end_first(begun, unstarted, width):
     """But one that is there does not wait for a worker with less work."""
     trials = trials_at(*"aaab")
     train(trials, 0, 3)
-    found = choose(trials, {"a": Room(1, begun=1), "b": Room(1, begun=begun)}, unstarted)
+    with mock.patch("dask_slaq.core.trials.turns.FEWEST", 2):
+        found = choose(trials, {"a": Room(1, begun=1), "b": Room(1, begun=begun)}, unstarted)
     assert found["a"].width == width
     if unstarted:
         assert found["b"].width == 0
