@@ -17,12 +17,15 @@ import threading
 import warnings
 from array import array
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
+from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import shown
 
 logger = logging.getLogger(__name__)
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 #: of entry points by which packages add to it.
 CARRIES, GROUP = "slaq_carries", "dask_slaq.carries"
 
+#: Seconds that a function of somebody else may take: the event loop may wait for it.
+SLOW = 0.5
 #: What `warnings.catch_warnings` replaces, and puts back.
 WARNINGS = ("filters", "showwarning", "_showwarnmsg_impl")
 
@@ -193,8 +198,14 @@ def as_carried(given: object) -> Carried:
 
 def is_same(one: Any, other: Any) -> bool:
     """Return whether two saved values are the same, as far as that is cheap to tell."""
+    with suppress(Exception):  # values of others
+        return _is_same(one, other)
+    return False
+
+
+def _is_same(one: Any, other: Any) -> bool:
     if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(is_same, one, other))
+        return len(one) == len(other) and all(map(_is_same, one, other))
     if type(one) is type(other) and isinstance(one, bytes | str | int | float | dict):
         return bool(one == other)
     return one is other
@@ -217,10 +228,18 @@ class Carrier:
         self._streams: dict[str, Any] = {}  # states of generators as models found them
         self._modules = self._renewed = 0
         self._failed: set[str] = set()
+        self._slow: set[str] = set()
+        self.broken: Exception | None = None
         for entry in entry_points(group=GROUP):
             self._add(entry.load)
         self._see()
 
+    def fail(self, error: Exception) -> None:
+        """Carry nothing any more: models go on, and what they share is mixed."""
+        self.broken = error
+        logger.error("models on this worker share random generators from now on", exc_info=error)
+
+    @safely
     def begin(self, key: Hashable, carries: Any) -> None:
         """See the process before a task of a search begins, and what its models take along."""
         with self._lock:
@@ -229,14 +248,18 @@ class Carrier:
                 self._add(lambda: pickle.loads(carries))
             if not self._on and self._is_alone():
                 self._see()
+            for what in self._parts.keys() - self._base.keys():
+                self._base[what] = self._call(self._parts[what], self._parts[what].save)
             self._on.add(key)
 
+    @safely
     def end(self, key: Hashable) -> None:
         """Forget a task that has ended."""
         with self._lock:
             self._on.discard(key)
             self._apart.discard(key)
 
+    @safely
     def take(self, key: Hashable, taken: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Take along what is of a model that waits, and leave the process as it was before.
 
@@ -269,6 +292,7 @@ class Carrier:
                     self._streams[what] = self._call(part, part.save)
             return taken
 
+    @safely
     def bring(self, key: Hashable, taken: Mapping[str, Any] | None, *, apart: bool) -> None:
         """Bring back what a model that goes on has taken along, unless others train meanwhile."""
         with self._lock:
@@ -284,6 +308,7 @@ class Carrier:
                 if not is_same(self._call(part, part.save), value):
                     self._call(part, part.restore, value)
 
+    @safely
     def streams(self, taken: Mapping[str, Any] | None, *, waits: bool) -> dict[str, Any]:
         """Return the random generators that a model has used: what `resume` takes elsewhere."""
         with self._lock:
@@ -297,6 +322,7 @@ class Carrier:
                         found[what] = value
             return found
 
+    @safely
     def resume(self, streams: Mapping[str, Any]) -> None:
         """Let the model of this thread go on with the generators of where it was before."""
         with self._lock:
@@ -304,6 +330,7 @@ class Carrier:
                 for what in streams.keys() & self._parts.keys():
                     self._call(self._parts[what], self._parts[what].restore, streams[what])
 
+    @safely
     def is_changed(self, taken: Mapping[str, Any] | None) -> bool:
         """Return whether a model has changed what it may put back as it ends."""
         some = (taken or {}).items()
@@ -325,6 +352,9 @@ class Carrier:
 
     def _call(self, part: Carried, call: Callable[..., Any], *args: Any) -> Any:
         """Call a function of a part; a model never fails because of one."""
+        if part.what in self._slow:
+            return None
+        begin = monotonic()
         try:
             return call(*args)
         except Exception as error:
@@ -332,3 +362,7 @@ class Carrier:
                 self._failed.add(part.what)
                 logger.error("models that wait cannot carry %s: %r", part.what, error)
             return None
+        finally:
+            if part not in CARRIED and (seconds := monotonic() - begin) > SLOW:
+                self._slow.add(part.what)
+                logger.error("models do not carry %s, which takes %.1g s", part.what, seconds)

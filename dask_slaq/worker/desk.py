@@ -193,7 +193,8 @@ class Desk:
 
     def _is_alone(self) -> bool:
         """Return whether one thread runs the tasks of this process."""
-        others = [worker for worker in list(_desks) if worker.address != self.worker.address]
+        with _making:
+            others = [worker for worker in _desks if worker.address != self.worker.address]
         running = any(worker.status not in ENDS for worker in others)
         return self.worker.state.nthreads == 1 and not running
 

@@ -72,7 +72,7 @@ class StateKeeper:
         try:
             kept = freeze(states.offered, reports, seat.iterations, seat.number, copy=not leaves)
             kept.last = seat.last
-            kept.streams = self._carrier.streams(seat.taken, waits=seat.waits)
+            kept.streams = self._carrier.streams(seat.taken, waits=seat.waits) or {}
             if states.folder:
                 write(file_of(states.folder, seat.key), kept)
         except Exception as error:

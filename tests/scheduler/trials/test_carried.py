@@ -13,6 +13,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -230,6 +231,19 @@ def test_something_that_cannot_be_saved_is_told_once_and_the_rest_is(caplog) -> 
         "models that wait cannot carry broken: OSError('gone')"
     ]
     assert "environment" in taken
+
+
+def test_what_takes_long_to_save_is_dropped_and_what_cannot_be_compared_is_carried(caplog) -> None:
+    with mock.patch("dask_slaq.worker.carrying.SLOW", 0.01), caplog.at_level(logging.ERROR):
+        carrier, found = Carrier(lambda: True), []
+        carrier._add(
+            lambda: [("slow", lambda: time.sleep(0.02), print), ("odd", dict, found.append)]
+        )
+        carrier._add(lambda: [("arrays", lambda: {"x": np.ones(2)}, found.append)])
+        carrier.begin("a", None)
+        carrier.bring("a", carrier.take("a", None), apart=False)
+    assert [r.message for r in caplog.records] == ["models do not carry slow, which takes 0.02 s"]
+    assert found and carrier.broken is None
 
 
 @pytest.mark.parametrize("given", ["run", "a b.c", ("x", 1, 2), 3, ("x", print), None])
