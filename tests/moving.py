@@ -88,7 +88,7 @@ def count_kept(search) -> int:
 async def begin(client, plugin, model=train):
     """A search of which some models have states and wait: the plugin's record, and futures."""
     async with slaq.search("grid", client=client, steps=STEPS):
-        futures = client.map(model, range(8), pure=False)
+        futures = client.map(model, range(9), pure=False)
     search = plugin.searches.running["grid"]
     await until(lambda: sum(bool(t.checkpoint.reports) for t in search.trials.alive.values()) >= 4)
     return search, futures
