@@ -93,9 +93,11 @@ class Seat:
     wait_is_known: bool = False  # whether it waits in its report, and has sent so
     leave: Leave | None = None  # by which it leaves
 
-    def begin_again(self) -> None:
-        """Let the next report begin the trial again."""
-        self.reports, self.iterations, self.anew = 0, Iterations(), True
+    def begin_again(self, number: Hashable) -> None:
+        """Let the next report begin the trial again, or the one of another number."""
+        self.anew, self.number = number == self.number, number
+        self.reports = 0
+        self.iterations = Iterations(curve=self.iterations.curve + 1 if self.anew else 0)
         self.checkpoint.begins, self.checkpoint.reports, self.metric = 0, 0, ""
 
     def add(
@@ -146,6 +148,8 @@ class Seat:
         }
         if self.iterations.named:
             message["steps"] = unsent.steps
+        if self.iterations.curve:
+            message["curve"] = self.iterations.curve
         if any(unsent.others):
             message["others"] = unsent.others
         if unsent.params:

@@ -100,6 +100,7 @@ class Trial:
     reports: int = 0
     step: int = 0  # iterations so far: reports, unless these name their steps
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
+    curve: int = 0  # curves before the present one, which no longer count
     losses: Losses = field(default_factory=Losses)
     others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
     forecast: FinalLoss = field(default_factory=FinalLoss)
@@ -124,7 +125,7 @@ class Trial:
         self.times.before, self.times.setup = self.times.computed, (0.0, 0)
         self.turn.begun_at, self.turn.yields = 0, False
         self.contact.silent = self.leads = self.away = False
-        self.lost = None
+        self.lost, self.verdict = None, ""
 
     @property
     def known(self) -> float:

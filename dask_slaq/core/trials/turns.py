@@ -68,13 +68,14 @@ class Turns:
     """Turns on one worker: the first `width` of the trials in `order` that are alive may train.
 
     Trials that are not in `order` have just begun. They train on, except that the first `explored`
-    of them wait after their first turn. `pruned` lists key and number of those that should end.
+    of them wait after their first turn. `pruned` lists key, number and curve of those that should
+    end.
     """
 
     order: list[Hashable]
     width: int
     explored: int
-    pruned: list[tuple[Hashable, Hashable]]
+    pruned: list[tuple[Hashable, Hashable, int]]
     over: list[Hashable]  # trials whose turn is over, and that keep their thread
     leave: list[Hashable] = field(default_factory=list)  # trials that leave the worker
 
@@ -175,7 +176,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         for i, trial in enumerate(compared):
             trial.turn.yields = i >= width
         order = [trial.key for trial in compared]
-        pruned = [(trial.key, trial.number) for trial in at[worker] if trials.gives_up(trial)]
+        pruned = [(t.key, t.number, t.curve) for t in at[worker] if trials.gives_up(t)]
         leave = []
         if room.leaves:
             held = [] if room.closing else order[:width]

@@ -50,7 +50,7 @@ def check_trial(message: Mapping[str, Any]) -> TrialMessage:
     if not all(size is None or (is_number(size) and abs(size) < math.inf) for size in memory):
         raise InvalidSetting(f"a worker takes bytes of memory, not {shown(memory)}")
     found["steps"] = [as_step(step) for step in _listed(found, "steps")]
-    found["begins"] = as_step(found["begins"]) or 0
+    found["begins"], found["curve"] = (as_step(found[name]) or 0 for name in ("begins", "curve"))
     found["moves"] = as_step(found["moves"])
     found["state"] = None if found["state"] is None else _read_state(found["state"])
     found["params"] = read_params(found["params"])

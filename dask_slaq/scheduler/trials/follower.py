@@ -50,6 +50,7 @@ class TrialMessage:
     drawn: bool  # whether the task made the parameters itself
     life: float  # seconds for which its worker lives
     anew: bool  # whether its model begins again with these
+    curve: int  # how often it has
     metric: str  # name of the loss
 
 
@@ -143,7 +144,7 @@ class Follower:
         ws: Any = ts.processing_on
         first = search.begun.pop(ts.key, None) is not None
         trial = search.trials.at(ts.key, ws.address, message.number, anew=message.anew)
-        trial.contact.last, trial.contact.silent = monotonic(), False
+        trial.contact.last, trial.contact.silent, trial.curve = monotonic(), False, message.curve
         trial.contact.held_up = first and ts.key in search.locked
         if trial.away or (first and message.begins):
             search.trials.arrive(trial, message.begins, next(iter(message.steps), None))

@@ -46,7 +46,7 @@ def make_ready(trials: Trials, *losses: float) -> None:
 
 
 def pruned_by(trials: Trials) -> list:
-    return [key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned]
+    return [key for key, *_ in choose(trials, {"a": Room(1)}, 0)["a"].pruned]
 
 
 def train(trials: Trials, *numbers: int) -> None:
@@ -152,7 +152,7 @@ def test_without_threads_all_wait():
 
 def test_a_model_that_diverges_is_last_and_hopeless():
     trials = trials_at(*"aaa", prune=True)
-    for number, pruned in ((0, []), (2, [(2, None)])):  # the first has the lowest loss so far
+    for number, pruned in ((0, []), (2, [(2, None, 0)])):  # the first has the lowest loss so far
         trials.report(trials.alive[number], [math.nan] * max(PATIENCE, LOST), 0.4)
         turns = choose(trials, {"a": Room(1)}, 0)["a"]
         assert turns.order[-1] == number and turns.pruned == pruned

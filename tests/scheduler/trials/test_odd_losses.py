@@ -13,10 +13,10 @@ from dask_slaq.worker import reports
 from dask_slaq.worker.desk import desk_of
 
 
-def report_all(losses, seconds=0.005):
+def report_all(losses, seconds=0.005, **step):
     for loss in losses:
         time.sleep(seconds)
-        slaq.report(loss)
+        slaq.report(loss, **step)
     return losses[-1]
 
 
@@ -56,6 +56,28 @@ async def test_waiting_models_with_losses_too_large_do_wait(c, s, plugin, a):
             most = max(most, states.count("training"))
     assert most <= 3  # one, one that was just sent for, and one that begins
     await c.gather(futures)
+
+
+@with_plugin([1])
+async def test_a_verdict_on_a_curve_does_not_end_the_next_one(c, s, plugin, a):
+    """As after a learning-rate finder, which the model is not judged by."""
+
+    def find_rate_and_train():
+        for _ in range(3):
+            time.sleep(0.02)
+            slaq.report(9.0)
+        Event("judged").wait(20)
+        report_all([1.0], step=0)
+        return report_all([0.5, 0.4])
+
+    async with slaq.search("grid", client=c, prune=True) as search:
+        future = c.submit(find_rate_and_train)
+        trials, desk = plugin.searches.running["grid"].trials, desk_of(a)
+        trials._lowest.is_hopeless = lambda trial, *_: trial.losses.first == 9.0
+        await until(lambda: any(turn["prune"] for turn in desk._turns), 20)
+        assert await let_end(c, future, "judged") == 0.4
+    (row,) = await search.trials()
+    assert (row["state"], row["iteration"]) == ("done", 3)
 
 
 @with_plugin([3])
