@@ -77,7 +77,7 @@ class Search(Job):
         super().__init__(name, settings, client, more)
         self._of_search: dict[str, Any] = more["search"]
         self._maximizes = bool(self._of_search["maximize"])
-        self._notes: dict[str, str] = {}  # annotations of its tasks
+        self._notes: dict[str, Any] = {}  # annotations of its tasks
         self._given: dict[Any, dict[str, Any]] = {}  # parameters by key of the task, or job
         self._trainings: dict[str, TrainingFuture] = {}  # models that are jobs, by their names
 

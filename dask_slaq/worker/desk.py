@@ -36,6 +36,8 @@ PAUSE = 0.01
 ANNOTATION = "slaq_search"
 #: Annotation that names the metric which is the loss.
 METRIC = "slaq_metric"
+#: Annotation that says by what models are grouped: a parameter, or a pickled callable.
+GROUP = "slaq_group"
 
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})

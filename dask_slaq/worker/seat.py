@@ -32,6 +32,7 @@ class Unsent:
     computed: float = 0.0  # seconds
     took: float = 0.0  # seconds to keep or fetch its last state
     params: Mapping[str, Any] | None = None  # of its model, to be sent once
+    group: tuple[str, str] | None = None  # in which it is compared, and its candidate, sent once
     drawn: bool = False  # whether the task made these itself, and they are not its arguments
 
 
@@ -154,6 +155,8 @@ class Seat:
             message["others"] = unsent.others
         if unsent.params:
             message |= {"params": unsent.params, "drawn": unsent.drawn}
+        if unsent.group is not None:
+            message["group"] = unsent.group
         if self.metric and unsent.losses:
             message["metric"] = self.metric
         if self.anew and unsent.losses:

@@ -97,6 +97,11 @@ class Trial:
     name: str
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
     params: Mapping[str, Any] = field(default_factory=dict)  # of its model, as far as known
+    # Group in which it is compared, and the candidate that it is part of, if models have groups.
+    group: str | None = None
+    candidate: str | None = None
+    hopeless: bool = False  # in its group, while its candidate is not given up
+    standing: tuple[float, int] = (0.5, 0)  # mean rank of its candidate, and its steps
     reports: int = 0
     step: int = 0  # iterations so far: reports, unless these name their steps
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
@@ -124,7 +129,7 @@ class Trial:
         self.losses, self.others, self.forecast, self.score = Losses(), {}, FinalLoss(), math.inf
         self.times.before, self.times.setup = self.times.computed, (0.0, 0)
         self.turn.begun_at, self.turn.yields = 0, False
-        self.contact.silent = self.leads = self.away = False
+        self.contact.silent = self.leads = self.away = self.hopeless = False
         self.lost, self.verdict = None, ""
 
     @property

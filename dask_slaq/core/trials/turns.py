@@ -121,6 +121,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     for trial in trials.alive.values():
         if trial.worker in at and not (trial.away or trial.contact.held_up):
             at[trial.worker].append(trial)
+    trials.judge_groups()
     may_wait = trials.settings.max_waiting - trials.staying
     found = {}
     ahead = _ahead(trials, at, rooms) if unstarted else {}
@@ -260,9 +261,10 @@ def _ahead(
     return {worker: (seconds - least) / one for worker, seconds in work.items()}
 
 
-def _rank(trial: Trial) -> tuple[bool, bool, float, str]:
+def _rank(trial: Trial) -> tuple[bool, bool, float, int, float, str]:
     """Return the sort key of a trial on its worker, first served first."""
-    return (not trial.shared and not trial.leads, not trial.in_turn, _score(trial), trial.name)
+    first = not trial.shared and not trial.leads
+    return (first, not trial.in_turn, *trial.standing, _score(trial), trial.name)
 
 
 def _score(trial: Trial) -> float:
@@ -274,4 +276,4 @@ def _is_over(trials: Trials, last: list[Trial]) -> bool:
 
     Then the longest come first, so that the threads of the worker end together.
     """
-    return all(trial.score > trials.best_final for trial in last)
+    return all(trial.candidate is None and trial.score > trials.best_final for trial in last)

@@ -456,7 +456,7 @@ def test_the_steps_at_which_models_are_compared_are_bounded():
         trials = trials_at("a", reports=0, prune=True)
         for k in range(1, 100):
             trials.report(trials.alive[0], [1 / k], 0.1, [7**k % 10**12 + k])
-        assert len(trials._lowest._losses) == 10
+        assert len(trials.peers[None]._losses) == 10
 
 
 def test_a_model_has_as_many_steps_to_come_as_are_left_and_one_beyond_its_last():

@@ -73,7 +73,7 @@ async def test_a_verdict_on_a_curve_does_not_end_the_next_one(c, s, plugin, a):
     async with slaq.search("grid", client=c, prune=True) as search:
         future = c.submit(find_rate_and_train)
         trials, desk = plugin.searches.running["grid"].trials, desk_of(a)
-        trials._lowest.is_hopeless = lambda trial, *_: trial.losses.first == 9.0
+        trials.peers[None].is_hopeless = lambda trial, *_: trial.losses.first == 9.0
         await until(lambda: any(turn["prune"] for turn in desk._turns), 20)
         assert await let_end(c, future, "judged") == 0.4
     (row,) = await search.trials()
@@ -94,7 +94,7 @@ async def test_a_complete_model_is_kept(c, s, plugin, a):
         futures = [c.submit(train_to_the_end, every, pure=False) for every in (1, 6)]
         trials = plugin.searches.running["grid"].trials
         await until(lambda: [t.step for t in trials.alive.values()] in ([59, 54], [54, 59]), 20)
-        trials._lowest.is_hopeless = lambda *_: True  # as they make their last step
+        trials.peers[None].is_hopeless = lambda *_: True  # as they make their last step
         desk = desk_of(a)
         await until(lambda: any(len(turn["prune"]) == 2 for turn in desk._turns), 20)
         assert await let_end(c, futures, "hopeless") == ["complete"] * 2
