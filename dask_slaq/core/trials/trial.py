@@ -22,6 +22,9 @@ SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds.
 HELD_UP = 5.0
 
+#: Standing of a model without a group, or whose candidate is not known yet; see `Trial`.
+UNRANKED = 0.5, 0
+
 #: Color of models by their state, in the order in which they are drawn: the last ones on top.
 STATE_COLORS = {
     "ready": "#dddddd",
@@ -101,7 +104,7 @@ class Trial:
     group: str | None = None
     candidate: str | None = None
     hopeless: bool = False  # in its group, while its candidate is not given up
-    standing: tuple[float, int] = (0.5, 0)  # mean rank of its candidate, and its steps
+    standing: tuple[float, int] = UNRANKED  # mean rank of its candidate, and its steps
     reports: int = 0
     step: int = 0  # iterations so far: reports, unless these name their steps
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state

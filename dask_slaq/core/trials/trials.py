@@ -19,6 +19,7 @@ from dask_slaq.core.trials.trial import (
     FIRST_TURN,
     HELD_UP,
     TURN,
+    UNRANKED,
     FinalLoss,
     Trial,
     row_of,
@@ -86,6 +87,8 @@ class Trials:
     def settings(self, settings: SearchSettings) -> None:
         if settings.goal != self._settings.goal:
             self.scores.set_goal(settings.goal)
+            for trial in self.alive.values():
+                trial.standing = UNRANKED
         self._settings = settings
 
     @property
@@ -376,8 +379,10 @@ class Trials:
         trial = self.alive.get(key)
         self.end(key, "")
         self._lost.pop(key, None)
-        if self.ended_of.pop(key, None) or trial is not None:
-            self._dropped = True
+        some = [*self.ended_of.pop(key, {}).values(), *([] if trial is None else [trial])]
+        for each in some:
+            self._parts.get(each.candidate or "", {}).pop((key, each.number), None)
+        self._dropped = self._dropped or bool(some)
 
     def again(self, key: Hashable) -> None:
         """Record that a task that had ended runs again: its result was lost, or it is retried."""
@@ -400,7 +405,7 @@ class Trials:
         for trial in trials:
             del self._reported[trial.name]
         self.scores.forecast(trials, list(self), self.settings, self._steps_to_come)
-        if self._parts:
+        if self._parts and self.settings.prunes and self.settings.goal == "best":
             rank_candidates([trial for trial in self if trial.losses.count])
 
     def ranks(self) -> list[PastModel]:
@@ -461,7 +466,7 @@ class Trials:
             return True
         if any(part.outcome == "done" or self._is_late(part) for part in parts):
             return False
-        return 2 * sum(part.hopeless for part in parts) > len(self.peers.keys() - {None})
+        return 2 * sum(part.hopeless for part in parts) > len(self._groups)
 
     def judge_groups(self) -> None:
         """Judge which trials are without hope in their group, before any candidate is given up."""
@@ -485,8 +490,12 @@ class Trials:
         if self.scores.goal is not None:
             return trial.name in self.scores.hopeless
         self._compare_anew()
-        count = self._count if trial.group is None else self._count // len(self.peers)
+        count = self._count if trial.group is None else self._count // len(self._groups)
         return self.peers[trial.group].is_hopeless(trial, chosen, count, self._longest)
+
+    @property
+    def _groups(self) -> set[str | None]:
+        return self.peers.keys() - {None}
 
     def put_into_group(self, trial: Trial, group: str, candidate: str) -> None:
         """Prune a trial by those of its group, and a candidate in all groups or in none."""
@@ -497,7 +506,7 @@ class Trials:
     def lacks_groups(self) -> str:
         """Return the parameter that alone tells which were pruned; empty if models have groups."""
         self._looks += 1
-        if self.peers.keys() - {None} or self._looks > LOOKS:
+        if self._groups or self._looks > LOOKS:
             return ""
         return telling_parameter(self, lambda trial: trial.verdict == "pruned")
 
