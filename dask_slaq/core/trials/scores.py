@@ -184,8 +184,9 @@ def rank_candidates(trials: Sequence[Trial]) -> None:
         some.sort(key=lambda t: f if math.isfinite(f := final_of(t)) else t.score)
         for place, trial in enumerate(some):
             ranks.setdefault(trial.candidate, []).append(place / len(some))
+    means = {candidate: sum(some) / len(some) for candidate, some in ranks.items()}
     for trial in trials:
-        trial.standing = float(np.mean(ranks[trial.candidate])), trial.step
+        trial.standing = means[trial.candidate], trial.step
 
 
 def final_of(trial: Trial) -> float:
