@@ -79,6 +79,17 @@ if __name__ == "__main__":
     print(*run("."), sep="\n")
 
 
+def test_the_quick_start_shows_a_table_as_it_comes_out():
+    page = (Path(__file__).parents[1] / "docs" / "quick-start.md").read_text()
+    (by,) = re.findall(r'sort_values\("(\w+)"\)', page)
+    (shown,) = re.findall(r"```text\n( +state .*?)```", page, re.DOTALL)
+    head, *rows = (line.split() for line in shown.splitlines())
+    keys = [float(row[1 + head.index(by)]) for row in rows]
+    assert keys == sorted(keys)
+    ended = [row[1 + head.index("predicted")] for row in rows if row[1] == "done"]
+    assert {*ended} == {"NaN"}
+
+
 def test_the_quick_start_makes_its_cluster_whatever_scheduler_is_configured():
     page = (Path(__file__).parents[1] / "docs" / "quick-start.md").read_text()
     (block,) = re.findall(r"```python\n(from distributed import Client.*?)```", page, re.DOTALL)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
 from distributed import Client
-from distributed.protocol.pickle import dumps
+from distributed.protocol import pickle
 from fsspec.registry import known_implementations, registry
 
 from dask_slaq.client.job_block import Job
@@ -132,6 +132,7 @@ def search(
     maximize: bool = False,
     metric: str | None = None,
     prune: bool | str | Mapping[str, float] = False,
+    group: str | Callable[[Mapping[str, Any]], Any] | None = None,
     max_waiting: int = 500,
     trial_timeout: str | float | None = None,
     silent: str | float | None = "2min",
@@ -177,6 +178,11 @@ def search(
         0.1, "noise": 4}`` spares those with fewer reports, those that end worse by a tenth of the
         distance from their own first loss, and those that have not changed by four standard
         deviations of their losses.
+    group : str or callable, optional
+        Parameter, such as a fold or a data set, or function of the parameters, by which models are
+        grouped for `prune`: they are compared within their group only, and those whose other
+        parameters are equal are pruned in all groups or in none. Functions run on workers. Fits of
+        scikit-learn's cross-validation are grouped by fold without it.
     max_waiting : int
         About how many models may have begun and wait: a few per worker may be on their way. Each
         keeps its memory and a thread. A worker above 60 % of its memory limit lets no further ones
@@ -238,6 +244,8 @@ def search(
     if part.startswith("."):
         part = f"%2E{part[1:]}"
     folder = states = None if states is None else f"{states}/{part}"
+    by = pickle.dumps(group) if callable(group) else group
+    group = None if callable(group) else group
     options = given_settings(locals(), [field.name for field in fields(SearchSettings)])
     if is_unknown(goal):
         from dask_slaq.plug_ins import add_goals
@@ -257,7 +265,9 @@ def search(
     if carries := list(carries):
         for part in carries:
             as_carried(part)
-        made._notes[CARRIES] = dumps(carries)
+        made._notes[CARRIES] = pickle.dumps(carries)
+    if by is not None:
+        made._notes["slaq_group"] = by
     return made
 
 

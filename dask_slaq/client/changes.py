@@ -308,6 +308,13 @@ CAUSES = {
     "metric= of the search",
     "metrics": "search %(job)r: its models are compared by different losses, %(tasks)s, the first "
     "metrics of their first reports: name one by metric= of the search",
+    "several": "search %(job)r: a task %(tasks)r has reported more than twice its %(n)s steps: if "
+    "it trains several models, they count as one, which ends with the last loss. Train one per "
+    "task (as many partitions as models, Parallel(batch_size=1)), or if it is one, raise steps=",
+    "group": "search %(job)r: its models have no parameter %(tasks)s: they are compared with all",
+    "groups": "search %(job)r: the value of %(tasks)r tells which models were pruned. If it is a "
+    "fold or a data set, on which losses differ, pass group=%(tasks)r: models are then compared "
+    "with those of the same value only, and parameters are pruned in all folds or in none",
     "job": "job %(job)r: its tasks %(tasks)r call dask_slaq.report, which is for the tasks of a "
     "search: open the block with slaq.search instead of slaq.job if each task trains a model of "
     "its own, or pass job.reporter() to the tasks of one training",

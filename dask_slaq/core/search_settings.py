@@ -67,6 +67,7 @@ class SearchSettings:
     steps: int | None = None
     maximize: bool = False
     prune: bool | str | Mapping[str, float] = False  # "bold", or the settings of `Pruning`
+    group: str | None = None  # parameter by which models are compared apart
     max_waiting: int = 500
     trial_timeout: float | None = None  # seconds that a model may compute
     silent: float | None = 120.0  # seconds without a report after which a model counts as silent
@@ -81,6 +82,9 @@ class SearchSettings:
         require("steps", self.steps, ok, "a number of steps >= 1, or None")
         require("maximize", self.maximize, isinstance(self.maximize, bool), "True or False")
         Pruning.of(self.prune)
+        ok = self.group is None or (isinstance(self.group, str) and bool(self.group))
+        allowed = "a parameter's name, a callable of the parameters, or None"
+        require("group", self.group, ok, allowed)
         for name in ("trial_timeout", "silent", "keep"):
             limit = getattr(self, name)
             ok = limit is None or (is_number(limit) and 0 < limit < math.inf)

@@ -68,6 +68,7 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
             about: dict[str, Any] = {}
             if sender is not None:
                 client, about = sender.client, {"submitter": sender.submitter, "comm": sender.comm}
+                about |= {"block": sender.block}
             self.task_pools.own(client, tasks, keys, received_at(stimulus_id), **about)
             if self.searches.running:
                 self.searches.submitted(client, tasks)

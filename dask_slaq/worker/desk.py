@@ -38,6 +38,8 @@ PAUSE = 0.01
 ANNOTATION = "slaq_search"
 #: Annotation that names the metric which is the loss.
 METRIC = "slaq_metric"
+#: Annotation that says by what models are grouped: a parameter, or a pickled callable.
+GROUP = "slaq_group"
 
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
@@ -113,20 +115,15 @@ class Desk:
                 seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
                 self._resume(seat)
             if seat.number != number or seat.iterations.goes_back(step):
-                self._begin_again(seat)
-                seat.anew = seat.number == number
-                seat.number = number
+                if seat.unsent.losses:  # of what ends here
+                    self._post_soon(self._message(seat, "reports"))
+                seat.begin_again(number)
             grown = self._growth(seat.key, memory, is_first=seat.reports == 0)
             seat.add(loss, others or {}, step, grown, now)
             self._hold(seat)
             if len(seat.unsent.losses) >= MOST_LOSSES:
                 self._post_soon(self._message(seat, "left" if seat.away else "reports"))
             return seat
-
-    def _begin_again(self, seat: Seat) -> None:
-        if seat.unsent.losses:  # of what ends here
-            self._post_soon(self._message(seat, "reports"))
-        seat.begin_again()
 
     def resume(self, key: Hashable, kept: KeptState | None, took: float) -> None:
         """Record the state that a task goes on from, and took seconds to fetch; None without."""
@@ -251,7 +248,7 @@ class Desk:
                 rest = [k for k in alive[: turn["width"]] if self.seats[k].wait_is_known]
                 train = sum(not self.seats[k].wait_is_known for k in alive)
                 held.update(rest[max(turn["width"] - train, 0) :])
-                held.difference_update(key for key, _ in turn["prune"])
+                held.difference_update(key for key, *_ in turn["prune"])
                 held.difference_update(turn.get("free", ()))
         self._held = held
         self._leaving = {key for turn in self._turns for key in turn.get("leave", ())}
@@ -321,8 +318,9 @@ class Desk:
                 return ""
             if _is_of(turn, seat) and turn.get("stop"):
                 return "stopped"
-            # The next trial of the same task is not meant, nor one that is complete by now.
-            if (seat.key, seat.number) in turn["prune"] and not seat.is_last(turn.get("steps")):
+            # The next trial or curve of the task is not meant, nor one that is complete by now.
+            meant = seat.key, seat.number, seat.iterations.curve
+            if meant in turn["prune"] and not seat.is_last(turn.get("steps")):
                 return "pruned"
         return ""
 

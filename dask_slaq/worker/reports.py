@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from distributed import Reschedule, Worker, get_worker, secede
+from distributed.protocol import pickle
 from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils import sync
@@ -29,9 +30,10 @@ from dask_slaq.core.jobs.reports import (
     is_usable,
 )
 from dask_slaq.core.settings import ASTRAY_TOPIC, shown
-from dask_slaq.core.trials import as_parameters, bounded
+from dask_slaq.core.trials import LONGEST_GROUP, as_parameters, bounded, group_of
 from dask_slaq.worker.desk import (
     ENDS,
+    GROUP,
     LOOK,
     METRIC,
     PAUSE,
@@ -137,6 +139,7 @@ def report_trial(
         seat.metric = seat.metric or next(iter(metrics))
     if seat.reports == 1:
         seat.unsent.params, seat.unsent.drawn = _parameters(worker, key, params), params is not None
+        seat.unsent.group = _group(worker, key, seat.unsent.params)
         if (threads := worker.monitor.proc.num_threads()) > THREADS:
             _warn_once("threads", MANY_THREADS % threads)
     if (changed := desk.arguments.find_changed(run, key, seat.reports)) is not None:
@@ -209,6 +212,35 @@ def _parameters(
         return bounded(as_parameters(given()))
     task = worker.state.tasks.get(key)
     return parameters_of(None if task is None else task.run_spec)
+
+
+def _group(worker: Worker, key: Any, params: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the group and the candidate of a model; None if models have no groups."""
+    if (part := part_of_cross_validation()) is not None:
+        return part
+    by = annotation_of(worker, key, GROUP)
+    if by is None:
+        return None
+    try:
+        return group_of(params, pickle.loads(by) if isinstance(by, bytes) else by)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        _warn_once(what, f"a model has no group, and is compared with all: {what}")
+        return None
+
+
+def part_of_cross_validation() -> tuple[str, str] | None:
+    """Return the fold and the candidate of a fit of scikit-learn's; None outside of one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_fit_and_score":
+            known = frame.f_locals
+            fold, candidate = known.get("split_progress"), known.get("candidate_progress")
+            if fold and candidate:
+                params = repr(known.get("parameters"))
+                return f"fold {fold[0]}", f"{candidate[0]}: {params}"[:LONGEST_GROUP]
+        frame = frame.f_back
+    return None
 
 
 def resume_trial() -> Any:

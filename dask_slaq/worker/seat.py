@@ -32,6 +32,7 @@ class Unsent:
     computed: float = 0.0  # seconds
     took: float = 0.0  # seconds to keep or fetch its last state
     params: Mapping[str, Any] | None = None  # of its model, to be sent once
+    group: tuple[str, str] | None = None  # in which it is compared, and its candidate, sent once
     drawn: bool = False  # whether the task made these itself, and they are not its arguments
 
 
@@ -94,9 +95,11 @@ class Seat:
     leave: Leave | None = None  # by which it leaves
     taken: Mapping[str, Any] | None = None  # of its process, see `Carrier`
 
-    def begin_again(self) -> None:
-        """Let the next report begin the trial again."""
-        self.reports, self.iterations, self.anew = 0, Iterations(), True
+    def begin_again(self, number: Hashable) -> None:
+        """Let the next report begin the trial again, or the one of another number."""
+        self.anew, self.number = number == self.number, number
+        self.reports = 0
+        self.iterations = Iterations(curve=self.iterations.curve + 1 if self.anew else 0)
         self.checkpoint.begins, self.checkpoint.reports, self.metric = 0, 0, ""
 
     def add(
@@ -147,10 +150,14 @@ class Seat:
         }
         if self.iterations.named:
             message["steps"] = unsent.steps
+        if self.iterations.curve:
+            message["curve"] = self.iterations.curve
         if any(unsent.others):
             message["others"] = unsent.others
         if unsent.params:
             message |= {"params": unsent.params, "drawn": unsent.drawn}
+        if unsent.group is not None:
+            message["group"] = unsent.group
         if self.metric and unsent.losses:
             message["metric"] = self.metric
         if self.anew and unsent.losses:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from distributed import Event
 from driving import PATIENCE
 
 import dask_slaq as slaq
+from dask_slaq.core.trials.pruning import Peers
 
 MODELS = 4
 
@@ -45,6 +47,9 @@ def test_a_study(client, optuna, monkeypatch, per_task):
     assert [trial["iteration"] for trial in trials] == [ROUNDS] * MODELS
     ends = sorted(trial.value for trial in study.trials)
     assert sorted(trial["loss"] for trial in trials) == pytest.approx(ends)
+    # Optuna's durations have what was waited.
+    computed = search.results().set_index("trial").computed
+    assert {trial.number for trial in study.trials} == {*computed.index} and (computed > 0).all()
 
 
 def endless(trial: Any, end: float = 0.0, begun: str | None = None) -> float:
@@ -105,3 +110,29 @@ def test_a_grid_search_of_scikit_learn(client, data):
     assert len(trials) == 12 and min(trial["iteration"] for trial in trials) >= 2
     for score in ("mean_test_score", "std_test_score"):
         np.testing.assert_array_equal(found.cv_results_[score], plain.cv_results_[score])
+    # So has ``mean_fit_time``.
+    assert [*search.results().groupby("params_C").computed.mean().index] == grid["C"]
+
+
+def fall_with_norm(model, X, y):
+    sleep(0.1 if model.C == 10 else 0.0)
+    return -1 / (1 + abs(model.coef_).sum())
+
+
+@pytest.mark.filterwarnings("ignore:.*fits failed", "ignore:.*are non-finite", "ignore:lbfgs")
+def test_a_mean_holds_no_score_of_a_fit_that_was_cut_short(client, data, monkeypatch):
+    pytest.importorskip("sklearn.callback")
+    from joblib import parallel_config
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    from dask_slaq.adapters.sklearn import SlaqReport
+
+    monkeypatch.setattr(Peers, "is_hopeless", lambda self, trial, *_: trial.params["C"] == 10)
+    model = LogisticRegression().set_callbacks(SlaqReport(fall_with_norm))
+    with slaq.search("grid", prune=True) as search, parallel_config(backend="dask"):
+        found = GridSearchCV(model, {"C": [0.5, 1, 2, 10]}, cv=3).fit(*data)
+        ends = {(row["params"]["C"], row["state"]) for row in search.trials()}
+    assert ends == {(0.5, "done"), (1, "done"), (2, "done"), (10, "pruned")}
+    assert np.isnan(found.cv_results_["mean_test_score"]).tolist() == [False] * 3 + [True]
+    assert found.best_params_["C"] < 10

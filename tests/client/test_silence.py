@@ -133,6 +133,43 @@ def test_scikit_learn_without_callbacks(client, said, what):
     assert ("set_callbacks" if what == "folds" else "slaq.job instead of slaq.search") in texts[0]
 
 
+def train(p, fold):
+    for step in range(40):
+        time.sleep(0.02)
+        slaq.report((0.0, 0.0, 50.0)[fold] + 0.8**step)
+
+
+@pytest.mark.parametrize("by", [None, "fold", "split", lambda params: params["fold"]])
+def test_a_fold_is_not_compared_with_another_one(client, said, by):
+    with slaq.search("folds", steps=40, prune=True, group=by) as search:
+        for some in ([(0, 0), (0, 1), (1, 0), (1, 1)], [(p, 2) for p in range(6)]):
+            wait(client.map(train, *zip(*some, strict=True), pure=False))
+        rows = search.trials()
+    ends = {(row["params"]["p"], row["params"]["fold"]): row["state"] for row in rows}
+    kept = [p for p in range(6) if ends[p, 2] == "done"]
+    assert len(kept) <= 3 if by in (None, "split") else kept == [*range(6)]
+    texts = {None: "pass group='fold'", "split": "no parameter 'split'; they have 'p', 'fold'"}
+    assert any(texts[by] in text for text in said(1)) if by in texts else said(0) == []
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_several_models_in_one_task(client, said, anew):
+    def train_all(models):
+        for model in range(models):
+            for step in range(4):
+                slaq.report(model + 1 / (step + 1), **({"step": step} if anew else {}))
+
+    with slaq.search("one", steps=4, client=client):
+        client.submit(train_all, 2, pure=False).result()
+    assert said(0) == []
+    with slaq.search("several", steps=4, client=client):
+        client.gather(client.map(train_all, [3, 4], pure=False))
+    (text,) = said(1)
+    assert (
+        "more than twice its 4 steps" in text and "one per task" in text and "raise steps" in text
+    )
+
+
 def test_a_job_where_a_search_was_meant(client, said):
     with slaq.job("models"):
         wait(client.map(report_once, [1.0, 2.0, 3.0], pure=False))

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from distributed import Client
 from distributed.utils_test import captured_logger, inc
 from driving import until, with_plugin
 
@@ -109,6 +110,20 @@ def test_nothing_is_said_of_what_was_known_before_the_block_nor_after_it(cluster
             futures = cluster.map(inc, range(4))
         cluster.gather(futures)
         assert cluster.submit(inc, 10).result() == 11
+        assert log.getvalue() == ""
+
+
+def test_what_a_block_computes_that_another_job_has_submitted_is_not_meant(cluster):
+    """As where fits of several threads, each with a client and a job, begin with equal tasks."""
+    with captured_logger(LOGGER, logging.WARNING) as log, begin(cluster):
+        result = cluster.submit(inc, cluster.submit(inc, 1, key="equal"))
+        result.result()  # what it needs is known, and released
+        with (
+            Client(cluster.scheduler.address, set_as_default=False) as other,
+            other.as_current(),
+            slaq.job("b", client=other),
+        ):
+            assert other.submit(inc, 1, key="equal").result() == 2
         assert log.getvalue() == ""
 
 

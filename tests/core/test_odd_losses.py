@@ -82,7 +82,7 @@ def search(curves, *, rhythm=None, steps_of=None, **given) -> Trials:
             if epoch + rhythm[key] > len(curve):
                 trials.end(key, "done")
         turns = choose(trials, {"a": Room(len(curves))}, 0)["a"]
-        for key, _ in turns.pruned:
+        for key, *_ in turns.pruned:
             trials.alive[key].verdict = "pruned"
             trials.end(key, "done")
     return trials

@@ -83,19 +83,21 @@ async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
         slaq.job("up", client=c) as up,
         slaq.job("never", client=c, target=-5, by="1ms") as never,
         slaq.job("reward", client=c) as reward,
+        slaq.job("tuned", client=c, max_iter=50) as tuned,
     ):
         for i in range(50):
             flat.report(1.0 + 0.4**i)
             up.report(1.0 + i**2)
+            tuned.report(1.0 + i / 20 if i < 20 else 2.0 - (i - 20) / 15)  # it rises first
             # It stays for 20 reports, and loses more than half of its gain before it goes on.
             reward.report(5.0 - min(i, 10) + min(max(i - 30, 0), 8) - 2 * max(i - 40, 0))
             await report_epochs(plugin, never, [1.0 + 0.4**i])
-    await until(lambda: sum(alert["event"] == "done" for alert in seen) == 4)
-    names = ("flat", "up", "never", "reward")
+    await until(lambda: sum(alert["event"] == "done" for alert in seen) == 5)
+    names = ("flat", "up", "never", "reward", "tuned")
     kinds = {n: [alert["event"] for alert in seen if alert["job"] == n] for n in names}
     assert sorted(kinds.pop("never")) == ["done", "late", "stalled"]
     once = {"flat": ["converged", "done"], "up": ["diverged", "done"], "reward": ["done"]}
-    assert kinds == once
+    assert kinds == once | {"tuned": ["done"]}
     said = {(alert["job"], alert["event"]): alert["message"] for alert in seen}
     assert "has fallen by less than 1 % of its range in 32 reports" in said["flat", "converged"]
     assert said["up", "diverged"].endswith("above its first one of 1")

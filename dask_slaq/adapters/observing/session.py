@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dask_slaq.core.errors import StopTraining
+from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.jobs.reports import as_loss
 
 logger = logging.getLogger(__name__)
@@ -154,8 +154,8 @@ def publish(
     iteration, from 1, if not every one is reported, and `params` returns those of its model. A
     block does not count it: its fits may follow one another. With a `state` of `Training.keeping`
     the model may leave its worker here. Returns False if the training was stopped or pruned: end it
-    with the model so far. Raises nothing but `distributed.Reschedule`, if the task was cancelled or
-    leaves its worker.
+    with the model so far. Raises nothing but `TrialPruned` in a fit of scikit-learn's
+    cross-validation, and `distributed.Reschedule` if the task was cancelled or leaves its worker.
     """
     try:
         loss = value_of(loss)
@@ -169,12 +169,14 @@ def publish(
         return False
     from distributed import Reschedule
 
-    from dask_slaq.worker import report_trial
+    from dask_slaq.worker import part_of_cross_validation, report_trial
 
     try:
         more = {} if state is None else {"state": state}
         report_trial(loss, trial=trial, step=step, params=params, **more)
-    except StopTraining:
+    except StopTraining as end:
+        if isinstance(end, TrialPruned) and part_of_cross_validation() is not None:
+            raise  # else the score of what was cut short would count in a mean
         return False
     except Reschedule:
         raise

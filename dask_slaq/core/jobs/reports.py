@@ -121,6 +121,7 @@ class Iterations:
     gap: int = 1  # from the report before
     named: bool = False  # whether any report named its step
     repeated: bool = False  # whether a step was not above the last one
+    curve: int = 0  # trainings before it that the same model began
     _base: int | None = None  # added to a step
     _first: int | None = None  # step that was named first
     _latest: int | None = None

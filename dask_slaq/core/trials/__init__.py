@@ -9,10 +9,12 @@ from dask_slaq.core.trials.footprint import TARGET as TARGET
 from dask_slaq.core.trials.footprint import Footprint as Footprint
 from dask_slaq.core.trials.footprint import MoveSpeed as MoveSpeed
 from dask_slaq.core.trials.footprint import admitted as admitted
+from dask_slaq.core.trials.parameters import LONGEST_GROUP as LONGEST_GROUP
 from dask_slaq.core.trials.parameters import arguments as arguments
 from dask_slaq.core.trials.parameters import as_given as as_given
 from dask_slaq.core.trials.parameters import as_parameters as as_parameters
 from dask_slaq.core.trials.parameters import bounded as bounded
+from dask_slaq.core.trials.parameters import group_of as group_of
 from dask_slaq.core.trials.past import PastModel as PastModel
 from dask_slaq.core.trials.past import PastSearches as PastSearches
 from dask_slaq.core.trials.past import in_order as in_order

@@ -20,6 +20,8 @@ MOST, LONGEST, WIDEST = 32, 100, 16
 DEEPEST = 3
 #: Most values of a dict that are parameters; a larger one is data.
 LARGEST = 256
+#: Characters of the name of a group, or of a candidate in groups.
+LONGEST_GROUP = 5000
 #: What stands for an argument that is not known.
 UNKNOWN = object()
 
@@ -71,6 +73,37 @@ def bounded(given: Mapping[str, Any]) -> dict[str, Any]:
             break
         found[_cut(printable(name))] = _cut(value)
     return found
+
+
+class _Noted(dict[str, Any]):
+    """Parameters that note which of them are asked for."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        super().__init__(params)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+
+def group_of(params: Mapping[str, Any], by: str | Callable[[Any], Any]) -> tuple[str, str]:
+    """Return the group of a model, and its candidate: its parameters but the group's.
+
+    The group is a parameter, or what a callable makes `by` some of them.
+
+    >>> group_of({"lr": 0.1, "fold": 3}, "fold")
+    ('3', 'lr=0.1')
+    """
+    noted = _Noted(params)
+    group = by(noted) if callable(by) else noted[by]
+    rest = sorted(params.keys() - noted.asked)
+    candidate = ", ".join(f"{name}={params[name]!r}" for name in rest)
+    return repr(group)[:LONGEST_GROUP], candidate[:LONGEST_GROUP]
 
 
 def as_given(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect, insort
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -28,15 +29,27 @@ FALLS_ON = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
 LOWEST, LOWEST_PART = 8, 0.08
+#: Part of the pruned models that are of the values of one parameter, where that tells of them.
+MOSTLY = 0.9
 #: Steps of which the lowest losses are kept: trials may name any.
 MOST_STEPS = 10_000
 
 
-class Lowest:
-    """Lowest losses at each of the steps that were reported last, sorted."""
+class Peers:
+    """Models that are compared: all of a search, or of a group.
+
+    It has the lowest losses at each of the steps that were reported last, and the lowest `finals`,
+    with which models ended, sorted.
+    """
 
     def __init__(self) -> None:
         self._losses: OrderedDict[int, list[float]] = OrderedDict()
+        self.finals: list[float] = []
+
+    def end(self, loss: float) -> None:
+        """Record the loss with which a model ended."""
+        insort(self.finals, loss)
+        del self.finals[BETTER:]
 
     def add(self, step: int, loss: float) -> None:
         """Record a loss."""
@@ -54,15 +67,13 @@ class Lowest:
             if loss in self._losses.get(step, ()):
                 self._losses[step].remove(loss)
 
-    def is_hopeless(
-        self, trial: Trial, settings: SearchSettings, finals: list[float], count: int, longest: int
-    ) -> bool:
-        """Return whether enough models are ready that end better than a trial can.
+    def is_hopeless(self, trial: Trial, settings: SearchSettings, count: int, longest: int) -> bool:
+        """Return whether enough of `count` models are ready that end better than a trial can.
 
-        `finals` are the lowest losses with which any of `count` models ended, after at most so many
-        steps as the `longest` made.
+        These made at most so many steps as the `longest`.
         """
-        pruning, enough = settings.pruning, min(BETTER, math.ceil(BETTER_PART * count))
+        pruning, finals = settings.pruning, self.finals
+        enough = min(BETTER, math.ceil(BETTER_PART * count))
         patience = pruning.reports(settings.steps)
         known = trial.losses
         if known.count < patience or len(finals) < enough:
@@ -78,6 +89,26 @@ class Lowest:
             return False
         bar = finals[enough - 1]
         return trial.forecast.least - margin > bar + pruning.slack * max(known.first - bar, 0.0)
+
+
+def telling_parameter(trials: Iterable[Trial], pruned: Callable[[Trial], bool]) -> str:
+    """Return the parameter whose value alone tells which models were pruned; empty without one.
+
+    It has few values, which others share, as a fold or a data set has: most models of less than
+    half of them were pruned, and hardly any of the others.
+    """
+    by_name: dict[str, dict[Any, list[bool]]] = {}
+    for trial in trials:
+        for name, value in trial.params.items():
+            if not isinstance(value, float):
+                by_name.setdefault(name, {}).setdefault(value, []).append(pruned(trial))
+    for name, values in by_name.items():
+        lost = [some for some in values.values() if sum(some) > len(some) / 2]
+        n, most = sum(map(sum, lost)), sum(map(sum, values.values()))
+        others = sum(len(some) for some in values.values()) / max(len(values), 1)
+        if 0 < 2 * len(lost) < len(values) and n >= max(FEW, MOSTLY * most) and others >= FEW:
+            return name
+    return ""
 
 
 def stays_diverged(trial: Trial, others: Iterable[Trial], patience: int) -> bool:

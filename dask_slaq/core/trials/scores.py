@@ -171,6 +171,24 @@ def choose_leads(
         trial.leads = True
 
 
+def rank_candidates(trials: Sequence[Trial]) -> None:
+    """Let trials of groups stand as their candidate does: by its mean rank in these.
+
+    The parts of a candidate advance together, so that it is known well before any has ended.
+    """
+    groups: dict[str | None, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.group, []).append(trial)
+    ranks: dict[str | None, list[float]] = {}
+    for some in groups.values():
+        some.sort(key=lambda t: f if math.isfinite(f := final_of(t)) else t.score)
+        for place, trial in enumerate(some):
+            ranks.setdefault(trial.candidate, []).append(place / len(some))
+    means = {candidate: sum(some) / len(some) for candidate, some in ranks.items()}
+    for trial in trials:
+        trial.standing = means[trial.candidate], trial.step
+
+
 def final_of(trial: Trial) -> float:
     """Return the final loss of a trial, or as predicted; nan without a forecast."""
     return trial.losses.latest if trial.outcome == "done" else trial.forecast.final

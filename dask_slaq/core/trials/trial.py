@@ -22,6 +22,9 @@ SILENT = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds.
 HELD_UP = 5.0
 
+#: Standing of a model without a group, or whose candidate is not known yet; see `Trial`.
+UNRANKED = 0.5, 0
+
 #: Color of models by their state, in the order in which they are drawn: the last ones on top.
 STATE_COLORS = {
     "ready": "#dddddd",
@@ -97,9 +100,15 @@ class Trial:
     name: str
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
     params: Mapping[str, Any] = field(default_factory=dict)  # of its model, as far as known
+    # Group in which it is compared, and the candidate that it is part of, if models have groups.
+    group: str | None = None
+    candidate: str | None = None
+    hopeless: bool = False  # in its group, while its candidate is not given up
+    standing: tuple[float, int] = UNRANKED  # mean rank of its candidate, and its steps
     reports: int = 0
     step: int = 0  # iterations so far: reports, unless these name their steps
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
+    curve: int = 0  # curves before the present one, which no longer count
     losses: Losses = field(default_factory=Losses)
     others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
     forecast: FinalLoss = field(default_factory=FinalLoss)
@@ -123,8 +132,8 @@ class Trial:
         self.losses, self.others, self.forecast, self.score = Losses(), {}, FinalLoss(), math.inf
         self.times.before, self.times.setup = self.times.computed, (0.0, 0)
         self.turn.begun_at, self.turn.yields = 0, False
-        self.contact.silent = self.leads = self.away = False
-        self.lost = None
+        self.contact.silent = self.leads = self.away = self.hopeless = False
+        self.lost, self.verdict = None, ""
 
     @property
     def known(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, repeat
@@ -13,12 +13,13 @@ from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration
 from dask_slaq.core.search_settings import FEWEST_REPORTS, SearchSettings
 from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, Curve
 from dask_slaq.core.trials.past import PastModel, ranks_of
-from dask_slaq.core.trials.pruning import BETTER, Lowest, stays_diverged
-from dask_slaq.core.trials.scores import Scores, choose_leads, final_of
+from dask_slaq.core.trials.pruning import Peers, stays_diverged, telling_parameter
+from dask_slaq.core.trials.scores import Scores, choose_leads, final_of, rank_candidates
 from dask_slaq.core.trials.trial import (
     FIRST_TURN,
     HELD_UP,
     TURN,
+    UNRANKED,
     FinalLoss,
     Trial,
     row_of,
@@ -35,6 +36,10 @@ SAMPLE = 8
 TIMES = 4.0
 #: Trials of one task that are kept of those that have ended, the last ones.
 MOST_NUMBERS = 10_000
+#: Part of its steps in which a model that trains may end before it hears of a verdict.
+LATE = 0.33
+#: Pruned models after which it is looked whether a parameter tells of them.
+LOOKS = 100
 #: Characters of the error of a trial that are kept.
 LONGEST_ERROR = 300
 
@@ -55,14 +60,15 @@ class Trials:
         # Trials that had ended and whose task runs again, by task and number.
         self._lost: dict[Hashable, dict[Hashable, Trial]] = {}
         self._best = math.inf
-        self._finals: list[float] = []  # lowest losses with which trials ended, sorted
         self._longest = 0
         self._slowest = 0.0  # seconds that a trial has computed until its first report
         self._dropped = False  # whether these three count trials that were dropped since
         self._reported: dict[str, Trial] = {}
         self._count = 0
         self._turns: dict[str, int] = {}
-        self._lowest = Lowest()
+        self.peers = defaultdict[str | None, Peers](Peers)  # by group
+        self._looks = 0  # for a parameter by which they should be in groups
+        self._parts: dict[str, dict[Hashable, Trial]] = {}  # of each candidate in groups
 
     def __len__(self) -> int:
         """Return the number of trials that have not ended."""
@@ -81,6 +87,8 @@ class Trials:
     def settings(self, settings: SearchSettings) -> None:
         if settings.goal != self._settings.goal:
             self.scores.set_goal(settings.goal)
+            for trial in self.alive.values():
+                trial.standing = UNRANKED
         self._settings = settings
 
     @property
@@ -112,7 +120,7 @@ class Trials:
     def best_final(self) -> float:
         """Lowest loss with which a trial ended; inf if none has."""
         self._compare_anew()
-        return self._finals[0] if self._finals else math.inf
+        return min(chain(*(peers.finals for peers in self.peers.values())), default=math.inf)
 
     def _compare_anew(self) -> None:
         """Forget what trials were compared with that were dropped: once for all of a cell."""
@@ -121,7 +129,10 @@ class Trials:
             left = [trial for trial in self if trial.losses.count]
             done = [trial for trial in left if trial.outcome == "done" and not trial.diverges]
             self._best = min((trial.losses.latest for trial in left), default=math.inf)
-            self._finals = sorted(trial.losses.latest for trial in done)[:BETTER]
+            for peers in self.peers.values():
+                peers.finals.clear()
+            for trial in done:
+                self.peers[trial.group].end(trial.losses.latest)
             self._longest = max((trial.step for trial in done), default=0)
 
     @property
@@ -170,7 +181,7 @@ class Trials:
 
     def _begin_again(self, trial: Trial) -> Trial:
         """Return a trial without what it has reported, which no longer counts."""
-        self._lowest.forget(trial)
+        self.peers[trial.group].forget(trial)
         self.scores.predictor.remove(trial.name)
         self.scores.add(trial.name, bounded=self._best >= 0)
         self._reported.pop(trial.name, None)
@@ -237,7 +248,7 @@ class Trials:
             self._judge_anew()
         self._best = min(self._best, loss)
         if self.settings.prunes:
-            self._lowest.add(trial.step, loss)
+            self.peers[trial.group].add(trial.step, loss)
 
     @property
     def _most_points(self) -> int:
@@ -352,8 +363,7 @@ class Trials:
         if trial.outcome == "done" and not self._dropped:
             self._longest = max(self._longest, trial.step)
             if not trial.diverges:
-                insort(self._finals, trial.losses.latest)
-                del self._finals[BETTER:]
+                self.peers[trial.group].end(trial.losses.latest)
 
     def restore(self, row: Mapping[str, Any]) -> None:
         """Add a trial that ended in another search, from its row with its curves."""
@@ -369,8 +379,10 @@ class Trials:
         trial = self.alive.get(key)
         self.end(key, "")
         self._lost.pop(key, None)
-        if self.ended_of.pop(key, None) or trial is not None:
-            self._dropped = True
+        some = [*self.ended_of.pop(key, {}).values(), *([] if trial is None else [trial])]
+        for each in some:
+            self._parts.get(each.candidate or "", {}).pop((key, each.number), None)
+        self._dropped = self._dropped or bool(some)
 
     def again(self, key: Hashable) -> None:
         """Record that a task that had ended runs again: its result was lost, or it is retried."""
@@ -393,6 +405,8 @@ class Trials:
         for trial in trials:
             del self._reported[trial.name]
         self.scores.forecast(trials, list(self), self.settings, self._steps_to_come)
+        if self._parts and self.settings.prunes and self.settings.goal == "best":
+            rank_candidates([trial for trial in self if trial.losses.count])
 
     def ranks(self) -> list[PastModel]:
         """Return the ranks of the models of this search, for the next one of its kind."""
@@ -445,13 +459,56 @@ class Trials:
             return True
         if not chosen.prunes or self.is_at_its_end(trial):
             return False
+        if trial.candidate is None:
+            return self._is_hopeless(trial)
+        parts = self._parts[trial.candidate].values()
+        if any(part.verdict == "pruned" for part in parts):
+            return True
+        if any(part.outcome == "done" or self._is_late(part) for part in parts):
+            return False
+        return 2 * sum(part.hopeless for part in parts) > len(self._groups)
+
+    def judge_groups(self) -> None:
+        """Judge which trials are without hope in their group, before any candidate is given up."""
+        if self._parts and self.settings.prunes:
+            for trial in self.alive.values():
+                trial.hopeless = trial.candidate is not None and self._is_hopeless(trial)
+
+    def _is_late(self, trial: Trial) -> bool:
+        """Return whether a trial may end before it hears a verdict."""
+        most = self.settings.steps or math.inf
+        ahead = 2 * trial.losses.stride if trial.waits else LATE * most
+        return not trial.outcome and trial.step + ahead > most < math.inf
+
+    def _is_hopeless(self, trial: Trial) -> bool:
+        """Return whether a trial is without hope, compared with those of its group."""
+        chosen = self.settings
         if trial.diverges:
             patience = chosen.pruning.reports(chosen.steps)
-            return stays_diverged(trial, (other for other in self if other is not trial), patience)
+            others = (t for t in self if t is not trial and t.group == trial.group)
+            return stays_diverged(trial, others, patience)
         if self.scores.goal is not None:
             return trial.name in self.scores.hopeless
         self._compare_anew()
-        return self._lowest.is_hopeless(trial, chosen, self._finals, self._count, self._longest)
+        count = self._count if trial.group is None else self._count // len(self._groups)
+        return self.peers[trial.group].is_hopeless(trial, chosen, count, self._longest)
+
+    @property
+    def _groups(self) -> set[str | None]:
+        return self.peers.keys() - {None}
+
+    def put_into_group(self, trial: Trial, group: str, candidate: str) -> None:
+        """Prune a trial by those of its group, and a candidate in all groups or in none."""
+        trial.group, trial.candidate = group, candidate
+        self._parts.setdefault(candidate, {})[trial.key, trial.number] = trial
+        self.peers[group]  # so that it is one of the groups
+
+    def lacks_groups(self) -> str:
+        """Return the parameter that alone tells which were pruned; empty if models have groups."""
+        self._looks += 1
+        if self._groups or self._looks > LOOKS:
+            return ""
+        return telling_parameter(self, lambda trial: trial.verdict == "pruned")
 
     def as_dicts(self, *, curves: bool = False) -> list[dict[str, Any]]:
         """Return one dict per trial, with losses as they were reported; see `row_of`."""

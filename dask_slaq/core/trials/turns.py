@@ -70,13 +70,14 @@ class Turns:
     """Turns on one worker: the first `width` of the trials in `order` that are alive may train.
 
     Trials that are not in `order` have just begun. They train on, except that the first `explored`
-    of them wait after their first turn. `pruned` lists key and number of those that should end.
+    of them wait after their first turn. `pruned` lists key, number and curve of those that should
+    end.
     """
 
     order: list[Hashable]
     width: int
     explored: int
-    pruned: list[tuple[Hashable, Hashable]]
+    pruned: list[tuple[Hashable, Hashable, int]]
     over: list[Hashable]  # trials whose turn is over, and that keep their thread
     leave: list[Hashable] = field(default_factory=list)  # trials that leave the worker
 
@@ -123,6 +124,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     for trial in trials.alive.values():
         if trial.worker in at and not (trial.away or trial.contact.held_up):
             at[trial.worker].append(trial)
+    trials.judge_groups()
     may_wait = trials.settings.max_waiting - trials.staying
     known = len(trials.alive) + len(trials.ended_of) + unstarted
     if known + sum(room.begun for room in rooms.values()) < FEWEST * threads:
@@ -181,7 +183,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         for i, trial in enumerate(compared):
             trial.turn.yields = i >= width
         order = [trial.key for trial in compared]
-        pruned = [(trial.key, trial.number) for trial in at[worker] if trials.gives_up(trial)]
+        pruned = [(t.key, t.number, t.curve) for t in at[worker] if trials.gives_up(t)]
         leave = []
         if room.leaves:
             held = [] if room.closing else order[:width]
@@ -265,9 +267,10 @@ def _ahead(
     return {worker: (seconds - least) / one for worker, seconds in work.items()}
 
 
-def _rank(trial: Trial) -> tuple[bool, bool, float, str]:
+def _rank(trial: Trial) -> tuple[bool, bool, float, int, float, str]:
     """Return the sort key of a trial on its worker, first served first."""
-    return (not trial.shared and not trial.leads, not trial.in_turn, _score(trial), trial.name)
+    first = not trial.shared and not trial.leads
+    return (first, not trial.in_turn, *trial.standing, _score(trial), trial.name)
 
 
 def _score(trial: Trial) -> float:
@@ -279,4 +282,4 @@ def _is_over(trials: Trials, last: list[Trial]) -> bool:
 
     Then the longest come first, so that the threads of the worker end together.
     """
-    return all(trial.score > trials.best_final for trial in last)
+    return all(trial.candidate is None and trial.score > trials.best_final for trial in last)

@@ -22,6 +22,7 @@ class Unreported:
     def __init__(self) -> None:
         self._heard: set[str] = set()  # names of tasks that have reported, or were told of
         self._ended: dict[str, list[Hashable]] = {}  # tasks without a report, by name
+        self._told: set[str] = set()
         self._models: dict[int, tuple[Hashable, Hashable]] | None = {}  # by hash of parameters
 
     def heard(self, name: str) -> None:
@@ -49,6 +50,12 @@ class Unreported:
             if len(keys) >= least and sum(not is_input(key) for key in keys) >= least:
                 self.heard(name)
                 yield name, len(keys)
+
+    def is_new(self, oddity: str) -> bool:
+        """Return whether an oddity of its models was not told before."""
+        is_new = oddity not in self._told
+        self._told.add(oddity)
+        return is_new
 
     def is_twin(self, key: Hashable, number: Hashable, params: Mapping[str, Any]) -> bool:
         """Return whether another model has these parameters, the first time that one has.

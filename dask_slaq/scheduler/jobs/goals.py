@@ -19,9 +19,10 @@ __all__ = ["Goals"]
 
 #: Part of its predicted range below which the fall to come counts as nothing.
 NOTHING = 0.01
-#: Successive epochs with new reports in which a job must diverge, and reports in which one that is
-#: taken to have converged has not fallen.
-LASTING, SEEN = 3, 32
+#: Reports in which a job that is taken to have converged has not fallen, or to have diverged has
+#: stayed above its first loss; of the latter, at least this part of its iterations: losses of
+#: networks that are fine-tuned, or warm up, rise first.
+SEEN, WARM = 32, 0.25
 #: Cap in threads of a job that reached its target and has no floor.
 SHRUNK = 0.1
 #: What is said of a job that ended.
@@ -46,7 +47,7 @@ class Goal:
     reached: bool = False
     most: float | None = None  # cap in threads before it reached its target
     seen: int = 0
-    rising: int = 0  # successive epochs in which it diverged
+    rising: tuple[int, float] | None = None  # reports since when it diverges, and highest level
     flat: tuple[int, float] | None = None  # reports and fall, since when it falls no more
     alerted: set[str] = field(default_factory=set)
     began: float = field(default_factory=monotonic)
@@ -62,7 +63,7 @@ class Goal:
     @property
     def is_awaited(self) -> bool:
         """Whether the job must be looked at even if its curve shows nothing new."""
-        return self.reduction is not None or self.rising > 0 or self.flat is not None
+        return (self.reduction, self.rising, self.flat) != (None, None, None)
 
 
 class Curves(NamedTuple):
@@ -144,7 +145,7 @@ class Goals:
         if goal is not None:
             if self.is_good_enough(name):
                 self._jobs.cap(name, goal.most)
-            goal.reached, goal.rising, goal.flat = False, 0, None
+            goal.reached, goal.rising, goal.flat = False, None, None
             goal.alerted.clear()
 
     def end(self, name: str, outcome: str) -> dict[str, Any] | None:
@@ -222,9 +223,11 @@ class Goals:
         awaited = has_target and not goal.reached
         if awaited and goal.deadline is not None and self._is_late(name, goal.deadline):
             yield "late", goal.say("is not expected to reach its target %.4g in time", target)
-        goal.rising = goal.rising + 1 if curve.diverges else 0
-        if goal.rising >= LASTING:
+        since, most = goal.rising or (goal.seen, level)
+        if curve.diverges and not level < most and goal.seen - since >= self._lasts(name, curve):
             yield "diverged", self._how_it_diverges(name, goal, curve)
+        stays = curve.diverges or (goal.rising is not None and level > curve.start)
+        goal.rising = (since, max(most, level)) if stays else None
         if not curve.is_flat or curve.diverges:
             goal.flat = None
         elif goal.flat is None or curve.fallen - goal.flat[1] >= NOTHING * curve.span:
@@ -233,6 +236,12 @@ class Goals:
             what = "stalled" if awaited else "converged"
             text = "its loss has fallen by less than 1 %% of its range in"
             yield what, f"{goal.say(text)} {seen} reports"
+
+    def _lasts(self, name: str, curve: Curves) -> float:
+        """Return the reports in which a job that has diverged does not come back."""
+        if curve.missed >= LOST:
+            return 1
+        return max(SEEN, WARM * (self._jobs.engine.jobs[name].max_iter or 0))
 
     def _how_it_diverges(self, name: str, goal: Goal, curve: Curves) -> str:
         if np.isnan(self._jobs.engine.jobs[name].loss):

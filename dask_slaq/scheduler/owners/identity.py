@@ -87,13 +87,15 @@ _LOOP = Server.handle_stream.__code__
 class Sender(NamedTuple):
     """Connection on which a message came: as which client or worker it registered, and its comm.
 
-    The name of the other kind is empty. If a task sent a graph, `submitter` is the key of the task.
+    The name of the other kind is empty. If a task sent a graph, `submitter` is the key of the task;
+    `block` is the name in the annotations in which a graph was sent.
     """
 
     client: str
     worker: str
     comm: Comm
     submitter: Any = None
+    block: Any = None
 
     @property
     def name(self) -> str:
@@ -119,8 +121,10 @@ def sender_of_message() -> Sender | None:
             names = known["extra"]
             client, worker = _text(names.get("client")), _text(names.get("worker"))
             message = known.get("msg")
-            submitter = message.get("submitting_task") if isinstance(message, dict) else None
-            return Sender(client, worker, known["comm"], submitter)
+            message = message if isinstance(message, dict) else {}
+            notes, submitter = message.get("annotations"), message.get("submitting_task")
+            block = notes.get("slaq_job") if isinstance(notes, dict) else None
+            return Sender(client, worker, known["comm"], submitter, block)
         frame = frame.f_back
     return None
 

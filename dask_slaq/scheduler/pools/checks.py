@@ -15,7 +15,7 @@ def left_over(pools: Any) -> list[str]:
     found = [f"pool {name}" for name in pools.pools]
     found += [f"owner of {key}" for key in tracker.pool_of]
     found += [f"time of secession of {key}" for key in tracker.seceded_at]
-    found += [f"charges of {key}" for key in tracker.charged_until]
+    found += [f"charges of {key}" for key in (*tracker.charged_until, *tracker.waited)]
     if len(pools.sent):
         found.append(f"{len(pools.sent)} tasks on workers")
     if pools.holds_or_releases:
@@ -54,7 +54,8 @@ def check(pools: Any) -> None:
         assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
     pools.order.check(pools.pools.values(), monotonic())
     pools.sent.check()
-    for records in (pools.tracker.seceded_at, pools.tracker.charged_until):
+    tracker = pools.tracker
+    for records in (tracker.seceded_at, tracker.charged_until, tracker.waited):
         assert records.keys() <= owner.keys(), "a record of an unknown task"
 
 

@@ -53,6 +53,39 @@ class ByGroup(OrderedDict[tuple[str, int], T]):
         return new
 
 
+class Learned:
+    """What Dask learns of the durations of models, which wait in their reports: without that.
+
+    By its mean over tasks of a prefix, Dask places tasks and asks for workers.
+    """
+
+    def __init__(self) -> None:
+        self._usual: dict[str, float] = {}  # mean by prefix, as Dask counts it; -1 while unknown
+
+    def begin(self, ts: TaskState) -> None:
+        """Follow the prefix of a model that is sent to a worker."""
+        self._usual.setdefault(ts.prefix.name, ts.prefix.duration_average)
+
+    def seceded(self, ts: TaskState) -> None:
+        """Forget that a model has ended, for which Dask takes one that begins to wait."""
+        ts.prefix.duration_average = self._usual.get(ts.prefix.name, ts.prefix.duration_average)
+
+    def ended(self, ts: TaskState, seconds: float, waited: float) -> None:
+        """Take out what a task has waited that was on its worker for some seconds."""
+        if (usual := self._usual.get(ts.prefix.name)) is None or ts.state != "memory":
+            return
+        for each in (ts.group, ts.prefix):
+            each._duration_us -= round(waited * 1e6)
+            each._all_durations_us["compute"] -= round(waited * 1e6)
+        seconds = max(seconds - waited, 0.0)
+        mean = seconds if usual < 0 else (usual + seconds) / 2
+        self._usual[ts.prefix.name] = ts.prefix.duration_average = mean
+
+    def clear(self) -> None:
+        """Follow no prefix any more."""
+        self._usual.clear()
+
+
 class Durations:
     """Compute times of the tasks of a job, or of all jobs if there is no `everywhere`."""
 

@@ -74,6 +74,7 @@ class TaskPools:
         received: float = -math.inf,
         submitter: Any = None,
         comm: Comm | None = None,
+        block: object = None,
     ) -> None:
         """Put the tasks of a graph, by key, into the pools of their jobs, or of unowned tasks.
 
@@ -81,6 +82,7 @@ class TaskPools:
         which the graph came. If a task has submitted it, `submitter` is the key of that task, whose
         pool theirs are in, unless they are in the block of another job. That key is believed of the
         client of that job, and of a connection `comm` from the machine of the task's worker.
+        `block` is the job in whose block the graph was sent: tasks that are known are of others.
         """
         around, parent = self._pool_around(submitter)
         mine: dict[str, list[Any]] = {}
@@ -95,7 +97,7 @@ class TaskPools:
             mine.setdefault(job or around or f"other:{client}", []).append(ts)
         if around in mine and comm is not None and not self._may_name(client, around, parent, comm):
             mine.setdefault(f"other:{client}", []).extend(mine.pop(around))
-        if mine.keys() == {f"other:{client}"} and client not in self._told:
+        if mine.keys() == {f"other:{client}"} and block is None and client not in self._told:
             # Results that were known before are of another block, or of none on purpose.
             known = self._pools.scheduler.tasks
             new = any(known[key].state == "released" and known[key].run_spec for key in wanted)

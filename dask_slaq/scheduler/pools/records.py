@@ -12,6 +12,7 @@ from typing import Any
 from distributed.scheduler import Scheduler, TaskState
 
 from dask_slaq.core.dispatch import Choice, Like, Order, Sent
+from dask_slaq.scheduler.pools.durations import Learned
 from dask_slaq.scheduler.pools.filling import Filling
 from dask_slaq.scheduler.pools.label_limits import Limits
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
@@ -76,6 +77,8 @@ class TaskRecords:
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
         # None while they wait in a report.
         self.charged_until: dict[Any, float | None] = {}
+        self.waited: dict[Any, float] = {}  # seconds of these on their worker
+        self.learned = Learned()
 
     def job_of(self, key: Any) -> str | None:
         """Return the name of the job that owns a task, or None."""
@@ -217,7 +220,7 @@ class TaskRecords:
             tasks.clear()  # whatever refers to the pool still
 
     def _forget(self, ts: TaskState) -> None:
-        for known in (self.pool_of, self.seceded_at, self.charged_until):
+        for known in (self.pool_of, self.seceded_at, self.charged_until, self.waited):
             known.pop(ts.key, None)
         for some in (self._flowing, self._inner):
             some.pop(ts, None)

@@ -297,6 +297,9 @@ class TaskTracker(TaskRecords):
             # A key that is computed again on the same worker brings its earlier runs along.
             if run["action"] == "compute":
                 computed = run
+        waited = self.waited.pop(ts.key, 0.0)
+        if computed is not None:
+            self.learned.ended(ts, computed["stop"] - computed["start"], waited)
         sent = pool.running.get(ts)
         at_once = len(pool.ready) + len(pool.running) + pool.waiting
         if ts.key in self.charged_until:
@@ -402,11 +405,14 @@ class TaskTracker(TaskRecords):
             self._lend(ts)
         self._freed(ts.processing_on.address if ts is not None and ts.processing_on else None)
 
-    def charge_part(self, pool: Pool, ts: TaskState, seconds: float, until: float | None) -> None:
-        """Charge the core-seconds that a task has reported to have computed.
+    def charge_part(
+        self, pool: Pool, ts: TaskState, seconds: float, waited: float, until: float | None
+    ) -> None:
+        """Charge the core-seconds that a task has reported to have computed, after it `waited`.
 
         `until` is the Unix time of the report; None if the task waits from then on.
         """
+        self.waited[ts.key] = self.waited.get(ts.key, 0.0) + waited
         self.charged_until[ts.key] = until
         sent = pool.running.get(ts)
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0))

@@ -16,7 +16,7 @@ from dask_slaq.core.memory import read_kind
 from dask_slaq.core.search_settings import SearchSettings, is_unknown
 from dask_slaq.core.settings import check_name, is_number, shown
 from dask_slaq.core.text import printable
-from dask_slaq.core.trials import as_parameters, bounded
+from dask_slaq.core.trials import LONGEST_GROUP, as_parameters, bounded
 from dask_slaq.plug_ins import add_goals
 from dask_slaq.scheduler.trials import TrialMessage
 
@@ -50,10 +50,11 @@ def check_trial(message: Mapping[str, Any]) -> TrialMessage:
     if not all(size is None or (is_number(size) and abs(size) < math.inf) for size in memory):
         raise InvalidSetting(f"a worker takes bytes of memory, not {shown(memory)}")
     found["steps"] = [as_step(step) for step in _listed(found, "steps")]
-    found["begins"] = as_step(found["begins"]) or 0
+    found["begins"], found["curve"] = (as_step(found[name]) or 0 for name in ("begins", "curve"))
     found["moves"] = as_step(found["moves"])
     found["state"] = None if found["state"] is None else _read_state(found["state"])
     found["params"] = read_params(found["params"])
+    found["group"] = None if found["group"] is None else _read_group(found["group"])
     found["metric"] = printable(found["metric"] or "")[:LONGEST_METRIC]
     found["drawn"], found["anew"] = found["drawn"] is True, found["anew"] is True
     found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
@@ -80,6 +81,14 @@ def _read_state(given: object) -> dict[str, Any]:
         ):
             return found
     raise InvalidSetting(f"a state has a name, bytes, reports and a peer, not {shown(given)}")
+
+
+def _read_group(given: Any) -> tuple[str, str]:
+    """Return the names of the group and of the candidate of a trial."""
+    names = list(given) if isinstance(given, list | tuple) else []
+    if len(names) == 2 and all(isinstance(n, str) and len(n) <= LONGEST_GROUP for n in names):
+        return names[0], names[1]
+    raise InvalidSetting(f"a trial has a group and a candidate, not {shown(given)}")
 
 
 def _listed(found: dict[str, Any], name: str) -> list[Any]:

@@ -50,6 +50,8 @@ class TrialMessage:
     drawn: bool  # whether the task made the parameters itself
     life: float  # seconds for which its worker lives
     anew: bool  # whether its model begins again with these
+    curve: int  # how often it has
+    group: tuple[str, str] | None  # in which it is compared, and its candidate; they come once
     metric: str  # name of the loss
 
 
@@ -89,6 +91,10 @@ class Follower:
     def _warn(self, pool: Pool, why: str, **about: Any) -> None:
         self._tell(pool.name, SILENT, job=pool.name, why=why, **about)
 
+    def _warn_once(self, search: RunningSearch, why: str, **about: Any) -> None:
+        if search.unreported.is_new(why):
+            self._warn(search.pool, why, **about)
+
     def receive(self, worker: str, message: TrialMessage) -> None:
         """Follow the message of a trial."""
         ts, what = self._scheduler.tasks.get(message.key), message.what
@@ -107,13 +113,16 @@ class Follower:
             trial, message.losses, message.computed, message.steps, message.others
         )
         trial.times.waited += message.waited
+        steps = search.trials.settings.steps
+        if steps and (trial.step > 2 * steps or trial.curve > 1):
+            self._warn_once(search, "several", tasks=_name_of(ts.key), n=steps)
         idle = what in ("waits", "left") or (what == "keeps" and trial.waits)
         if what == "left":
             search.promised.left.add(message.key)
         elif what != "keeps":
             search.promised.left.discard(message.key)
         payer, until = self._tracker.pool_of[ts.key], None if idle else message.at
-        self._tracker.charge_part(payer, ts, message.computed, until)
+        self._tracker.charge_part(payer, ts, message.computed, message.waited, until)
         done = self._engine.jobs[pool.name].iteration
         for more in filter(None, added):
             done += more
@@ -125,7 +134,7 @@ class Follower:
         if what == "keeps" and trial.in_turn:
             return
         if what != "reports" or not trial.in_turn or not self._desks.knows(worker):
-            self._ask()
+            self._ask(rest=what != "pruned" or trial.candidate is None)
 
     def _report_of_interrupted(self, ts: TaskState, worker: str, message: TrialMessage) -> None:
         """Follow a model of a block that may be entered again."""
@@ -143,14 +152,20 @@ class Follower:
         ws: Any = ts.processing_on
         first = search.begun.pop(ts.key, None) is not None
         trial = search.trials.at(ts.key, ws.address, message.number, anew=message.anew)
-        trial.contact.last, trial.contact.silent = monotonic(), False
+        trial.contact.last, trial.contact.silent, trial.curve = monotonic(), False, message.curve
         trial.contact.held_up = first and ts.key in search.locked
         if trial.away or (first and message.begins):
             search.trials.arrive(trial, message.begins, next(iter(message.steps), None))
         if not trial.reports:
             search.unreported.heard(_name_of(ts.key))
+        if message.group is not None:
+            search.trials.put_into_group(trial, *message.group)
         if message.params:
             trial.params = message.params
+            by = search.trials.settings.group
+            if by is not None and message.group is None:
+                names = ", ".join(map(shown, message.params))
+                self._warn_once(search, "group", tasks=f"{shown(by)}; they have {names}")
             if message.drawn and search.unreported.is_twin(ts.key, message.number, message.params):
                 some = ", ".join(f"{name}={shown(value)}" for name, value in message.params.items())
                 self._warn(search.pool, "equal", tasks=some[:300])
@@ -193,6 +208,8 @@ class Follower:
         ws: Any = ts.processing_on
         if what in ("pruned", "stopped"):
             trial.verdict = what
+            if what == "pruned" and (name := search.trials.lacks_groups()):
+                self._warn_once(search, "groups", tasks=name)
             ts.retries = 0  # a verdict is final
         if what == "keeps":
             pass  # it goes on as it did
@@ -251,6 +268,8 @@ class Follower:
     def seceded(self, key: Any) -> None:
         """Count a trial whose task has given up its thread, before it tells why."""
         search = self._search_of(key)
+        if search is not None:
+            self._tracker.learned.seceded(self._scheduler.tasks[key])
         if search is not None and (trial := search.trials.alive.get(key)) is not None:
             trial.waits = True
             search.promised.left.add(key)
@@ -294,7 +313,8 @@ class Follower:
         else:
             self._drop_inherited(search, key)
         if finish == "processing":
-            search.begun[key] = self._scheduler.tasks[key]
+            search.begun[key] = ts = self._scheduler.tasks[key]
+            self._tracker.learned.begin(ts)
             search.cut_off.discard(key)
         elif start == "processing":
             trial = search.trials.alive.get(key)

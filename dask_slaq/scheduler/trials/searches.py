@@ -12,7 +12,7 @@ from typing import Any
 from dask_slaq.core.fairly import oldest_of_most
 from dask_slaq.core.search_settings import no_search
 from dask_slaq.core.settings import is_whole
-from dask_slaq.core.trials import EndedSearches, PastModel, SearchSettings, Trials
+from dask_slaq.core.trials import EndedSearches, PastModel, SearchSettings, Trials, group_of
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.trials.choices import Choices
 from dask_slaq.scheduler.trials.follower import Follower
@@ -149,6 +149,8 @@ class Searches:
         self._with_job[name] = search
         search.jobs[name] = trial = search.trials.at(name, "")
         trial.params = params
+        if (by := search.trials.settings.group) in params and by is not None:
+            search.trials.put_into_group(trial, *group_of(params, by))
 
     def job_reported(self, name: str, loss: float, step: int, *, anew: bool = False) -> None:
         """Follow the report of a job, which was for the iteration `step`, or begins it `anew`."""
@@ -300,6 +302,7 @@ class Searches:
     def _stay(self) -> None:
         if not self.running:
             self._pools.let_models_move(False)
+            self._pools.tracker.learned.clear()
 
     def check(self, name: str, settings: Mapping[str, Any]) -> RunningSearch:
         """Return a search that may change these settings. Raises `InvalidSetting`."""

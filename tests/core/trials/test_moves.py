@@ -103,7 +103,7 @@ def test_a_trial_goes_on_from_an_earlier_state_with_its_curve():
 def test_one_that_is_over_its_time_is_given_up():
     trials = trials_at("a", "a", trial_timeout=0.5)
     trials.report(trials.alive[1], [1.1] * 3, 0.3)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == [(1, None)]
+    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == [(1, None, 0)]
     with pytest.raises(InvalidSetting, match="trial_timeout"):
         SearchSettings(trial_timeout=0)
 

@@ -46,7 +46,7 @@ def make_ready(trials: Trials, *losses: float) -> None:
 
 
 def pruned_by(trials: Trials) -> list:
-    return [key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned]
+    return [key for key, *_ in choose(trials, {"a": Room(1)}, 0)["a"].pruned]
 
 
 def train(trials: Trials, *numbers: int) -> None:
@@ -161,7 +161,7 @@ def test_without_threads_all_wait():
 
 def test_a_model_that_diverges_is_last_and_hopeless():
     trials = trials_at(*"aaa", prune=True)
-    for number, pruned in ((0, []), (2, [(2, None)])):  # the first has the lowest loss so far
+    for number, pruned in ((0, []), (2, [(2, None, 0)])):  # the first has the lowest loss so far
         trials.report(trials.alive[number], [math.nan] * max(PATIENCE, LOST), 0.4)
         turns = choose(trials, {"a": Room(1)}, 0)["a"]
         assert turns.order[-1] == number and turns.pruned == pruned
@@ -465,7 +465,7 @@ def test_the_steps_at_which_models_are_compared_are_bounded():
         trials = trials_at("a", reports=0, prune=True)
         for k in range(1, 100):
             trials.report(trials.alive[0], [1 / k], 0.1, [7**k % 10**12 + k])
-        assert len(trials._lowest._losses) == 10
+        assert len(trials.peers[None]._losses) == 10
 
 
 def test_a_model_has_as_many_steps_to_come_as_are_left_and_one_beyond_its_last():

@@ -13,10 +13,10 @@ from dask_slaq.worker import reports
 from dask_slaq.worker.desk import desk_of
 
 
-def report_all(losses, seconds=0.005):
+def report_all(losses, seconds=0.005, **step):
     for loss in losses:
         time.sleep(seconds)
-        slaq.report(loss)
+        slaq.report(loss, **step)
     return losses[-1]
 
 
@@ -58,6 +58,28 @@ async def test_waiting_models_with_losses_too_large_do_wait(c, s, plugin, a):
     await c.gather(futures)
 
 
+@with_plugin([1])
+async def test_a_verdict_on_a_curve_does_not_end_the_next_one(c, s, plugin, a):
+    """As after a learning-rate finder, which the model is not judged by."""
+
+    def find_rate_and_train():
+        for _ in range(3):
+            time.sleep(0.02)
+            slaq.report(9.0)
+        Event("judged").wait(20)
+        report_all([1.0], step=0)
+        return report_all([0.5, 0.4])
+
+    async with slaq.search("grid", client=c, prune=True) as search:
+        future = c.submit(find_rate_and_train)
+        trials, desk = plugin.searches.running["grid"].trials, desk_of(a)
+        trials.peers[None].is_hopeless = lambda trial, *_: trial.losses.first == 9.0
+        await until(lambda: any(turn["prune"] for turn in desk._turns), 20)
+        assert await let_end(c, future, "judged") == 0.4
+    (row,) = await search.trials()
+    assert (row["state"], row["iteration"]) == ("done", 3)
+
+
 @with_plugin([3])
 async def test_a_complete_model_is_kept(c, s, plugin, a):
     def train_to_the_end(every):
@@ -72,7 +94,7 @@ async def test_a_complete_model_is_kept(c, s, plugin, a):
         futures = [c.submit(train_to_the_end, every, pure=False) for every in (1, 6)]
         trials = plugin.searches.running["grid"].trials
         await until(lambda: [t.step for t in trials.alive.values()] in ([59, 54], [54, 59]), 20)
-        trials._lowest.is_hopeless = lambda *_: True  # as they make their last step
+        trials.peers[None].is_hopeless = lambda *_: True  # as they make their last step
         desk = desk_of(a)
         await until(lambda: any(len(turn["prune"]) == 2 for turn in desk._turns), 20)
         assert await let_end(c, futures, "hopeless") == ["complete"] * 2

@@ -129,7 +129,12 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
             search.report(1.0)
     for name, wrong in (
         *(("goal", [3]), ("steps", [0]), ("prune", [1, {"slack": -1}]), ("max_waiting", [-1])),
-        *(("reattach", ["yes"]), ("silent", [0, "soon"]), ("states", [3, "", "s4://bucket/runs"])),
+        *(
+            ("group", [3, ""]),
+            ("reattach", ["yes"]),
+            ("silent", [0, "soon"]),
+            ("states", [3, "", "s4://bucket/runs"]),
+        ),
     ):
         for value in wrong:
             with pytest.raises(InvalidSetting, match=name):

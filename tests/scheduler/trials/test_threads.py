@@ -244,3 +244,22 @@ def test_a_thread_is_kept_only_for_a_moment_for_a_trial_that_is_not_to_go_on_any
         now[0] += 0.4 * IN_FLIGHT
         fewer += promised.give_turns(stays)
     assert fewer == ["a"] and promised.by_worker == {"a": 0}
+
+
+def train_slowly(offset):
+    for step in range(12):
+        time.sleep(0.01)
+        slaq.report(offset + 1 / (step + 1))
+
+
+@with_plugin([1])
+async def test_dask_learns_how_long_models_compute_and_not_how_long_they_wait(c, s, plugin, a):
+    async with slaq.search("grid", client=c, steps=12) as search:
+        await c.gather(c.map(train_slowly, [5, 2, 4, 1, 3, 0], pure=False))
+        rows = await search.trials()
+    computed, waited = (sum(row[which] for row in rows) for which in ("computed", "waited"))
+    assert waited > computed
+    prefix = s.task_prefixes["train_slowly"]
+    for known in (prefix, *prefix.groups):
+        assert known.all_durations["compute"] < computed + waited / 2
+    assert prefix.duration_average < (computed + waited / 2) / len(rows)
