@@ -18,6 +18,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
+from functools import reduce
 from importlib.metadata import entry_points
 from time import monotonic
 from typing import Any, NamedTuple
@@ -35,7 +36,10 @@ logger = logging.getLogger(__name__)
 CARRIES, GROUP = "slaq_carries", "dask_slaq.carries"
 
 #: Seconds that a function of somebody else may take: the event loop may wait for it.
-SLOW = 0.5
+#: After shorter ones there is a warning.
+SLOW, LONG = 0.5, 0.05
+#: Seconds that a model with something of its own waits for a thread in which it is alone.
+OWN = 60.0
 #: What `warnings.catch_warnings` replaces, and puts back.
 WARNINGS = ("filters", "showwarning", "_showwarnmsg_impl")
 
@@ -53,19 +57,27 @@ class Carried(NamedTuple):
 
 
 def _save_numpy() -> Any:
-    found = np.random.get_state()
-    if isinstance(found, dict):  # of another generator than the usual one
-        return pickle.dumps(found)
-    name, keys, *rest = found
-    return name, keys.tobytes(), *rest
+    state = np.random.get_state(legacy=False)
+    keys = state["state"].get("key")
+    if isinstance(keys, np.ndarray):  # of the usual generator, where `pickle` would take longest
+        state["state"]["key"] = keys.tobytes()
+    return np.random.get_bit_generator(), state
 
 
-def _restore_numpy(state: Any) -> None:
-    if isinstance(state, bytes):
-        np.random.set_state(pickle.loads(state))
-    else:
-        name, keys, *rest = state
-        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+def _restore_numpy(saved: Any) -> None:
+    generator, state = saved
+    if np.random.get_bit_generator() is not generator:
+        np.random.set_bit_generator(generator)
+    keys = state["state"].get("key")
+    if isinstance(keys, bytes):
+        state = {**state, "state": {**state["state"], "key": np.frombuffer(keys, np.uint32)}}
+    np.random.set_state(state)
+
+
+def _renew_numpy(seed: bytes) -> None:
+    kind: Any = type(np.random.get_bit_generator())
+    state = kind(int.from_bytes(seed, "little")).state
+    np.random.set_state({**state, "has_gauss": 0, "gauss": 0.0})
 
 
 def _save_random() -> Any:
@@ -130,27 +142,62 @@ def _restore_environment(variables: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
+class _Contents(NamedTuple):
+    """A list or dict, which may be changed in place, and what is in it."""
+
+    holder: Any
+    items: Any
+
+
+def _saved(value: Any) -> Any:
+    if type(value) is list:
+        return _Contents(value, tuple(value))
+    return _Contents(value, dict(value)) if type(value) is dict else value
+
+
+def _restored(saved: Any) -> Any:
+    if not isinstance(saved, _Contents):
+        return saved
+    if isinstance(saved.holder, list):
+        saved.holder[:] = saved.items
+    else:
+        saved.holder.clear()
+        saved.holder.update(saved.items)
+    return saved.holder
+
+
 def _save_warnings() -> tuple[Any, ...]:
-    return tuple(getattr(warnings, name, None) for name in WARNINGS)
+    return tuple(_saved(getattr(warnings, name, None)) for name in WARNINGS)
 
 
 def _restore_warnings(found: tuple[Any, ...]) -> None:
     for name, value in zip(WARNINGS, found, strict=True):
-        setattr(warnings, name, value)
+        setattr(warnings, name, _restored(value))
     with warnings.catch_warnings():  # which has Python forget what it has cached of them
         pass
 
 
 def attribute(path: str) -> Carried:
-    """Return what takes along an attribute of a module, once that is imported."""
-    module, _, name = path.rpartition(".")
+    """Return what takes along an attribute of a module, or of an object there.
+
+    Until the module is imported, there is nothing to take. A list or dict is taken with what is in
+    it.
+    """
+    names = path.split(".")
+
+    def holder() -> Any:
+        for n in range(len(names) - 1, 0, -1):
+            if (found := sys.modules.get(".".join(names[:n]))) is not None:
+                return reduce(getattr, names[n:-1], found)
+        return None
 
     def save() -> Any:
-        return getattr(sys.modules.get(module), name, None)
+        where = holder()
+        return _saved(None if where is None else getattr(where, names[-1]))
 
     def restore(value: Any) -> None:
-        if module in sys.modules:
-            setattr(sys.modules[module], name, value)
+        if (where := holder()) is not None:
+            setattr(where, names[-1], _restored(value))
 
     return Carried(path, save, restore)
 
@@ -161,7 +208,7 @@ CARRIED = (
         "numpy.random",
         _save_numpy,
         _restore_numpy,
-        lambda seed: np.random.seed(np.frombuffer(seed, np.uint32)),
+        _renew_numpy,
     ),
     Carried("random", _save_random, _restore_random, random.seed),
     Carried("torch", _save_torch, _restore_torch, _renew_torch),
@@ -226,7 +273,9 @@ class Carrier:
         self._apart: set[Hashable] = set()  # those that train at the same time as others
         self._base: dict[str, Any] = {}  # the process without any model
         self._streams: dict[str, Any] = {}  # states of generators as models found them
+        self._imported: dict[str, dict[Any, Any]] = {}  # what modules have added as they came
         self._modules = self._renewed = 0
+        self._is_own: bool | None = None  # whether the process is the worker's; None: not known
         self._failed: set[str] = set()
         self._slow: set[str] = set()
         self.broken: Exception | None = None
@@ -246,7 +295,8 @@ class Carrier:
             if isinstance(carries, bytes) and carries not in self._known:
                 self._known.add(carries)
                 self._add(lambda: pickle.loads(carries))
-            if not self._on and self._is_alone():
+            self._is_own = threading.current_thread() is threading.main_thread()
+            if not self._on and self._is_free():
                 self._see()
             for what in self._parts.keys() - self._base.keys():
                 self._base[what] = self._call(self._parts[what], self._parts[what].save)
@@ -268,26 +318,24 @@ class Carrier:
         """
         with self._lock:
             self._on.discard(key)
-            if self._apart or not self._is_alone():
+            if self._apart or not self._is_free():
                 self._apart.discard(key)
                 return taken
             had, taken = taken or {}, {}
-            imports, self._modules = len(sys.modules) != self._modules, len(sys.modules)
+            self._add_imported()
             for what, part in self._parts.items():
                 value = self._call(part, part.save)
                 before = self._base.setdefault(what, value)
                 value = before if is_same(value, before) else value
                 if part.renew is None:
                     taken[what] = value
-                    if imports and isinstance(value, dict):
-                        # What a module sets that is imported first holds for all models.
-                        before = self._base[what] = {**value, **before}
                     if value is not before:
                         self._call(part, part.restore, before)
                 elif what in had or not is_same(value, self._streams.get(what)):
                     taken[what] = value
                     self._renewed += 1
                     seed = hashlib.sha256(b"%d %s" % (self._renewed, pickle.dumps(before)))
+                    self._call(part, part.restore, before)
                     self._call(part, part.renew, seed.digest())
                     self._streams[what] = self._call(part, part.save)
             return taken
@@ -297,12 +345,21 @@ class Carrier:
         """Bring back what a model that goes on has taken along, unless others train meanwhile."""
         with self._lock:
             self._on.add(key)
-            if apart:
+            if apart and self._owns(taken):
                 self._apart.add(key)
-            if taken is None or self._apart or not self._is_alone():
+                logger.warning(
+                    "%s goes on beside another model, which has not reported for %g s, and shares "
+                    "random generators and the like with it: report more often",
+                    key,
+                    OWN,
+                )
+            if apart or taken is None or self._apart or not self._is_free():
                 return
+            self._add_imported()
             for what, value in taken.items():
                 part = self._parts[what]
+                if what in self._imported:
+                    value = {**self._imported[what], **value}
                 if part.renew is not None:
                     self._streams[what] = value
                 if not is_same(self._call(part, part.save), value):
@@ -313,7 +370,7 @@ class Carrier:
         """Return the random generators that a model has used: what `resume` takes elsewhere."""
         with self._lock:
             had, found = taken or {}, {}
-            if self._apart or not self._is_alone():
+            if self._apart or not self._is_free():
                 return found
             for what, part in self._parts.items():
                 if part.renew is not None:
@@ -326,15 +383,39 @@ class Carrier:
     def resume(self, streams: Mapping[str, Any]) -> None:
         """Let the model of this thread go on with the generators of where it was before."""
         with self._lock:
-            if not self._apart and self._is_alone():
+            if not self._apart and self._is_free():
                 for what in streams.keys() & self._parts.keys():
                     self._call(self._parts[what], self._parts[what].restore, streams[what])
 
     @safely
+    def has_own(self, taken: Mapping[str, Any] | None) -> bool:
+        """Return whether a model has changed anything of its process, or used a generator."""
+        with self._lock:
+            return self._is_free() and self._owns(taken)
+
+    @safely
     def is_changed(self, taken: Mapping[str, Any] | None) -> bool:
         """Return whether a model has changed what it may put back as it ends."""
-        some = (taken or {}).items()
-        return any(self._parts[w].renew is None and v is not self._base[w] for w, v in some)
+        with self._lock:
+            return self._owns({w: v for w, v in (taken or {}).items() if not self._parts[w].renew})
+
+    def _owns(self, taken: Mapping[str, Any] | None) -> bool:
+        return any(value is not self._base.get(what) for what, value in (taken or {}).items())
+
+    def _is_free(self) -> bool:
+        """Return whether nothing but the models of this worker changes the process."""
+        return self._is_own is not False and self._is_alone()
+
+    def _add_imported(self) -> None:
+        """Let what a module adds as it is imported, such as a variable, hold for all models."""
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            for what, before in self._base.items():
+                if isinstance(before, dict):
+                    now = self._call(self._parts[what], self._parts[what].save) or {}
+                    if new := {name: now[name] for name in now.keys() - before.keys()}:
+                        self._imported.setdefault(what, {}).update(new)
+                        self._base[what] = before | new
 
     def _add(self, load: Callable[[], Any]) -> None:
         try:
@@ -346,7 +427,11 @@ class Carrier:
             logger.error("what models should carry cannot be used: %r", error)
 
     def _see(self) -> None:
-        self._base = {what: self._call(part, part.save) for what, part in self._parts.items()}
+        self._add_imported()
+        for what, part in self._parts.items():
+            value = self._call(part, part.save)
+            if what not in self._base or not is_same(value, self._base[what]):
+                self._base[what] = value
         self._streams = dict(self._base)
         self._modules = len(sys.modules)
 
@@ -363,6 +448,10 @@ class Carrier:
                 logger.error("models that wait cannot carry %s: %r", part.what, error)
             return None
         finally:
-            if part not in CARRIED and (seconds := monotonic() - begin) > SLOW:
+            seconds = 0.0 if part in CARRIED else monotonic() - begin
+            if seconds > SLOW:
                 self._slow.add(part.what)
                 logger.error("models do not carry %s, which takes %.1g s", part.what, seconds)
+            elif seconds > LONG and part.what not in self._failed:
+                self._failed.add(part.what)
+                logger.warning("to carry %s takes %.1g s at each wait", part.what, seconds)

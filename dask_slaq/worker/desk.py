@@ -92,6 +92,8 @@ class Desk:
     def begin(self, key: Hashable) -> None:
         """Measure the memory of the worker, and see its process, as a task of a search begins."""
         self.carrier.begin(key, annotation_of(self.worker, key, CARRIES))
+        if (run := run_of(self.worker, key)) is not None:
+            self.arguments.begin(run, key)
         with self._lock:
             self._begun[key], self._memory = self._process_memory(), None
 
@@ -190,6 +192,8 @@ class Desk:
 
     def _is_alone(self) -> bool:
         """Return whether one thread runs the tasks of this process."""
+        if self.worker.address.startswith("inproc://"):
+            return False  # a program is there, too
         with _making:
             others = [worker for worker in _desks if worker.address != self.worker.address]
         running = any(worker.status not in ENDS for worker in others)

@@ -31,6 +31,7 @@ from dask_slaq.core.jobs.reports import (
 )
 from dask_slaq.core.settings import ASTRAY_TOPIC, shown
 from dask_slaq.core.trials import LONGEST_GROUP, as_parameters, bounded, group_of
+from dask_slaq.worker.carrying import OWN
 from dask_slaq.worker.desk import (
     ENDS,
     GROUP,
@@ -376,7 +377,9 @@ def _rejoin(desk: Desk, seat: Seat, limit: float) -> bool:
         pool.submit(lambda: None)
     while not event.wait(LOOK):
         with pool._rejoin_lock:
-            gives_up = pool._shutdown or monotonic() - begin > limit or desk.goes_apart(seat)
+            seconds = monotonic() - begin
+            alone = seconds < OWN and desk.carrier.has_own(seat.taken)
+            gives_up = pool._shutdown or seconds > limit or (desk.goes_apart(seat) and not alone)
             if mine in pool._rejoin_list and gives_up:
                 pool._rejoin_list.remove(mine)
                 return False

@@ -13,6 +13,8 @@ from distributed import Worker
 SMALL, FEW = 1_000_000, 3
 #: Searches of which that is known.
 KNOWN = 100
+#: Package whose trees count how often they are asked.
+COUNTING = b"sklearn.neighbors"
 
 
 class SharedArguments:
@@ -22,22 +24,25 @@ class SharedArguments:
         self._worker = worker
         self._seen: dict[str, dict[Hashable, dict[Any, int]]] = {}  # by run and key of the task
 
-    def find_changed(self, run: str, key: Hashable, reports: int) -> Any:
-        """Return the key of an argument that changed from the first report to the second, or None.
-
-        An argument is the result of another task, or was scattered.
-        """
-        if reports > 2:
-            return None
+    def begin(self, run: str, key: Hashable) -> None:
+        """See the arguments of a task that begins."""
         models = self._seen.setdefault(run, {})
-        if reports == 1 and len(models) < FEW:
-            models[key] = self._prints(key)
-            while len(self._seen) > KNOWN:
-                del self._seen[next(iter(self._seen))]
-        elif reports == 2 and (before := models.get(key)):
-            after = self._prints(key)
-            return next((k for k, found in before.items() if after.get(k, found) != found), None)
-        return None
+        if len(models) < FEW and (found := self._prints(key)):
+            models[key] = found
+        while len(self._seen) > KNOWN:
+            del self._seen[next(iter(self._seen))]
+
+    def find_changed(self, run: str, key: Hashable, reports: int) -> Any:
+        """Return the key of an argument that has changed since the task began, or None.
+
+        An argument is the result of another task, or was scattered. It is looked for ever more
+        seldom.
+        """
+        before = self._seen.get(run, {}).get(key)
+        if not before or reports & (reports - 1):
+            return None
+        after = self._prints(key)
+        return next((k for k, found in before.items() if after.get(k, found) != found), None)
 
     def _prints(self, key: Hashable) -> dict[Any, int]:
         """Return hashes of the small arguments of a task that other tasks here have, too."""
@@ -45,5 +50,7 @@ class SharedArguments:
         with suppress(Exception):  # it ends, its arguments move, or they cannot be pickled
             for ts in list(self._worker.state.tasks[key].dependencies):
                 if len(ts.dependents) > 1 and (ts.nbytes or 0) <= SMALL:
-                    found[ts.key] = hash(pickle.dumps(self._worker.data[ts.key]))
+                    made = pickle.dumps(self._worker.data[ts.key])
+                    if COUNTING not in made:
+                        found[ts.key] = hash(made)
         return found

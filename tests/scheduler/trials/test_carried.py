@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import time
 import types
 import warnings
@@ -104,6 +105,38 @@ def changes_environment(seed: int) -> object:
         del os.environ["SEED_OF_MODEL"]
 
 
+def filters_warnings(seed: int) -> object:
+    warnings.simplefilter("error" if seed % 2 else "ignore")
+    try:
+        found = []
+        for _ in reports(seed):
+            try:
+                warnings.warn("x", stacklevel=1)
+                found.append("ignored")
+            except UserWarning:
+                found.append("raised")
+        return found
+    finally:
+        warnings.filters.pop(0)  # type: ignore[attr-defined]
+
+
+def changes_arguments(seed: int) -> object:
+    sys.argv.append(str(seed))
+    try:
+        return [sys.argv[-1] for _ in reports(seed)]
+    finally:
+        sys.argv.pop()
+
+
+def uses_another_generator(seed: int) -> object:
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator((np.random.PCG64 if seed % 2 else np.random.SFC64)(seed))
+    try:
+        return [np.random.standard_normal() for _ in reports(seed)]
+    finally:
+        np.random.set_bit_generator(before)
+
+
 def records_warnings(seed: int) -> object:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -138,6 +171,9 @@ WAYS = [
     changes_folder,
     changes_environment,
     records_warnings,
+    filters_warnings,
+    changes_arguments,
+    uses_another_generator,
     tracks,
 ]
 
@@ -216,6 +252,45 @@ def test_what_is_set_as_a_module_is_imported_holds_for_all_models() -> None:
         del os.environ["SET_BY_A_MODULE"], sys.modules["some_module"]
 
 
+def test_what_a_module_sets_after_the_last_report_holds_for_models_that_wait() -> None:
+    carrier = Carrier(lambda: True)
+    carrier.begin("a", None)
+    taken = carrier.take("a", None)
+    os.environ["SET_BY_A_MODULE"] = "1"  # by another one, which ends
+    sys.modules["some_module"] = types.ModuleType("some_module")
+    try:
+        carrier.bring("a", taken, apart=False)
+        assert os.environ["SET_BY_A_MODULE"] == "1"
+        carrier.take("a", taken)
+        assert os.environ["SET_BY_A_MODULE"] == "1"
+    finally:
+        del os.environ["SET_BY_A_MODULE"], sys.modules["some_module"]
+
+
+def test_the_process_of_a_program_is_left_as_it_is() -> None:
+    """Its event loop is in a thread of its own."""
+    carrier = Carrier(lambda: True)
+    thread = threading.Thread(target=carrier.begin, args=("a", None))
+    thread.start()
+    thread.join()
+    assert carrier.take("a", None) is None
+
+
+def test_attributes_of_objects_and_what_is_in_lists_are_carried() -> None:
+    tracker.stack = types.SimpleNamespace(runs=[])
+    part = as_carried("some_tracker.stack.runs")
+    before, runs = part.save(), tracker.stack.runs
+    runs.append("mine")
+    mine = part.save()
+    part.restore(before)
+    assert tracker.stack.runs is runs and runs == []
+    part.restore(mine)
+    assert runs == ["mine"]
+    with pytest.raises(AttributeError):
+        as_carried("some_tracker.nothing").save()
+    assert as_carried("not_imported.run").save() is None
+
+
 def test_something_that_cannot_be_saved_is_told_once_and_the_rest_is(caplog) -> None:
     def fails() -> None:
         raise OSError("gone")
@@ -281,7 +356,13 @@ def looks(estimator: Estimator, seed: int) -> None:
         vars(estimator)
 
 
-@pytest.mark.parametrize("train", [trains, looks])
+def sets_first(estimator: Estimator, seed: int) -> None:
+    estimator.loss = seed
+    for _ in reports(seed):
+        pass
+
+
+@pytest.mark.parametrize("train", [trains, sets_first, looks])
 def test_a_shared_argument_that_models_change_is_told(train: object, caplog) -> None:
     @with_plugin([1])
     async def check(c, s, plugin, a):
@@ -292,7 +373,7 @@ def test_a_shared_argument_that_models_change_is_told(train: object, caplog) -> 
     with caplog.at_level(logging.WARNING):
         check()
     told = [r.message for r in caplog.records if "is one object for all models" in r.message]
-    assert len(told) == (train is trains)
+    assert len(told) == (train is not looks)
 
 
 def draws(seed: int, steps: int) -> list[float]:
