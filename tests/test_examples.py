@@ -219,3 +219,9 @@ def test_a_command_gets_alerts_as_data(sink, tmp_path):
     failing = sink("slaq_command.Command", words=[sys.executable, "-c", "exit(3)"])
     with pytest.raises(subprocess.CalledProcessError):
         load("sink", failing)(NOTICE)
+
+
+@pytest.mark.slow
+def test_late_tasks_get_copies():
+    without, copies = re.findall(r": (\S+) s", run("late_tasks.py"))
+    assert float(copies) < float(without)

@@ -7,7 +7,6 @@ all held tasks are given back to Dask, and the error is logged once.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -39,13 +38,12 @@ from dask_slaq.plug_ins import (
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.by_worth import ByWorth
 from dask_slaq.scheduler.current import Shown, current_plugin
-from dask_slaq.scheduler.dask_hooks import AT_FIRST_USE, SURROUNDED, DaskHooks
+from dask_slaq.scheduler.dask_hooks import DaskHooks
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede
 from dask_slaq.scheduler.jobs.decisions import decide, observe_demand
 from dask_slaq.scheduler.jobs.hindrances import look_for_hindrances
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-from dask_slaq.scheduler.jobs.spares import Spares
 from dask_slaq.scheduler.owners.identity import Identity
 from dask_slaq.scheduler.pools import Pools, TaskPools
 from dask_slaq.scheduler.registration import (
@@ -191,14 +189,6 @@ class SlaqPlugin(DaskHooks):
             identity.of_client,
             self.alert,
         )
-        self.spares = Spares(
-            scheduler,
-            self.pools.control,
-            self.pools.tracker.moved,
-            self.enter,
-            self.speeds,
-            listen=functools.partial(self._hook_into, AT_FIRST_USE),
-        )
         self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
         self.task_pools = TaskPools(
             self.pools,
@@ -221,7 +211,7 @@ class SlaqPlugin(DaskHooks):
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
-        self._hook_into(SURROUNDED.keys() - AT_FIRST_USE)
+        self._hook_in()
         precede(scheduler, CHECKS, self._keep)
         self._announce()
         forget_failure(scheduler)
@@ -339,11 +329,11 @@ class SlaqPlugin(DaskHooks):
         self._close_journal()
 
     def _rest(self, *also: Callable[[], object]) -> None:
-        """Make no further decision, let all trials train on, and drop all copies; `also` these.
+        """Make no further decision, let all trials train on; `also` stop these.
 
         Never raises: this is what follows an error, which may be in any of these.
         """
-        for stop in (self._stop_timers, self.searches.release_all, self.spares.stop, *also):
+        for stop in (self._stop_timers, self.searches.release_all, *also):
             try:
                 stop()
             except Exception:
