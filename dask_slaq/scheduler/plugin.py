@@ -156,11 +156,6 @@ class SlaqPlugin(DaskHooks):
         # Who changed what, also under earlier plugins of this scheduler.
         self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
         self.followers = set() if earlier is None else earlier.followers
-        self.notices = None
-        if chosen.notify:
-            from dask_slaq.scheduler.notices import Notices
-
-            self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
         self.memory = Memory(
             chosen.memory,
@@ -324,8 +319,6 @@ class SlaqPlugin(DaskHooks):
         self._rest()
         self.jobs.accounts.stop()
         await self.memory.close()
-        if self.notices is not None:
-            await self.notices.close()
         self._close_journal()
 
     def _rest(self, *also: Callable[[], object]) -> None:
@@ -366,12 +359,10 @@ class SlaqPlugin(DaskHooks):
             self._rest(self.shown.drop, self.messages.waiting.look, lambda: self.alert(alert))
 
     def alert(self, event: dict[str, Any]) -> None:
-        """Tell an alert to its owner and to all who follow them, after a failure too.
+        """Tell an alert to all who follow them, after a failure too.
 
         It is also an event, which nobody here reads.
         """
-        if self.notices is not None:
-            self.notices.tell(event)
         for client in self.followers:
             self.scheduler.client_send(client, {"op": ALERT, "alert": event})
         self.scheduler.log_event(ALERT_TOPIC, event)
