@@ -24,7 +24,6 @@ from dask_slaq.core.policies import POLICIES
 from dask_slaq.core.settings import NORMALIZERS, check_limits
 
 if TYPE_CHECKING:
-    from dask_slaq.core.notice_terms import NoticeTerms
     from dask_slaq.core.owners.terms import OwnerTerms
     from dask_slaq.core.scaling_terms import ScalingTerms
 
@@ -134,19 +133,6 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _notify(value: Any) -> dict[str, NoticeTerms]:
-    from dask_slaq.core.notice_terms import check_notify
-
-    read, found = _added("sink"), check_notify(value)
-    try:
-        return {o: terms._replace(call=read(terms.call)) for o, terms in found.items()}
-    except ValueError:  # the message would show arguments, which may be secret
-        raise InvalidSetting(
-            "call must be the class path of a sink, such as package.module:Name, and its arguments "
-            "by keyword"
-        ) from None
-
-
 def _identity(value: Any) -> str:
     return "tls" if value == "tls" else _added("owner")(value)
 
@@ -230,12 +216,6 @@ class Settings:
         _or_null(check_limits, dict),
         "a mapping of label to the number of its tasks at once, or null",
         of_machine=True,
-    )
-    notify: dict[str, NoticeTerms] = _setting(
-        _or_null(_notify, dict),
-        "a mapping of owner to the class path of what to call, and events, or null",
-        of_machine=True,
-        shown=False,
     )
     half_life: float | None = _setting(
         _or_null(_time(60, 3650 * _DAY)),

@@ -37,7 +37,6 @@ GROUPS = {
     "predictor": "dask_slaq.predictors",
     "goal": "dask_slaq.goals",
     "scaling": "dask_slaq.scaling_rules",
-    "sink": "dask_slaq.sinks",
     "owner": "dask_slaq.owners",
 }
 #: Policy in the place of one that cannot be loaded, or breaks a rule.

@@ -11,7 +11,7 @@ import inspect
 import itertools
 import math
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -32,20 +32,6 @@ PATIENCE = 300
 
 #: Arguments of `with_plugin` that are of the cluster.
 OF_CLUSTER = ("config", "scheduler_kwargs", "worker_kwargs", "client_kwargs", "Worker")
-
-#: Alerts by the name of the `sink` that got them.
-TOLD: dict[str, list[dict[str, Any]]] = defaultdict(list)
-
-
-def sink(notice: dict[str, Any], to: str) -> None:
-    """Keep what a scheduler of this process tells, in a test of ``slaq.notify``."""
-    TOLD[to].append(notice)
-
-
-def tell(to: str, *events: str) -> dict[str, Any]:
-    """Return the setting of somebody who is told by a new `sink`."""
-    TOLD[to].clear()
-    return {"call": {"class": "driving.sink", "to": to}, **({"events": events} if events else {})}
 
 
 class Fixed:

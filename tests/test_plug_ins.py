@@ -1,4 +1,4 @@
-"""What packages outside of this one add: policies, predictors, goals, rules, sinks, owners."""
+"""What packages outside of this one add: policies, predictors, goals, rules, owners."""
 
 import json
 import os
@@ -374,30 +374,6 @@ def own_goals():
     yield
     GOALS.clear()
     GOALS.update(known)
-
-
-def test_alerts_go_to_a_sink(installed):
-    path = installed / "alerts.jsonl"
-    sinks = {
-        "default": {"call": {"class": "json-lines", "path": str(path)}, "events": ["done"]},
-        "ann": {"call": "nowhere:sink"},
-        "bob": {"call": "broken_plug_in:fails"},
-    }
-
-    @gen_cluster(client=True)
-    async def run(c, s, a, b):
-        with captured_logger("dask_slaq.scheduler.notices") as log:
-            await start_plugin(c, s, notify=sinks)
-            for owner in ("ann", "bob", "carol"):
-                async with slaq.job("first", owner=owner, client=c) as first:
-                    first.report(1.0)
-            await until(lambda: path.exists() and path.read_text().endswith("\n"))
-            await until(lambda: "the sink of bob failed" in log.getvalue())
-        assert "slaq.notify of ann: nowhere:sink cannot be used" in log.getvalue()
-
-    run()
-    (notice,) = map(json.loads, path.read_text().splitlines())
-    assert (notice["event"], notice["job"], notice["owner"]) == ("done", "first", "carol")
 
 
 @pytest.mark.usefixtures("installed")

@@ -309,7 +309,6 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
     """Make one of the plugin's hooks raise once."""
     if stage.plugin is not None:
         plugin = stage.plugin
-        plugin.spares.begin()
         places = [
             (plugin.pools.tracker, "transition"),
             (plugin.pools, "apply"),
@@ -317,8 +316,6 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
             (plugin.pools, "forget_worker"),
             (plugin.task_pools, "own"),
             (plugin.jobs, "observe_demand"),
-            (plugin.spares, "transition"),
-            (plugin.spares, "finished"),
             (plugin.pools.tracker, "moving"),
             (plugin.pools.tracker, "is_held"),
             (plugin.jobs, "open"),

@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from benchmarks import virtual
 from benchmarks.chaos.faults import HAPPEN, pending_cleanups
@@ -106,7 +105,7 @@ def run(made: Round, *, faults: bool = True, plugin: bool = True) -> Outcome:
     outcome = Outcome()
     probes.current.append(probes.Probe())
     try:
-        with silence(), watch(outcome), _many_copies(), tempfile.TemporaryDirectory() as directory:
+        with silence(), watch(outcome), tempfile.TemporaryDirectory() as directory:
             log = str(Path(directory) / "slaq.jsonl")
             virtual.run(_run, made, outcome, log, faults, plugin, seed=made.seed, limit=2 * LIMIT)
             if plugin:
@@ -117,11 +116,6 @@ def run(made: Round, *, faults: bool = True, plugin: bool = True) -> Outcome:
     finally:
         probes.current.pop()
     return outcome
-
-
-def _many_copies() -> Any:
-    """Take tasks for late that are not, so that faults meet many spare copies."""
-    return mock.patch.multiple("dask_slaq.scheduler.jobs.spares", LATE=0.15, SOON=0.0, LEAST=1)
 
 
 async def _run(made: Round, outcome: Outcome, log: str, faults: bool, plugin: bool) -> None:
@@ -242,7 +236,7 @@ async def _open_block(
     from dask_slaq.core.errors import SlaqError
 
     try:
-        block = await stack.enter_async_context(slaq.job(f"job-{tag}", spare=True, client=client))
+        block = await stack.enter_async_context(slaq.job(f"job-{tag}", client=client))
     except SlaqError as error:
         # The plugin was unregistered, the name is still in use, or the client is closed.
         stage.outcome.notes.append(f"{tag} without a block: {error}"[:150])

@@ -22,7 +22,6 @@ from dask_slaq.client.changes import listen
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
 from dask_slaq.core.errors import NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, SENT
-from dask_slaq.core.settings import SPARE_LABEL
 from dask_slaq.worker import job_of_task
 
 if TYPE_CHECKING:
@@ -202,8 +201,6 @@ class Block:
         # A nested job needs its own resources, not those of the outer job.
         if self._settings["resources"] or (outer and outer._settings["resources"]):
             annotations["resources"] = self._settings["resources"]
-        if self._settings["spare"]:
-            annotations[SPARE_LABEL] = True
         self._client, self._connection = client, client.scheduler_comm
         self._lost = False
         self._stack.enter_context(client.as_current())

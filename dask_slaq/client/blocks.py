@@ -43,7 +43,6 @@ def job(
     stop: bool = False,
     kind: str | Mapping[str, Any] | None = None,
     owner: str | None = None,
-    spare: bool = False,
     worth_per_hour: float | None = None,
     metric: str | None = None,
     client: Client | None = None,
@@ -88,9 +87,6 @@ def job(
     owner : str, optional
         Who the job belongs to. Defaults to that of the block around it, to the ``slaq.owner``
         setting, or else to ``user@host``.
-    spare : bool
-        Whether a task that runs late gets a second copy on an idle thread; the first result counts.
-        Only for tasks that may run twice.
     worth_per_hour : float, optional
         What it is worth that the job ends an hour sooner, in the unit of the price in the setting
         ``slaq.scaling`` of the scheduler, which asks for workers by it. By default it is worth

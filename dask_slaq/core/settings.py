@@ -29,8 +29,6 @@ ASTRAY_TOPIC = "slaq-astray"
 LOSS_TOPIC = "slaq-loss"
 #: Annotation that names the label of a task.
 LIMIT_LABEL = "slaq_limit"
-#: Annotation of tasks that may get a copy when they are late.
-SPARE_LABEL = "slaq_spare"
 #: Name of the stand-in for a plugin that could not start, and key of the reason in the scheduler's
 #: metadata.
 NOT_STARTED = "slaq-not-started"

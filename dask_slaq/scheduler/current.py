@@ -61,7 +61,6 @@ class RunningPlugin(Protocol):
     identity: Identity
     speeds: WorkerSpeeds
     shown: Shown
-    notices: Any  # `Notices`, if anybody is told
     failed: str | None
     audited: deque[dict[str, Any]]
     followers: set[str]  # clients that are told all alerts

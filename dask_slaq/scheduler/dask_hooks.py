@@ -18,12 +18,10 @@ from dask_slaq.core.settings import (
     LIMIT_LABEL,
     LOSS_TOPIC,
     OUTSIDE,
-    SPARE_LABEL,
     our_topics,
 )
 from dask_slaq.scheduler.current import RunningPlugin
 from dask_slaq.scheduler.hooks import guarded, guarded_as, surround
-from dask_slaq.scheduler.jobs.spares import Spares
 from dask_slaq.scheduler.owners.identity import sender_of_message
 from dask_slaq.scheduler.requests import Messages
 
@@ -45,7 +43,6 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
     """Hooks of `SlaqPlugin`, which has the parts that they tell."""
 
     messages: Messages
-    spares: Spares
     _announce: Callable[[], None]
     _from_outside = False  # whether what is published now is not the scheduler's
 
@@ -105,7 +102,7 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
         elif (start, finish) == ("memory", "released") and not self.searches.running:
             return  # a result goes, which nobody here counts
         searches, most = self.searches, self.pools.limits.most
-        if not self.spares.begun and not (most or searches.running or searches.states.names):
+        if not (most or searches.running or searches.states.names):
             ts = self.scheduler.tasks.get(key)
             if pool is None or ts is None:
                 if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
@@ -116,15 +113,9 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
 
     @guarded
     def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
-        """Charge a task, copy it if it is late, move it in its pool."""
+        """Charge a task, and move it in its pool."""
         if finish == "forgotten" and self.searches.states.names:
             asyncio.get_running_loop().call_soon(self.enter, self.searches.states.free, key)
-        if finish == "processing" and not self.spares.begun:
-            notes = self.scheduler.tasks[key].annotations
-            if notes and notes.get(SPARE_LABEL):
-                self.spares.begin()
-        if self.spares.begun and "processing" in (start, finish):
-            self.spares.transition(key, start, finish, kwargs)
         if self.pools.limits.most:
             self.pools.limits.transition(key, start, finish)
         if not self.jobs.reports:
@@ -153,7 +144,6 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
     ) -> None:
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
-        self.spares.forget_worker(worker)
         self.speeds.forget_worker(worker)
         self.searches.choices.forget_worker(worker)
         if self.jobs.reports:
@@ -213,8 +203,6 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
             case ("confirm", _, _, str(victim), str(thief), *_):
                 for ws in filter(None, map(self.scheduler.workers.get, (victim, thief))):
                     self.pools.tracker.control.recount_resources(ws)
-        if self.spares.running:
-            self.spares.stealing()
         if self.jobs.reports:
             self.pools.tracker.stealing(event)
 
@@ -235,15 +223,15 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
 
     # What Dask has no hooks for
 
-    def _hook_into(self, names: Collection[str]) -> None:
-        """Put the methods with these names around messages."""
-        for name in names:
-            surround(self.scheduler, SURROUNDED[name], getattr(self, name), self.messages.drop)
+    def _hook_in(self) -> None:
+        """Put methods around messages."""
+        for name, message in SURROUNDED.items():
+            surround(self.scheduler, message, getattr(self, name), self.messages.drop)
 
     def _does_not_secede(self, *, key: Any, worker: str, **message: Any) -> bool | None:
-        """Drop the message of a copy of a task, and a second one of the task.
+        """Drop the message of another run of a task, and a second one of this run.
 
-        Older Dask takes the first for that of the task, and would count the task twice after the
+        Older Dask takes the first for that of this run, and would count the task twice after the
         second: once its prefix is forgotten, all that adds up occupancies would fail.
         """
         ts = self.scheduler.tasks.get(key)
@@ -254,7 +242,6 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
     def _task_secedes(self, *, key: Any, worker: str, **message: Any) -> Any:
         """Run before Dask reads that a task seceded; returns what runs after."""
         if self._does_not_secede(key=key, worker=worker) is None:
-            self.spares.seceded(key)
             return functools.partial(self._task_seceded, key)
         ws = self.scheduler.tasks[key].processing_on
         if ws is not None and ws.address == worker and key not in self.pools.tracker.seceded_at:
@@ -268,17 +255,9 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
             self.pools.tracker.seceded(key)
             self.searches.follower.seceded(key)
 
-    @guarded
-    def _task_finished(
-        self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
-    ) -> None:
-        """Move a task whose copy has ended, before Dask reads that it has."""
-        self.spares.finished(key, worker, run_id)
-
     def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()
         self.searches.choices.look()
-        self.spares.look()
         if self.jobs.reports:
             self.pools.slots_changed(worker)
             self.changed()
@@ -318,7 +297,4 @@ SURROUNDED = {
     "_client_publishes": "log_event",
     "_worker_publishes": "log-event",
     "_task_secedes": "long-running",
-    "_task_finished": "task-finished",
 }
-#: Those that are put around messages when what needs them is first used: spare copies of tasks.
-AT_FIRST_USE = frozenset({"_task_finished"})

@@ -22,7 +22,7 @@ ENTRIES = {
         *("SlaqPlugin._task_stolen", "SlaqPlugin._worker_changed"),  # which `log_event` tells
     ),
     "message": (
-        *("SlaqPlugin._task_secedes", "SlaqPlugin._task_seceded", "SlaqPlugin._task_finished"),
+        *("SlaqPlugin._task_secedes", "SlaqPlugin._task_seceded"),
         *("SlaqPlugin._client_publishes", "SlaqPlugin._worker_publishes", "Messages._take"),
     ),
     "request": ("Messages._act",),
@@ -39,7 +39,7 @@ ENTRIES = {
 }
 
 #: Messages of a worker about one of its tasks.
-OF_TASKS = ("long-running", "task-finished")
+OF_TASKS = ("long-running",)
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:

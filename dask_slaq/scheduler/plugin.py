@@ -7,7 +7,6 @@ all held tasks are given back to Dask, and the error is logged once.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -39,13 +38,12 @@ from dask_slaq.plug_ins import (
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.by_worth import ByWorth
 from dask_slaq.scheduler.current import Shown, current_plugin
-from dask_slaq.scheduler.dask_hooks import AT_FIRST_USE, SURROUNDED, DaskHooks
+from dask_slaq.scheduler.dask_hooks import DaskHooks
 from dask_slaq.scheduler.event_loop import Soon
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede
 from dask_slaq.scheduler.jobs.decisions import decide, observe_demand
 from dask_slaq.scheduler.jobs.hindrances import look_for_hindrances
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-from dask_slaq.scheduler.jobs.spares import Spares
 from dask_slaq.scheduler.owners.identity import Identity
 from dask_slaq.scheduler.pools import Pools, TaskPools
 from dask_slaq.scheduler.registration import (
@@ -158,11 +156,6 @@ class SlaqPlugin(DaskHooks):
         # Who changed what, also under earlier plugins of this scheduler.
         self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
         self.followers = set() if earlier is None else earlier.followers
-        self.notices = None
-        if chosen.notify:
-            from dask_slaq.scheduler.notices import Notices
-
-            self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
         self.memory = Memory(
             chosen.memory,
@@ -191,14 +184,6 @@ class SlaqPlugin(DaskHooks):
             identity.of_client,
             self.alert,
         )
-        self.spares = Spares(
-            scheduler,
-            self.pools.control,
-            self.pools.tracker.moved,
-            self.enter,
-            self.speeds,
-            listen=functools.partial(self._hook_into, AT_FIRST_USE),
-        )
         self.searches = Searches(self.jobs, self.end_job, lambda: self.is_active, self.enter)
         self.task_pools = TaskPools(
             self.pools,
@@ -221,7 +206,7 @@ class SlaqPlugin(DaskHooks):
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
-        self._hook_into(SURROUNDED.keys() - AT_FIRST_USE)
+        self._hook_in()
         precede(scheduler, CHECKS, self._keep)
         self._announce()
         forget_failure(scheduler)
@@ -334,16 +319,14 @@ class SlaqPlugin(DaskHooks):
         self._rest()
         self.jobs.accounts.stop()
         await self.memory.close()
-        if self.notices is not None:
-            await self.notices.close()
         self._close_journal()
 
     def _rest(self, *also: Callable[[], object]) -> None:
-        """Make no further decision, let all trials train on, and drop all copies; `also` these.
+        """Make no further decision, let all trials train on; `also` stop these.
 
         Never raises: this is what follows an error, which may be in any of these.
         """
-        for stop in (self._stop_timers, self.searches.release_all, self.spares.stop, *also):
+        for stop in (self._stop_timers, self.searches.release_all, *also):
             try:
                 stop()
             except Exception:
@@ -376,12 +359,10 @@ class SlaqPlugin(DaskHooks):
             self._rest(self.shown.drop, self.messages.waiting.look, lambda: self.alert(alert))
 
     def alert(self, event: dict[str, Any]) -> None:
-        """Tell an alert to its owner and to all who follow them, after a failure too.
+        """Tell an alert to all who follow them, after a failure too.
 
         It is also an event, which nobody here reads.
         """
-        if self.notices is not None:
-            self.notices.tell(event)
         for client in self.followers:
             self.scheduler.client_send(client, {"op": ALERT, "alert": event})
         self.scheduler.log_event(ALERT_TOPIC, event)

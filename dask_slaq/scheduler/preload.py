@@ -133,7 +133,6 @@ def _in_words(settings: Settings) -> str:
         "owners": ", ".join(settings.owners or ()),
         "limits": ", ".join(f"{label} {most}" for label, most in settings.limits.items()),
         "operators": ", ".join(settings.operators),
-        "notices to": ", ".join(settings.notify),
         "memory": settings.memory,
         "log": settings.log,
         "identity": settings.identity,

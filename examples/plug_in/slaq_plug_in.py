@@ -1,8 +1,6 @@
-"""What a package can add to dask_slaq: policies, predictors, goals, rules, sinks and owners."""
+"""What a package can add to dask_slaq: policies, predictors, goals, rules and owners."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 
@@ -115,17 +113,6 @@ class PerJob:
     def __call__(self, worth, here):
         """Return the number of workers."""
         return self.workers * len(worth.demand.work)
-
-
-class JsonLines:
-    """Appends alerts to a file, as lines of JSON."""
-
-    def __init__(self, path="alerts.jsonl"):
-        self.path = path
-
-    def __call__(self, notice):
-        with open(self.path, "a") as file:
-            file.write(json.dumps(notice, default=str) + "\n")
 
 
 def owner_by_host(connection):

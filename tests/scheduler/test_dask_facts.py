@@ -267,64 +267,6 @@ async def test_the_queue_is_asked_for_its_tasks_wherever_a_slot_may_open(c, s, a
     assert await future == 2
 
 
-def copied(s, worker):
-    """Send the task "k" to another worker, too; return it, and the numbers of its runs."""
-    ts = s.tasks["k"]
-    run = ts.run_id
-    s.send_task_to_worker(worker.address, ts)
-    copy, ts.run_id = ts.run_id, run
-    return ts, run, copy
-
-
-@gen_cluster(client=True, nthreads=[1, 1])
-async def test_a_run_of_a_task_has_a_number_and_what_comes_of_another_is_dropped(c, s, a, b):
-    """A task that is sent begins a new run. The worker of another one is told to free it."""
-    seen, handler = [], s.stream_handlers["task-finished"]
-    s.stream_handlers["task-finished"] = lambda **m: (seen.append(m), handler(**m))
-    future = await begun(s, c.submit(wait_for, "go", 1, key="k", workers=[a.address]))
-    ts, run, copy = copied(s, b)
-    assert copy > run
-    await until(lambda: "k" in b.state.tasks)
-    assert b.state.tasks["k"].priority[:-1] == ts.priority
-    assert await let_end(c, future) == 1
-    await until(lambda: len(seen) == 2 and "k" not in b.state.tasks)
-    assert {(m["run_id"], m["worker"]) for m in seen} == {(run, a.address), (copy, b.address)}
-    assert a.data.keys() == {"k"}
-    assert [ws.address for ws in ts.who_has] == [a.address]
-
-
-@gen_cluster(client=True, nthreads=[1, 1])
-async def test_the_failure_of_another_run_is_not_that_of_the_task(c, s, a, b):
-    def fails_elsewhere(here):
-        if get_worker().address != here:
-            raise ValueError
-        Event("go").wait()
-
-    future = c.submit(fails_elsewhere, a.address, key="k", workers=[a.address])
-    await begun(s, future)
-    ts, *_ = copied(s, b)
-    await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "error")
-    await c.submit(inc, 1, workers=[b.address])  # after what it has sent
-    assert ts.state == "processing"
-    await let_end(c, future)
-
-
-@gen_cluster(client=True, nthreads=[1, 1])
-async def test_a_worker_that_is_told_to_free_a_key_drops_its_run(c, s, a, b):
-    """Also one that computes, whose result is then not reported."""
-    seen, handler = [], s.stream_handlers["task-finished"]
-    s.stream_handlers["task-finished"] = lambda **m: (seen.append(m["worker"]), handler(**m))
-    future = c.submit(wait_for, "go", 1, key="k", workers=[a.address], allow_other_workers=True)
-    await until(lambda: "k" in a.state.tasks and a.state.tasks["k"].state == "executing")
-    copied(s, b)
-    await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "executing")
-    s.worker_send(b.address, {"op": "free-keys", "keys": ["k"], "stimulus_id": "test"})
-    await until(lambda: b.state.tasks["k"].state == "cancelled")
-    assert await let_end(c, future) == 1
-    await until(lambda: "k" not in b.state.tasks)
-    assert seen == [a.address]
-
-
 @gen_cluster(client=True, nthreads=[1])
 async def test_a_long_running_task_that_is_added_again_counts_as_any_other(c, s, a):
     future = await begun(s, c.submit(wait_for, "go", 1, key="k"))

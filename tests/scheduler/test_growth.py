@@ -76,7 +76,7 @@ async def come_and_go(s, k):
     """A worker, a client and its jobs come, work under names of their own, and go."""
     async with Worker(s.address, nthreads=1), another_client(s) as c:
         with dask.config.set({"slaq.owner": f"owner-{k}"}):
-            first = slaq.job(f"first-{k}", client=c, spare=True)
+            first = slaq.job(f"first-{k}", client=c)
             second = slaq.job(f"second-{k}", client=c, kind=f"kind-{k}")
             search = slaq.search(f"search-{k}", client=c)
         async with first, second:

@@ -13,7 +13,6 @@ import re
 from pathlib import Path
 from unittest import mock
 
-import dask
 import pytest
 from distributed import Worker, worker_client
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -24,7 +23,7 @@ import dask_slaq as slaq
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import ALERT_TOPIC
-from dask_slaq.scheduler.dask_hooks import AT_FIRST_USE, SURROUNDED, DaskHooks
+from dask_slaq.scheduler.dask_hooks import SURROUNDED, DaskHooks
 from dask_slaq.scheduler.hooks import ENTRIES, OF_TASKS
 from dask_slaq.scheduler.plugin import CHECKS, SlaqPlugin
 from dask_slaq.scheduler.pools.seam import OVERRIDDEN, Seam
@@ -111,8 +110,7 @@ def trains(n):
 async def whatever_dask_calls(c, s, futures):
     """Have Dask call everything that is in the list, in the middle of other work."""
     a, b = list(s.workers.values())[:2]
-    with dask.annotate(slaq_spare=True):
-        futures += c.map(inc, range(12), pure=False)
+    futures += c.map(inc, range(12), pure=False)
     futures += c.map(seceding, range(4), pure=False)
     futures.append(c.submit(inc, 1, workers=[a.address], pure=False))
     futures.append(c.submit(inc, futures[0], pure=False))
@@ -173,7 +171,7 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
         try:
             async with contextlib.AsyncExitStack() as stack:
                 if what != "no job":
-                    await stack.enter_async_context(slaq.job("a", client=c, spare=True))
+                    await stack.enter_async_context(slaq.job("a", client=c))
                     await stack.enter_async_context(slaq.search("b", client=c))
                 guard.body = fails
                 if what != "no job":
@@ -283,7 +281,6 @@ HOSTILE = [
 @pytest.mark.parametrize("op", OF_TASKS)
 @with_plugin([1])
 async def test_a_hostile_message_is_dropped_and_its_sender_named(c, s, plugin, a, op):
-    plugin.spares.begin()
     deep = functools.reduce(lambda inner, _: [inner], range(30), [])
     async with another_client(s) as eve:
         with captured_logger("dask_slaq", propagate=False) as log:
@@ -319,10 +316,6 @@ def taken_over(s, before):
 async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
     before, periodic = followed(s), {n: p.callback for n, p in callbacks(s).items()}
     plugin = await start_plugin(c, s)
-    later = {SURROUNDED[name] for name in AT_FIRST_USE}
-    assert taken_over(s, before) == set(SURROUNDED.values()) - later
-    with dask.annotate(slaq_spare=True):
-        await c.submit(inc, 1)
     assert taken_over(s, before) == set(SURROUNDED.values())
     assert set(CHECKS) == {n for n, p in callbacks(s).items() if p.callback != periodic[n]}
     mine = {name for name, _ in inspect.getmembers(SlaqPlugin, inspect.isfunction)}

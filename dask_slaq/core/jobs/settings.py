@@ -151,7 +151,6 @@ JOB_SETTINGS = {
         JobSetting("stop", "whether it ends at its target", partial(_flag, "stop"), False),
         JobSetting("kind", "what it trains", check_kind),
         JobSetting("owner", "whose it is", check_owner, search=True),
-        JobSetting("spare", "whether late tasks get a copy", bool, False, sent=False),
         JobSetting(
             "worth_per_hour",
             "what it is worth that it ends an hour sooner",

@@ -224,43 +224,6 @@ class TaskControl:
         finally:
             ts.worker_restrictions, ts.loose_restrictions = mine
 
-    def send_copy(self, ts: TaskState, ws: WorkerState) -> int:
-        """Have another worker compute a task that runs. Returns the number of that run.
-
-        Dask drops what comes of it, since it is not the run that the scheduler expects.
-        """
-        run = ts.run_id
-        self.give_priority(ts)
-        try:
-            self.scheduler.send_task_to_worker(ws.address, ts)
-        finally:
-            self.take_priority(ts)
-            copy, ts.run_id = ts.run_id, run
-        assert copy is not None
-        return copy
-
-    def move(self, ts: TaskState, ws: WorkerState, run: int) -> None:
-        """Move a task to the worker of its copy, which is this `run`; its first worker drops it."""
-        before = ts.processing_on
-        assert before is not None
-        stealing = self.scheduler.extensions.get("stealing")
-        if stealing is not None:
-            stealing.remove_key_from_stealable(ts)
-        self.scheduler.release_resources(ts, before)
-        before.remove_from_processing(ts)
-        ts.processing_on, ts.run_id = ws, run
-        ws.add_to_processing(ts)
-        self.scheduler.acquire_resources(ts, ws)
-        for each in (before, ws):
-            self.scheduler.check_idle_saturated(each)
-        self.free(ts.key, before.address)
-
-    def free(self, key: Any, worker: str) -> None:
-        """Have a worker drop a task, and discard its result if it computes."""
-        if worker in self.scheduler.workers:
-            message = {"op": "free-keys", "keys": [key], "stimulus_id": f"slaq-spare-{time()}"}
-            self.scheduler.worker_send(worker, message)
-
     def release(self, tasks: Iterable[TaskState], why: str) -> None:
         """Release tasks that are ready but on no worker, so that Dask decides on them again."""
         self._transitions([ts for ts in tasks if ts.state in self.WAITING], "released", why)

@@ -451,9 +451,9 @@ class TaskTracker(TaskRecords):
             case (_, key, *_):
                 with contextlib.suppress(TypeError):  # of a client, whose key is none
                     hash(key)
-                    self.moved(key)
+                    self._moved(key)
 
-    def moved(self, key: Any) -> None:
+    def _moved(self, key: Any) -> None:
         """Follow a task that has another worker now, if it has."""
         ts, pool = self.scheduler.tasks.get(key), self.pool_of.get(key)
         if ts is None or pool is None:
