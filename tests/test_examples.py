@@ -106,7 +106,7 @@ def test_acceleration_saves_sweeps():
 
 def test_every_example_is_run():
     text = Path(__file__).read_text()
-    assert all(f'run("{example.name}"' in text for example in EXAMPLES.glob("*.py"))
+    assert all(f'"{example.name}"' in text for example in EXAMPLES.glob("*.py"))
 
 
 @pytest.mark.slow

@@ -317,7 +317,8 @@ def test_what_takes_long_to_save_is_dropped_and_what_cannot_be_compared_is_carri
         carrier._add(lambda: [("arrays", lambda: {"x": np.ones(2)}, found.append)])
         carrier.begin("a", None)
         carrier.bring("a", carrier.take("a", None), apart=False)
-    assert [r.message for r in caplog.records] == ["models do not carry slow, which takes 0.02 s"]
+    (told,) = [r.message for r in caplog.records]
+    assert told.startswith("models do not carry slow")
     assert found and carrier.broken is None
 
 
