@@ -21,6 +21,9 @@ from dask_slaq.core.policies.base import (
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
+#: Exchange rate of the measure: core-seconds to the target of a training that weigh as one to the
+#: end of any work. docs/evaluation.md says how it was chosen.
+EXCHANGE_RATE = 3.0
 #: Core-seconds; less is left to a job that is all but there, whose index stays finite.
 INSTANT = 1e-6
 #: Fraction of the capacity that counts as rounding.
@@ -153,21 +156,23 @@ class MaxTotal(GreedyPolicy):
 
 
 class FirstToTarget(MaxTotal):
-    """Least work left to the target first (shortest remaining time), then by gain.
+    """Least work left to the next milestone first (shortest remaining time), then by gain.
 
-    Each thread goes to the job for which it raises speed most, relative to the core-seconds left to
-    the job's target divided by its weight. While jobs scale well, the job with the least work left
-    gets as many threads as it can use, then the next job. Where further threads add little, several
-    jobs share them. Jobs whose distance is 0 or unknown share the remaining threads as under
+    The milestones of a job are its target and its end, to which work counts `EXCHANGE_RATE` times:
+    so a job that is wrongly taken to be at its target is not last, and one that is nearly done
+    ends. Each thread goes to the job for which it raises speed most, relative to the core-seconds
+    left to the nearer one divided by its weight. While jobs scale well, the job with the least work
+    left gets as many threads as it can use, then the next job. Where further threads add little,
+    several jobs share them. Jobs without any milestone share the remaining threads as under
     `max-total`.
 
     The index is the weight over the core-seconds left: the part of its way that a job goes in a
-    core-second, 1/core-seconds. That of jobs without a distance is below all others and rises with
+    core-second, 1/core-seconds. That of jobs without a milestone is below all others and rises with
     the gain of their first thread.
     """
 
     name = "first-to-target"
-    needs = frozenset({"to_target"})
+    needs = frozenset({"to_target", "to_end"})
 
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
@@ -210,9 +215,11 @@ class MaxMin(GreedyPolicy):
 
 
 def _work_left(snapshot: Snapshot) -> FloatArray:
-    """Return core-seconds to the target over weight (n_jobs,), inf where reached or unknown."""
-    left = snapshot.to_target / snapshot.weight
-    return np.where(left > 0, left, np.inf)
+    """Return core-seconds to the nearer milestone over weight (n_jobs,), inf without any."""
+    target, end = (
+        np.where(left > 0, left, np.inf) for left in (snapshot.to_target, snapshot.to_end)
+    )
+    return np.minimum(target, EXCHANGE_RATE * end) / snapshot.weight
 
 
 def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
