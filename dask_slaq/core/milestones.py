@@ -40,6 +40,7 @@ from dask_slaq.core.forecast import (
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.jobs.jobs import Jobs
 from dask_slaq.core.jobs.promises import EXPLORED, still_new
+from dask_slaq.core.policies import EXCHANGE_RATE
 
 #: Fractions of its predicted range: the fall that counts as the target of a job without one, and
 #: the fall after which its loss hardly changes.
@@ -155,8 +156,8 @@ def milestones(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the core-seconds (n_jobs,) to the target and to the end of each job.
 
-    Those to the target are 0 where it is reached, inf where there is none, or none in sight. `work`
-    (n_jobs,) are the core-seconds per iteration.
+    Those to the target are 0 where it is reached, inf where none is in sight, and of work without a
+    loss those to its end times the exchange rate. `work` (n_jobs,) is core-seconds per iteration.
     """
     order = jobs.order()
     rows, at, n = order.rows, order.reporting, len(order.names)
@@ -177,7 +178,9 @@ def milestones(
     first = lines.begun + (first_iterations(0, lines.ahead) - 1.0) * lines.first
     to_target = np.where(lines.training, first, to_target)
     # Jobs with stages whose work left is known by these, whether or not they report.
-    staged = np.isfinite(after + counted) & column["reports"][rows] & ~lines.counted
-    to_target = np.where(staged | (lines.counted & ~lines.training), np.inf, to_target)
-    to_end = np.where(lines.counted, lines.left, np.where(staged, counted, to_end))
+    staged = np.isfinite(after + counted) & column["reports"][rows]
+    counted = np.where(lines.counted, lines.left, counted)
+    without = (staged | lines.counted) & ~lines.training
+    to_target = np.where(without, EXCHANGE_RATE * counted, to_target)
+    to_end = np.where(without | lines.counted, counted, to_end)
     return to_target, to_end

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.policies import EXCHANGE_RATE
+from dask_slaq.core.policies.quality_driven import TO_END
 
 WORKERS = {"w0": 4, "w1": 4}
 #: Seconds from one look at the index to the next, in which eight threads compute at most.
@@ -118,4 +118,4 @@ def test_a_job_that_is_taken_to_be_at_its_target_is_not_last():
     engine.reallocate(WORKERS, 30.0)
     index = {name: engine.grants[name].index for name in ("done", "begun", "big")}
     assert index["done"] > index["begun"] > index["big"]
-    assert index["done"] == pytest.approx(1 / (EXCHANGE_RATE * 3.0))
+    assert index["done"] == pytest.approx(1 / (TO_END * 3.0))

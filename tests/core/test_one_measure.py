@@ -10,6 +10,7 @@ from training import train
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.milestones import FIRST
 from dask_slaq.core.policies import EXCHANGE_RATE
+from dask_slaq.core.policies.quality_driven import TO_END
 
 WORKERS = {"w0": 4, "w1": 4}
 BY_FORECAST = ["max-total", "first-to-target"]
@@ -79,7 +80,7 @@ def test_a_training_at_its_target_goes_on_to_its_end_as_other_work_does():
     engine.reallocate(WORKERS, 60.0)
     index = {name: engine.grants[name].index for name in ("training", "later", "batch")}
     assert index["batch"] == pytest.approx(1 / (EXCHANGE_RATE * 10.0))
-    assert index["later"] > index["batch"] > index["training"] > 1 / (EXCHANGE_RATE * 101.0)
+    assert index["later"] > index["batch"] > index["training"] > 1 / (TO_END * 101.0)
 
 
 @pytest.mark.parametrize("policy", BY_FORECAST)
