@@ -28,7 +28,7 @@ EXCHANGE_RATE = 3.0
 #: `benchmarks.live` are at 90 % a quarter later.
 TO_END = 10.0
 #: Work left, as a part of what a job has had, at which it is nearly done and gets threads for that.
-NEARLY = 0.15
+NEARLY = 0.1
 #: Core-seconds; less is left to a job that is all but there, whose index stays finite.
 INSTANT = 1e-6
 #: Fraction of the capacity that counts as rounding.
