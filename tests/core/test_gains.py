@@ -1,6 +1,7 @@
 """Gains are interpolated from forecasts correctly, and so is the work to reach a target."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.forecast.corrections import ending
 from dask_slaq.core.forecast.types import HORIZONS
-from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
+from dask_slaq.core.gains import Gains, Interpolation
+from dask_slaq.core.milestones import FIRST, iterations_to_target
 from dask_slaq.core.runtime.job_speeds import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
@@ -73,9 +75,12 @@ def test_a_young_job_has_a_few_iterations_to_go_and_falls_back_if_it_never_repor
     young = forecast([0.0, 4.0, 6.0, 10.0], status=Status.TOO_FEW_REPORTS)
     assert left(young, done=1.0) < left(young, done=5.0) < math.inf
     assert left(young, target=3.0) == pytest.approx(0.5)
-    # Of one that said its length a usual curve tells more.
-    none, nine = np.full(1, math.nan), np.array([9.0])
-    assert iterations_to_target(young, none, np.zeros(1), most=nine)[0] == pytest.approx(8.0)
+    # Of one that said its length of 19, after nine reports, less is left with each.
+    none, ten = np.full(1, math.nan), np.array([10.0])
+    assert iterations_to_target(young, none, np.zeros(1), most=ten)[0] == 1.0
+    first = replace(young, n_reports=np.array([1]))
+    expected = FIRST * 11.0 - 1.0
+    assert iterations_to_target(first, none, np.zeros(1), most=ten)[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

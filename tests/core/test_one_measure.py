@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from training import train
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.gains import EXCHANGE_RATE
+from dask_slaq.core.milestones import FIRST
+from dask_slaq.core.policies import EXCHANGE_RATE
+from dask_slaq.core.policies.quality_driven import TO_END
 
 WORKERS = {"w0": 4, "w1": 4}
 BY_FORECAST = ["max-total", "first-to-target"]
@@ -67,18 +69,18 @@ def test_no_job_is_of_a_second_class(policy, used, left, reports):
     assert math.isfinite(found) and found >= 0
 
 
-def test_a_training_at_its_target_goes_on_to_its_end():
+def test_a_training_at_its_target_goes_on_to_its_end_as_other_work_does():
     engine = Engine("first-to-target")
     for name in ("training", "later"):
-        engine.add_job(name, 0.0, max_iter=100)
-        train(engine, name, [0.8**k for k in range(60 if name == "training" else 10)])
+        engine.add_job(name, 0.0, max_iter=200)
+        train(engine, name, [0.8**k for k in range(100 if name == "training" else 10)])
     engine.add_job("batch", 0.0, reports=False)
     engine.observe_task("batch", 100.0, 8)
     engine.observe_left("batch", 10.0)
     engine.reallocate(WORKERS, 60.0)
-    assert engine.grants["training"].index == pytest.approx(1 / 40.0, rel=0.05)
-    assert engine.grants["batch"].index > engine.grants["training"].index
-    assert engine.grants["later"].index > engine.grants["training"].index
+    index = {name: engine.grants[name].index for name in ("training", "later", "batch")}
+    assert index["batch"] == pytest.approx(1 / (EXCHANGE_RATE * 10.0))
+    assert index["later"] > index["batch"] > index["training"] > 1 / (TO_END * 101.0)
 
 
 @pytest.mark.parametrize("policy", BY_FORECAST)
@@ -89,21 +91,7 @@ def test_a_training_before_its_first_report_has_its_iterations_left(policy):
     engine.observe_demand("new", 8)
     engine.observe_left("new", 10.0, more=True)
     engine.reallocate(WORKERS, 30.0)
-    left = 10.0 + 9 * 40.0  # an iteration takes 40 core-seconds as far as is known
+    target, end = (10.0 + n * 40.0 for n in (10 * FIRST - 1, 9))  # an iteration takes 40 so far
     assert engine.grants["new"].index == pytest.approx(
-        1 / left if policy == "first-to-target" else 1 / (left + 30.0)
+        1 / target if policy == "first-to-target" else 1 / (end + 30.0)
     )
-
-
-def test_trainings_before_their_first_report_are_not_other_work():
-    found = []
-    for announced in (20, None):
-        engine = Engine("first-to-target")
-        engine.add_job("trained", 0.0, max_iter=100)
-        train(engine, "trained", [0.8**k for k in range(60)])
-        engine.add_job("new", 0.0, max_iter=announced)
-        engine.observe_task("new", 100.0, 8)
-        engine.observe_demand("new", 8)
-        engine.reallocate(WORKERS, 60.0)
-        found.append(engine.grants["trained"].index)
-    assert found[0] < found[1] == pytest.approx(1 / 40.0, rel=0.05)

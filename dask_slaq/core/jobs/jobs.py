@@ -181,6 +181,17 @@ class Jobs(Mapping[str, "Job"]):
         new: BoolArray = announced & (self.runtimes.column["reports"][rows] == 0)
         return new
 
+    def first_iteration(self, rows: IntArray, work: FloatArray) -> FloatArray:
+        """Return the core-seconds (n,) of the first iteration of jobs before their first report.
+
+        It is as long as the tasks that the job submitted, and at least as those of past runs. If
+        nothing is submitted now, it is at least as long as those of other jobs, in `work`.
+        """
+        seen = self.runtimes.column
+        left = np.nan_to_num(self.table.column["submitted"][rows])
+        begun, past = seen["attained"][rows] + left, seen["past_work"][rows]
+        return np.maximum(np.where((past == 0) & (left == 0), work, past), begun)
+
     def diverge(self, rows: IntArray) -> BoolArray:
         """Return which of the jobs (n,) in `rows` have had no usable loss for long."""
         lost: BoolArray = self.runtimes.column["missed"][rows] >= LOST
@@ -206,8 +217,7 @@ class Jobs(Mapping[str, "Job"]):
         to_come = np.multiply(work, ahead, out=np.full(len(rows), np.inf), where=work > 0)
         to_come = to_come + np.nan_to_num(after)
         total = np.where(np.isnan(left), at_report + to_come, total)
-        begun, past = attained + np.nan_to_num(left), seen["past_work"][rows]
-        one = np.where(past > 0, past, np.where(left > 0, begun, np.maximum(work, begun)))
+        begun, one = attained + np.nan_to_num(left), self.first_iteration(rows, work)
         first = self.before_report(rows) & np.isnan(after)
         rest = np.multiply(ahead - 1, one, out=np.full(len(rows), np.inf), where=first & (one > 0))
         total = np.where(first, np.maximum(one, begun) + rest, total)

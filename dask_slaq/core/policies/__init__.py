@@ -1,5 +1,6 @@
 """Scheduling policies, which turn a `Snapshot` of the jobs into an `Allocation` of threads."""
 
+from dask_slaq.core.policies.quality_driven import EXCHANGE_RATE as EXCHANGE_RATE
 from dask_slaq.core.policies.quality_driven import Policy as Policy
 from dask_slaq.core.policies.quality_driven import Traits as Traits
 from dask_slaq.core.policies.quality_driven import traits_of as traits_of

@@ -15,6 +15,9 @@ from dask_slaq.core.runtime.job_speeds import Speeds, waves
 
 #: Weight of the newest iteration in running means, which are thus dominated by the last few.
 NEWEST = 0.3
+#: Reports below which a job has few, and fraction of its mean work per report so far, with its
+#: start-up, that it is then expected to take per iteration at least.
+FEW, FEW_MEAN = 5, 0.7
 #: Length of the list of ended iterations (three numbers each) at which it is taken in.
 MOST_WAITING = 300_000
 #: Factor per observation on the weight of older ones; near 1, since thread counts rarely change.
@@ -223,7 +226,7 @@ class Runtimes(JobArrays):
     def speeds(self, rows: IntArray) -> Speeds:
         """Return the speeds of jobs; of new ones as of past runs, or else of the others."""
         column = self.column
-        work, width = column["work"][rows], column["width"][rows]
+        work, width = self._work(rows), column["width"][rows]
         new = work == 0
         past = new & (column["past_work"][rows] > 0)
         if new.any() and not new.all():
@@ -242,6 +245,18 @@ class Runtimes(JobArrays):
         best = np.minimum(np.minimum(scaling.optimum(law), most), width[scaled])
         useful[scaled] = np.maximum(np.floor(best), 1.0)
         return Speeds(work, width, useful, scaled, law)
+
+    def _work(self, rows: IntArray) -> FloatArray:
+        """Return the core-seconds (n,) of one iteration, 0 if unknown.
+
+        The running mean may rest on a single short interval, and the iteration that runs may take
+        longer than any before: then that is what one takes.
+        """
+        column = self.column
+        work, reports = column["work"][rows], column["reports"][rows]
+        so_far = FEW_MEAN * column["attained"][rows] / np.maximum(reports, 1)
+        few = np.where(reports < FEW, so_far, 0.0)
+        return np.where(work > 0, np.maximum(np.maximum(work, column["charged"][rows]), few), 0.0)
 
     def expect(self, row: int, past: ExpectedTime) -> None:
         """Expect iterations of the job in a `row` to take as long as `past` ones of its kind."""

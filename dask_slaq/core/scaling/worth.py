@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, ending, in_logs, unreported
-from dask_slaq.core.gains import END, iterations_to_target
+from dask_slaq.core.forecast import Forecast
 from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.core.jobs.jobs import Jobs
+from dask_slaq.core.milestones import END, Curves
 from dask_slaq.core.scaling_terms import ScalingTerms
 from dask_slaq.core.text import duration
 
@@ -189,11 +189,7 @@ def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatA
     column, seen = jobs.table.column, jobs.runtimes.column
     speeds, attained = jobs.runtimes.speeds(rows), seen["attained"][rows]
     left = jobs.total(rows, speeds.work) - attained
-    done = np.divide(attained, speeds.work, out=np.zeros(len(rows)), where=speeds.work > 0)
-    most = jobs.ahead(rows[at])
-    curve, target = in_logs(forecast, column["target"][rows][at])
-    curve = ending(unreported(curve, done[at]), most)
-    ahead = iterations_to_target(curve, target, done[at], END, most)
+    ahead = Curves.of(jobs, forecast, speeds.work).iterations(END)
     by_curve = np.full(len(rows), np.inf)
     known = speeds.work[at] > 0
     by_curve[at[known]] = (ahead * speeds.work[at])[known]

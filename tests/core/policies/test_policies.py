@@ -12,6 +12,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import POLICIES, Snapshot, Traits, policy, traits_of
 from dask_slaq.core.policies import baselines as finish_time
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
+from dask_slaq.core.policies.quality_driven import NEARLY, TO_END
 from dask_slaq.core.policies.snapshot import ARRAYS
 from dask_slaq.core.policies.water_filling import fair_fill
 from dask_slaq.testing import POLICY_RULES, Curves, draw_snapshot
@@ -49,7 +50,7 @@ def test_a_policy_need_not_have_traits():
     assert traits_of(Mine()) == Traits(frozenset(), True, False, True)
     assert traits_of(policy("fair")) == Traits(follows_losses=False, by_service=True)
     assert traits_of(policy("none")) == Traits(follows_losses=False, holds_tasks=False)
-    assert traits_of(policy("first-to-target")).needs == {"to_target"}
+    assert traits_of(policy("first-to-target")).needs == {"to_target", "to_end"}
 
 
 @pytest.mark.parametrize("name", [n for n in POLICIES if isinstance(policy(n), GreedyPolicy)])
@@ -118,9 +119,11 @@ def test_max_min_no_split_is_better(seed):
 
 
 def left_over_weight(snapshot):
-    """Work left to the target over weight: inf where it is reached or unknown."""
-    left = snapshot.to_target / snapshot.weight
-    return np.where(left > 0, left, np.inf)
+    """Work left to the target, or to the end of what is nearly done: inf without either."""
+    near = (snapshot.to_end > 0) & (snapshot.to_end <= NEARLY * snapshot.attained)
+    end = np.where(near, TO_END * snapshot.to_end, np.inf)
+    target = np.where(snapshot.to_target > 0, snapshot.to_target, np.inf)
+    return np.minimum(target, end) / snapshot.weight
 
 
 @given(seed=seeds)
@@ -138,8 +141,9 @@ def test_first_to_target_no_split_serves_the_nearest_better(seed):
     assert value(policy("first-to-target")(snapshot).share) == pytest.approx(best, rel=1e-9)
 
 
-def test_first_to_target_without_targets_is_max_total():
-    snapshot = draw_snapshot(18, n_jobs=8, capacity=20, to_target=np.full(8, np.nan))
+def test_first_to_target_without_milestones_is_max_total():
+    none = np.full(8, np.nan)
+    snapshot = draw_snapshot(18, n_jobs=8, capacity=20, to_target=none, to_end=none)
     here, there = (policy(name)(snapshot).share for name in ("first-to-target", "max-total"))
     assert here.tolist() == there.tolist()
 
@@ -180,6 +184,7 @@ class TestByForecast:
             weight=np.ones(4),
             floor=np.zeros(4),
             cap=np.full(4, 9.0),
+            to_end=np.full(4, np.inf),
         )
         assert policy(name)(snapshot).share == pytest.approx(np.full(4, 0.75))
 
