@@ -244,6 +244,7 @@ class SlaqPlugin(DaskHooks):
             _policy_of(chosen.policy),
             epoch=chosen.epoch,
             normalizer=chosen.normalizer,
+            runtime=chosen.runtime,
             latest=chosen.latest,
             floor=chosen.floor,
             predictor=predictor,
