@@ -10,12 +10,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.paper import fit_losses
+from dask_slaq.core.forecast.paper import DECAY, fit_losses
 
 __all__ = ["PACKAGES", "RIVALS", "Record", "Rival", "available", "follow"]
 
@@ -57,11 +58,14 @@ class Aitken:
         return history[-1] + last * ratio * np.expm1(horizons * np.log(ratio)) / (ratio - 1.0)
 
 
+@dataclass(frozen=True)
 class Paper:
-    """The paper's fits (§4.2.2), as `slaq.predictor: paper` makes them."""
+    """The paper's fits (§4.2.2), as `slaq.predictor: paper` makes them, by default."""
+
+    decay: float = DECAY  # factor on the weight of a report per iteration of age
 
     def forecast(self, history: Array, horizons: Array) -> Array:
-        fit = fit_losses([history], horizons)
+        fit = fit_losses([history], horizons, self.decay)
         answer: Array = fit.level[0] - fit.fall[0]
         return answer
 
@@ -111,6 +115,7 @@ RIVALS: dict[str, Callable[[], Rival]] = {
     "last-delta": LastDelta,
     "aitken": Aitken,
     "paper": Paper,
+    "paper-unweighted": partial(Paper, 1.0),
     "holt-damped": Holt,
     "arima": Arima,
 }

@@ -81,16 +81,19 @@ class Fits(NamedTuple):
     fall: FloatArray  # (n_jobs, n_ahead) fall from there in some iterations
 
 
-def fit_losses(histories: Sequence[Sequence[float]], ahead: FloatArray = HORIZONS) -> Fits:
+def fit_losses(
+    histories: Sequence[Sequence[float]], ahead: FloatArray = HORIZONS, decay: float = DECAY
+) -> Fits:
     """Fit the newest `WINDOW` losses of several jobs, each of which has at least `FEWEST`."""
-    parts = [_fit_some(histories[i : i + CHUNK], ahead) for i in range(0, len(histories), CHUNK)]
+    starts = range(0, len(histories), CHUNK)
+    parts = [_fit_some(histories[i : i + CHUNK], ahead, decay) for i in starts]
     return Fits(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _fit_some(histories: Sequence[Sequence[float]], ahead: FloatArray) -> Fits:
+def _fit_some(histories: Sequence[Sequence[float]], ahead: FloatArray, decay: float) -> Fits:
     count = np.array([min(len(losses), WINDOW) for losses in histories])[:, None]
     back = count - 1 - np.arange(count.max())  # age of each report; negative where there is none
-    weight = np.where(back >= 0, DECAY ** np.maximum(back, 0), 0.0)
+    weight = np.where(back >= 0, decay ** np.maximum(back, 0), 0.0)
     weight /= weight.sum(axis=1, keepdims=True)
     # Time and loss of order 1: both families stay what they are.
     y = np.zeros(back.shape)
