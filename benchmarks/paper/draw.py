@@ -80,8 +80,8 @@ def figure_5(data: xr.Dataset) -> Any:
 
 def figure_6a(data: xr.Dataset) -> Any:
     figure, [axes] = _picture(data, 8)
-    _lines(axes, data["loss"], "method", "iteration", dots=False)
-    true = data["loss"].sel(method="true loss")
+    _lines(axes, data["loss"], "predictor", "iteration", dots=False)
+    true = data["loss"].sel(predictor="true loss")
     low, high = float(true.min()), float(true.max())
     axes.set_ylim(low - 0.2 * (high - low), high + 0.2 * (high - low))
     return figure
@@ -89,7 +89,7 @@ def figure_6a(data: xr.Dataset) -> Any:
 
 def figure_6b(data: xr.Dataset) -> Any:
     figure, [axes] = _picture(data, 7)
-    _bars(axes, data["error"], "method", "ahead")
+    _bars(axes, data["error"], "predictor", "ahead")
     return figure
 
 
@@ -132,7 +132,7 @@ def figure_9(data: xr.Dataset) -> Any:
 
 def figure_10a(data: xr.Dataset) -> Any:
     figure, [axes] = _picture(data, 9)
-    _bars(axes, data["error"], "method", "algorithm")
+    _bars(axes, data["error"], "predictor", "algorithm")
     axes.tick_params(axis="x", rotation=30)
     axes.set_yscale("log")
     axes.get_yaxis().set_major_formatter("{x:g}")

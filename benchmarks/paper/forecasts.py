@@ -44,9 +44,13 @@ def traces(study: Study) -> xr.Dataset:
     last = AHEAD.index(10)
     values = [forecasts[name][trial.id][:, last] for name in NAMES]
     return dataset(
-        {"loss": variable(("method", "iteration"), [trial.truth[:, last], *values], "loss", "1")},
         {
-            "method": (["true loss", *NAMES.values()], "method", ""),
+            "loss": variable(
+                ("predictor", "iteration"), [trial.truth[:, last], *values], "loss", "1"
+            )
+        },
+        {
+            "predictor": (["true loss", *NAMES.values()], "predictor", ""),
             "iteration": (trial.origins + 10, "iteration", "1"),
         },
         figure="6a",
@@ -57,8 +61,10 @@ def traces(study: Study) -> xr.Dataset:
 
 def traces_rows(data: xr.Dataset) -> list[Row]:
     """Return the row of Figure 6a: the errors of the methods."""
-    true = data["loss"].sel(method="true loss")
-    error = (abs(data["loss"] / true - 1.0) * 100.0).mean("iteration").drop_sel(method="true loss")
+    true = data["loss"].sel(predictor="true loss")
+    error = (
+        (abs(data["loss"] / true - 1.0) * 100.0).mean("iteration").drop_sel(predictor="true loss")
+    )
     measured = "mean relative error of one training's predictions"
     return [Row("6a", measured, "no value", by_name(error), "%", setting=data.attrs["setting"])]
 
@@ -73,9 +79,9 @@ def errors(study: Study) -> xr.Dataset:
     scored = _scored(study)
     error = [[_percent(scored[n].get(str(h), {}).get("mean_rel")) for h in AHEAD] for n in NAMES]
     return dataset(
-        {"error": variable(("method", "ahead"), error, "mean relative error", "%")},
+        {"error": variable(("predictor", "ahead"), error, "mean relative error", "%")},
         {
-            "method": (list(NAMES.values()), "method", ""),
+            "predictor": (list(NAMES.values()), "predictor", ""),
             "ahead": (AHEAD, "iterations ahead", "1"),
         },
         figure="6b",
@@ -100,9 +106,9 @@ def by_algorithm(study: Study) -> xr.Dataset:
         for n in NAMES
     ]
     return dataset(
-        {"error": variable(("method", "algorithm"), error, "mean relative error", "%")},
+        {"error": variable(("predictor", "algorithm"), error, "mean relative error", "%")},
         {
-            "method": (list(NAMES.values()), "method", ""),
+            "predictor": (list(NAMES.values()), "predictor", ""),
             "algorithm": (groups, "algorithm", ""),
         },
         figure="10a",
@@ -114,8 +120,8 @@ def by_algorithm(study: Study) -> xr.Dataset:
 def by_algorithm_rows(data: xr.Dataset) -> list[Row]:
     """Return the row of Figure 10a: the algorithm with the largest error."""
     values = by_name(data["error"].max("algorithm"))
-    error = data["error"].sel(method="slaq2017").fillna(0.0).values
-    differs = f"The weighted fit's worst here is {data['algorithm'].values[error.argmax()]}."
+    worst = data["error"].sel(predictor="slaq2017").fillna(0.0).idxmax("algorithm").item()
+    differs = f"The weighted fit's worst here is {worst}."
     measured = "mean relative error of the worst algorithm"
     return [
         Row("10a", measured, "below 5 % for each", values, "%", differs,

@@ -34,7 +34,7 @@ class Scale:
     seeds: int = 3  # lists of jobs
     sweep_seeds: int = 1  # lists of jobs per point of Figure 9
     interarrival: float = 15.0  # mean seconds between arrivals
-    interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0, 1.0)  # Figure 9
+    interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0)  # Figure 9
     one_job: int = 60  # jobs of the list in which Figure 3 follows one
     workers: tuple[int, ...] = (1, 2, 4, 8)  # Figure 10b
     model_bytes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
