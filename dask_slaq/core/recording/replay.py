@@ -58,6 +58,11 @@ class Replay:
         self._now = 0.0
         self._inputs: Event = {}
 
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that replays; None if decisions cannot be replayed."""
+        return self._engine
+
     def feed(self, event: Any) -> None:
         """Replay the next event, or raise a `SlaqError` if no recorder writes this event here."""
         try:
