@@ -101,9 +101,12 @@ def figure_7a(data: xr.Dataset) -> Any:
 
 
 def figure_7b(data: xr.Dataset) -> Any:
-    figure, [axes] = _picture(data, 7)
-    _lines(axes, data["seconds"], "policy", "reduction")
-    axes.set_ylim(bottom=0)
+    cases = data["case"].values.tolist()
+    figure, panels = _picture(data, 11, len(cases))
+    for axes, case in zip(panels, cases, strict=True):
+        _lines(axes, data["seconds"].sel(case=case), "policy", "reduction")
+        axes.set_title(case, fontsize=10)
+        axes.set_ylim(bottom=0)
     return figure
 
 

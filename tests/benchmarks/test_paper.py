@@ -112,7 +112,7 @@ STATED = {
     "1": ["SVM 20 %"],
     "6b": ["3.5 % by the weighted fit"],
     "7a": ["SLAQ .49", "73 %"],
-    "7b": ["fair 71 s, SLAQ 39 s", "45 %", "fair 98 s, SLAQ 68 s", "30 %"],
+    "7b": ["fair 71 s, SLAQ 39 s", "45 %", "fair 98 s, SLAQ 68 s", "30 %"] * 2,
     "8": ["60 %", "22 %"],
     "9": ["23 %", "20 %", "44 %", "30 %"],
     "10a": ["below 5 % for each"],
