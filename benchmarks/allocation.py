@@ -1,5 +1,7 @@
 """Allocation benchmark: exact water-filling against the paper's Algorithm 1 with a heap.
 
+Both start with one core per job, as the policy `slaq2017` does.
+
 Gains come from synthetic forecasts in the form that the engine uses: tables of predicted
 reductions, interpolated at the number of iterations that a job completes in an epoch.
 """
@@ -95,11 +97,11 @@ def measure(
     The median of `repetitions` of water-filling counts. Algorithm 1 runs once, if `heap`.
     """
     forecasts = Forecasts.draw(jobs, cores, seed)
-    nobody, most = np.zeros(jobs), np.minimum(forecasts.width, cores)
+    one, most = np.ones(jobs), np.minimum(forecasts.width, cores)
     seconds = []
     for _ in range(repetitions):
         start = time.perf_counter()
-        share = hand_out(forecasts, nobody, most, cores)
+        share = hand_out(forecasts, one, most, cores)
         seconds.append(time.perf_counter() - start)
     found: dict[str, Any] = {"jobs": jobs, "cores": cores, "seconds": statistics.median(seconds)}
     if not heap:

@@ -1,18 +1,16 @@
 """Decision benchmark: everything the engine does in one epoch, from new reports to new grants.
 
 Each job reports once; the jobs are at all stages of training. `Engine.reallocate` then fits the
-curves, calls the policy and places the grants, on one thread. The paper's method runs on the same
-reports for comparison: `curve_fit` for every job, and Algorithm 1 with a heap.
+curves, calls the policy and places the grants, on one thread. The same decisions by `slaq2017`, the
+paper's method, are measured for comparison.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -22,10 +20,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.allocation import EPOCH, SIZES
 from benchmarks.common.results import give, json_option, table
-from benchmarks.common.slaq2017 import algorithm_1, fit_curve
 from dask_slaq.core import engine as engine_module
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.forecast import LossPredictor
+from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.policies import POLICIES, Policy
 
 __all__ = ["Training", "main", "measure"]
@@ -37,32 +34,31 @@ THREADS = 16
 WARM = 12
 #: Measured decisions in a full and in a quick run.
 DECISIONS, QUICK_DECISIONS = 15, 3
-#: Most jobs for which the paper's method runs, and number of its fits that a quick run times.
-PAPER_JOBS, QUICK_FITS = 4_000, 200
+#: The paper's method, most jobs for which it runs, and its decisions before and while measuring:
+#: each fits every job, so none differs from the others.
+PAPER, PAPER_JOBS, PAPER_WARM, PAPER_DECISIONS = "slaq2017", 4_000, 1, 3
 
 
 class Training:
     """Synthetic training jobs at different stages, and an engine that schedules them.
 
-    ``losses`` has all reports of each job so far, and ``seconds`` the time that each part of the
-    decision took since it was last cleared.
+    ``seconds`` has the time that each part of the decision took since it was last cleared. Before
+    the first step, there are `warm` decisions.
     """
 
-    def __init__(self, jobs: int, cores: int, *, policy: str, seed: int) -> None:
+    def __init__(self, jobs: int, cores: int, *, policy: str, seed: int, warm: int = WARM) -> None:
         self.names = [f"job-{i:06d}" for i in range(jobs)]
         self.workers = {
             f"tcp://10.0.{i >> 8}.{i & 255}:8786": THREADS for i in range(cores // THREADS)
         }
         self.seconds: dict[str, float] = defaultdict(float)
-        predictor = LossPredictor()
-        self.engine = Engine(policy, epoch=EPOCH, predictor=predictor)
-        self._watch(predictor)
-        self.losses: list[list[float]] = [[] for _ in self.names]
+        self.engine = Engine(policy, epoch=EPOCH)
+        self._watch(self.engine._predictor)
         self._now = 0.0
         self._draw(np.random.default_rng(seed), cores / jobs)
-        self._begin()
+        self._begin(warm)
 
-    def _watch(self, predictor: LossPredictor) -> None:
+    def _watch(self, predictor: Predictor) -> None:
         """Wrap the predictor, the policy and the placement with timers."""
         for method in ("fit", "forecast"):
             setattr(predictor, method, self._timed("fit", getattr(predictor, method)))
@@ -98,24 +94,23 @@ class Training:
         loss = self._end + self._fall * shape
         return (loss * (1.0 + self._noise * self._rng.standard_normal(len(loss)))).tolist()
 
-    def _begin(self) -> None:
+    def _begin(self, warm: int) -> None:
         """Report histories of different lengths, and make the warm-up decisions."""
         for name in self.names:
             self.engine.add_job(name, self._now)
         for k in range(int(self._length.max())):
             losses = self._loss(np.full(len(self.names), float(k)))
             for i in np.flatnonzero(k < self._length).tolist():
-                self._work_on(i, losses[i])
+                self._work_on(i)
                 self.engine.report(self.names[i], losses[i], self._now)
-        for _ in range(WARM):
+        for _ in range(warm):
             self.step()
 
-    def _work_on(self, i: int, loss: float) -> None:
-        """Observe the tasks of an iteration, and record the loss that will be reported."""
+    def _work_on(self, i: int) -> None:
+        """Observe the tasks of an iteration."""
         name, width = self.names[i], int(self.width[i])
         self.engine.observe_task(name, float(self.work[i]), width)
         self.engine.observe_demand(name, width)
-        self.losses[i].append(loss)
 
     def step(self) -> dict[str, float]:
         """Simulate one epoch: one report per job, then the decision. Returns seconds by part.
@@ -126,8 +121,8 @@ class Training:
         self._now += EPOCH
         losses = self._loss(self._length.astype(float))
         self._length += 1
-        for i, loss in enumerate(losses):
-            self._work_on(i, loss)
+        for i in range(len(losses)):
+            self._work_on(i)
         self.seconds.clear()
         with mock.patch.object(engine_module, "place_all", self._place):
             start, cpu = time.perf_counter(), time.process_time()
@@ -153,45 +148,6 @@ class _Timed:
         return self._decide(snapshot)
 
 
-def paper_way(training: Training, fits: int) -> dict[str, Any]:
-    """Time the paper's method on the same reports.
-
-    At most `fits` jobs, spread evenly, are fitted. If there are more jobs, the time is extrapolated
-    from the mean, and the heap reuses the fitted curves.
-    """
-    jobs, cores = len(training.names), THREADS * len(training.workers)
-    sample = np.unique(np.linspace(0, jobs - 1, min(fits, jobs)).astype(int)).tolist()
-    start = time.perf_counter()
-    curves = [fit_curve(training.losses[i]) for i in sample]
-    fit = (time.perf_counter() - start) * jobs / len(sample)
-    gains = [
-        _gain(curves[i % len(curves)], training.losses[sample[i % len(sample)]], work)
-        for i, work in enumerate(training.work.tolist())
-    ]
-    start = time.perf_counter()
-    algorithm_1(gains, training.width.tolist(), cores)
-    heap = time.perf_counter() - start
-    return {
-        "paper_seconds": fit + heap,
-        "paper_parts": {"fit": fit, "heap": heap},
-        "paper_fits_measured": len(sample),
-    }
-
-
-def _gain(
-    curve: Callable[[float], float], losses: list[float], work: float
-) -> Callable[[int], float]:
-    """Return the loss reduction by threads, normalized by the largest change as in the paper."""
-    now = curve(0.0)
-    largest = max(abs(a - b) for a, b in pairwise(losses)) or 1.0
-
-    def gain(threads: int) -> float:
-        reduction = (now - curve(EPOCH * threads / work)) / largest
-        return reduction if math.isfinite(reduction) else 0.0
-
-    return gain
-
-
 def measure(
     jobs: int,
     cores: int,
@@ -199,18 +155,23 @@ def measure(
     policy: str,
     seed: int = 0,
     decisions: int = DECISIONS,
-    fits: int = PAPER_JOBS,
+    paper: bool = True,
 ) -> dict[str, Any]:
-    """Measure the median of several decisions at one size.
-
-    With 0 `fits`, the paper's method is skipped.
-    """
+    """Measure the median of several decisions at one size, also by the `paper`'s method."""
     training = Training(jobs, cores, policy=policy, seed=seed)
+    found = {"jobs": jobs, "cores": cores, **_median(training, decisions)}
+    if not paper:
+        return {**found, "paper_seconds": None}
+    training = Training(jobs, cores, policy=PAPER, seed=seed, warm=PAPER_WARM)
+    theirs = _median(training, min(decisions, PAPER_DECISIONS))
+    return {**found, "paper_seconds": theirs["seconds"], "paper_parts": theirs["parts"]}
+
+
+def _median(training: Training, decisions: int) -> dict[str, Any]:
     steps = sorted((training.step() for _ in range(decisions)), key=lambda parts: parts["total"])
     parts = dict(steps[len(steps) // 2])
     seconds, cpu = parts.pop("total"), parts.pop("cpu")
-    found = {"jobs": jobs, "cores": cores, "seconds": seconds, "cpu_seconds": cpu, "parts": parts}
-    return {**found, **(paper_way(training, fits) if fits else {"paper_seconds": None})}
+    return {"seconds": seconds, "cpu_seconds": cpu, "parts": parts}
 
 
 @click.command()
@@ -224,11 +185,9 @@ def main(policy: str, seed: int, quick: bool, output: str | None) -> None:
     with threadpool_limits(1):
         for jobs, cores in SIZES[:-1] if quick else SIZES:
             print(f"{jobs} jobs on {cores} cores", file=sys.stderr, flush=True)
-            fits = (QUICK_FITS if quick else jobs) if jobs <= PAPER_JOBS else 0
             decisions = QUICK_DECISIONS if quick else DECISIONS
-            result.append(
-                measure(jobs, cores, policy=policy, seed=seed, decisions=decisions, fits=fits)
-            )
+            how = {"seed": seed, "decisions": decisions, "paper": jobs <= PAPER_JOBS}
+            result.append(measure(jobs, cores, policy=policy, **how))
     give(result, output, _table(result))
 
 
@@ -240,7 +199,7 @@ def _table(result: list[dict[str, Any]]) -> str:
         paper = row["paper_seconds"]
         rival = [1e3 * paper, paper / row["seconds"]] if paper else [None, None]
         rows.append([row["jobs"], row["cores"], *(1e3 * each for each in seconds), *rival])
-    note = """ms of the median decision; paper: curve_fit for every job, and a heap
+    note = """ms of the median decision; paper: by slaq2017, which fits every job anew
 cpu: above it, ms is time in which the machine did something else"""
     return f"{table(head, rows)}\n{note}"
 

@@ -21,7 +21,7 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import POLICIES
-from dask_slaq.core.settings import NORMALIZERS, check_limits
+from dask_slaq.core.settings import NORMALIZERS, RUNTIMES, check_limits
 
 if TYPE_CHECKING:
     from dask_slaq.core.owners.terms import OwnerTerms
@@ -46,10 +46,12 @@ def _policy(value: Any) -> str:
     return check_policy_name(value)
 
 
-def _added(kind: str) -> Callable[[Any], str]:
-    """Return a reader of class paths and of names that other packages add."""
+def _added(kind: str, *own: str) -> Callable[[Any], str]:
+    """Return a reader of `own` names, class paths, and names that other packages add."""
 
     def read(value: Any) -> str:
+        if value in own:
+            return str(value)
         from dask_slaq.plug_ins import canonical
 
         try:
@@ -75,7 +77,12 @@ def _value(is_ok: Callable[[Any], bool]) -> Callable[[Any], Any]:
 
 _flag = _value(lambda value: isinstance(value, bool))
 _text = _value(lambda value: isinstance(value, str) and 0 < len(value) <= 256)
-_normalizer = _value(lambda value: value in NORMALIZERS)
+
+
+def _one_of(*names: str) -> Any:
+    """Return the row of a setting that is one of some names."""
+    read = _value(lambda value: value in names)
+    return _setting(read, f"one of {', '.join(names)}", str)
 
 
 def _number(low: float, high: float, parse: Callable[[Any], Any] = float) -> Callable[[Any], float]:
@@ -172,13 +179,14 @@ class Settings:
 
     policy: str = _setting(_policy, "the name or the class path of a policy", str)
     predictor: str | None = _setting(
-        _or_null(_added("predictor")), "the class path of a predictor, or null"
+        _or_null(_added("predictor", "paper")), "paper, the class path of a predictor, or null"
     )
     epoch: float = _setting(
         _time(0.001, _DAY), "a time from 1ms to 1 day, such as 1s or 500ms", str
     )
     lend: bool = _setting(_flag, _FLAG, bool)
-    normalizer: str = _setting(_normalizer, f"one of {', '.join(NORMALIZERS)}", str)
+    normalizer: str = _one_of(*NORMALIZERS)
+    runtime: str = _one_of(*RUNTIMES)
     latest: float = _setting(_number(1, math.inf), "a factor of at least 1, or inf", float)
     floor: float = _setting(_number(0, 1), "a fraction in [0, 1]", float)
     other_weight: float = _setting(_number(1e-6, 1e6), "a number from 1e-6 to 1e6", float)

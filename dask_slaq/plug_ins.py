@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.core.errors import BROKEN, InvalidSetting, UnknownPolicy
-from dask_slaq.core.forecast import GuardedPredictor, LossPredictor
+from dask_slaq.core.forecast import GuardedPredictor, LossPredictor, predictor_named
 from dask_slaq.core.policies import POLICIES, GuardedPolicy, Policy, add_policy
 from dask_slaq.core.policies import policy as own_policy
 from dask_slaq.core.search_settings import GOALS, Goal, GuardedGoal, add_goal
@@ -209,6 +209,8 @@ def policy_of(text: str, *, timely: bool = False) -> Policy:
 
 def predictor_of(text: str, memory: PastRuns | None) -> Predictor:
     """Return a new predictor, or the default with the `memory` where it is broken."""
+    if text == "paper":
+        return predictor_named(text, memory)
     instead, default = LossPredictor(memory), "the default"
     methods = ("add", "remove", "report", "fit", "forecast")
     made = _made("predictor", text, "slaq.predictor", default, "", methods)

@@ -10,19 +10,17 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.forecast.paper import DECAY, fit_losses
+
 __all__ = ["PACKAGES", "RIVALS", "Record", "Rival", "available", "follow"]
 
 Array = NDArray[np.float64]
-
-#: Factor on the weight of a report per iteration of age, in the authors' fits.
-DECAY = 0.8
-#: Number of reports beyond which the authors' weights are below 1e-9.
-WEIGHTED = 100
 
 
 class Rival(Protocol):
@@ -60,121 +58,16 @@ class Aitken:
         return history[-1] + last * ratio * np.expm1(horizons * np.log(ratio)) / (ratio - 1.0)
 
 
+@dataclass(frozen=True)
 class Paper:
-    """The paper's fits (§4.1): exponential weights, and the better of two families.
+    """The paper's fits (§4.2.2), as `slaq.predictor: paper` makes them, by default."""
 
-    The families are sublinear, 1 / (a k² + b k + c) + d, and linear or faster, mu^(k - b) + c. Both
-    must fall, so `curve_fit` gets the logarithms of their parameters, with the gradient. It starts
-    from the best point of a grid on which the linear parameters are solved exactly. If no loss was
-    negative, the limit is not negative either.
-    """
+    decay: float = DECAY  # factor on the weight of a report per iteration of age
 
     def forecast(self, history: Array, horizons: Array) -> Array:
-        losses = history[-WEIGHTED:]
-        low, span = losses.min(), np.ptp(losses)
-        if span == 0.0:
-            return np.full(len(horizons), history[-1])
-        # Scale time and loss to order 1, which preserves both families.
-        n = len(losses)
-        k, y = np.arange(n) / n, (losses - low) / span
-        weight = DECAY ** np.arange(n - 1, -1, -1)
-        level = float(weight @ y / weight.sum())
-        best, answer = float(weight @ (y - level) ** 2), np.full(len(horizons), level)
-        for family in (_Sublinear, _Geometric):
-            try:
-                parameters = _fit(family, k, y, weight, _bottom(low, span))
-            except (RuntimeError, np.linalg.LinAlgError):
-                continue
-            if parameters is None:
-                continue
-            cost = float(weight @ (y - family.value(k, *parameters)) ** 2)
-            if cost < best:
-                best, answer = cost, family.value((n - 1 + horizons) / n, *parameters)
-        return low + span * answer
-
-
-def _bottom(low: float, span: float) -> float:
-    """Return the lowest allowed limit of the loss, in units of `span` above `low`."""
-    return -low / span if low >= 0.0 else -np.inf
-
-
-class _Sublinear:
-    """Family 1 / (a k² + b k + c) + d, with parameters log a, log b, log c and d."""
-
-    @staticmethod
-    def value(k: Array, a: float, b: float, c: float, d: float) -> Array:
-        return 1.0 / (np.exp(a) * k**2 + np.exp(b) * k + np.exp(c)) + d
-
-    @staticmethod
-    def gradient(k: Array, a: float, b: float, c: float, d: float) -> Array:
-        parts = np.array([np.exp(a) * k**2, np.exp(b) * k, np.full(len(k), np.exp(c))])
-        slope = -parts / parts.sum(axis=0) ** 2
-        return np.vstack([slope, np.ones(len(k))]).T
-
-    #: Grid of (a / c, b / c).
-    shapes = tuple((a, b) for b in np.geomspace(1e-2, 1e3, 11) for a in (1e-4, 0.1 * b, b, b * b))
-
-    @staticmethod
-    def start(shape: tuple[float, float], height: float, floor: float) -> Array:
-        return np.array(
-            [np.log(shape[0] / height), np.log(shape[1] / height), -np.log(height), floor]
-        )
-
-    @staticmethod
-    def curve(k: Array, shape: tuple[float, float]) -> Array:
-        return 1.0 / (shape[0] * k**2 + shape[1] * k + 1.0)
-
-
-class _Geometric:
-    """Family mu^(k - b) + c, with parameters log(-log mu), log(mu^-b) and c."""
-
-    @staticmethod
-    def value(k: Array, rate: float, height: float, c: float) -> Array:
-        return np.exp(height - np.exp(rate) * k) + c
-
-    @staticmethod
-    def gradient(k: Array, rate: float, height: float, c: float) -> Array:
-        fall = np.exp(height - np.exp(rate) * k)
-        return np.vstack([-fall * np.exp(rate) * k, fall, np.ones(len(k))]).T
-
-    shapes = tuple(np.geomspace(1e-2, 1e2, 17))
-
-    @staticmethod
-    def start(shape: float, height: float, floor: float) -> Array:
-        return np.array([np.log(shape), np.log(height), floor])
-
-    @staticmethod
-    def curve(k: Array, shape: float) -> Array:
-        return np.exp(-shape * k)
-
-
-def _fit(
-    family: type[_Sublinear] | type[_Geometric], k: Array, y: Array, weight: Array, bottom: float
-) -> Array | None:
-    """Fit by weighted least squares. Returns None if the best member of the family is constant."""
-    from scipy.optimize import curve_fit
-
-    curves = np.array([family.curve(k, shape) for shape in family.shapes])
-    total = weight.sum()
-    middle, center = weight @ y / total, curves @ weight / total
-    spread = curves - center[:, None]
-    square, cross = spread**2 @ weight, spread @ (weight * (y - middle))
-    height = np.divide(cross, square, out=np.zeros(len(curves)), where=square > 1e-300)
-    gain = np.where(height > 0, height * cross, 0.0)
-    best = int(gain.argmax())
-    if gain[best] <= 0.0:
-        return None
-    start = family.start(family.shapes[best], height[best], middle - height[best] * center[best])
-    given = {"sigma": weight**-0.5, "jac": family.gradient}
-    found, _ = curve_fit(family.value, k, y, p0=start, maxfev=400, **given)
-    if found[-1] < bottom:
-        least = np.r_[np.full(len(start) - 1, -np.inf), bottom]
-        start = np.maximum(start, least + 1e-9 * (np.isfinite(least)))
-        found, _ = curve_fit(
-            family.value, k, y, p0=start, bounds=(least, np.inf), max_nfev=100, **given
-        )
-    fitted: Array = found
-    return fitted
+        fit = fit_losses([history], horizons, self.decay)
+        answer: Array = fit.level[0] - fit.fall[0]
+        return answer
 
 
 class Holt:
@@ -222,6 +115,7 @@ RIVALS: dict[str, Callable[[], Rival]] = {
     "last-delta": LastDelta,
     "aitken": Aitken,
     "paper": Paper,
+    "paper-unweighted": partial(Paper, 1.0),
     "holt-damped": Holt,
     "arima": Arima,
 }

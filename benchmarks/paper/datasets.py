@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-__all__ = ["NOT_STATED", "Row", "by_name", "dataset", "label", "variable"]
-
-NOT_STATED = "not stated"
+__all__ = ["Row", "by_name", "dataset", "label", "short", "variable"]
 
 
 @dataclass(frozen=True)
 class Row:
     """One row of the table."""
 
-    figure: str
+    figure: str  # number in the paper
     measured: str  # what the values are
-    paper: str  # the paper's value as far as it is known here, or `NOT_STATED`
-    ours: dict[str, float]  # by policy or method
-    unit: str
-    setting: str
+    paper: str  # what the paper states
+    values: dict[str, float]  # by policy or method
+    unit: str = ""
+    differs: str = ""  # where ours differs from the paper, in one sentence
+    setting: str = field(default="", kw_only=True)
+
+    @property
+    def line(self) -> str:
+        """The values in words."""
+        unit = f" {self.unit}" if self.unit else ""
+        ours = ", ".join(f"{name} {short(value)}{unit}" for name, value in self.values.items())
+        return f"{self.measured}: {self.paper} in the paper; {ours}"
+
+
+def short(value: float) -> str:
+    """Format a number with three digits, and nan as a dash."""
+    return "-" if math.isnan(value) else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def variable(dims: Sequence[str], values: Any, long_name: str, units: str) -> tuple[Any, ...]:
@@ -37,15 +49,14 @@ def dataset(
     *,
     figure: str,
     title: str,
-    shows: str,
     setting: str,
 ) -> xr.Dataset:
     """Make a Dataset that describes itself, from results of `variable` by name.
 
     `coords` are values along each dimension, their long name and their unit. `figure` is the
-    paper's; it is assumed to show what `shows` says.
+    paper's number.
     """
-    attrs = {"figure": figure, "title": title, "paper_figure": shows, "setting": setting}
+    attrs = {"figure": figure, "title": title, "setting": setting}
     along = {name: variable((name,), *coord) for name, coord in coords.items()}
     return xr.Dataset(dict(variables), coords=along, attrs=attrs)
 

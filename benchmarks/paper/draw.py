@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
@@ -11,128 +10,150 @@ import xarray as xr
 
 from benchmarks.paper.datasets import label
 
-__all__ = ["figure_6", "figure_7a", "figure_7b", "figure_9", "figure_10b", "figure_10c", "picture"]
+__all__ = ["figure_1", "figure_3", "figure_5", "figure_6a", "figure_6b", "figure_7a", "figure_7b",
+           "figure_8", "figure_9", "figure_10a", "figure_10b", "figure_10c"]  # fmt: skip
 
 COLORS = {
-    "fair": "#2a6f97", "max-total": "#c1121f", "oracle": "#6c757d",
-    "ours": "#c1121f", "the paper's fits": "#2a6f97", "the paper's way": "#2a6f97",
-    "last change goes on": "#8d99ae",
+    "fair": "#2a6f97", "slaq2017": "#e09f3e", "first-to-target": "#c1121f", "ours": "#c1121f",
+    "strawman": "#8d99ae", "plain fit": "#2a6f97", "true loss": "#000000",
 }  # fmt: skip
 MARKERS = "os^Dv<>Pp"
 
 
-def picture(data: xr.Dataset, width: float, panels: int = 1) -> tuple[Any, list[Any]]:
+def _picture(data: xr.Dataset, width: float, panels: int = 1, rows: int = 1) -> tuple[Any, Any]:
     """Make a figure, `width` inches wide, with the Dataset's title. Returns it and its axes."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, 4.2), layout="constrained", dpi=110)
+    figure = Figure(figsize=(width, 4.2 if rows == 1 else 6.0), layout="constrained", dpi=110)
     figure.suptitle(f"Figure {data.attrs['figure']}: {data.attrs['title']}", fontsize=12)
-    return figure, list(np.atleast_1d(figure.subplots(1, panels)))
+    return figure, np.atleast_1d(figure.subplots(rows, panels)).ravel().tolist()
 
 
-def _finish(axes: Any, x: xr.DataArray, y: xr.DataArray, legend: str | None = "") -> None:
-    """Add labels with units, a light grid and, unless `legend` is None, a legend."""
+def _finish(axes: Any, x: xr.DataArray, y: xr.DataArray) -> None:
+    """Add labels with units, a light grid and a legend."""
     axes.set(xlabel=label(x), ylabel=label(y))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    if legend is not None:
-        axes.legend(fontsize=8, frameon=False, title=legend or None, title_fontsize=8)
+    axes.legend(fontsize=8, frameon=False)
 
 
-def _lines(axes: Any, data: xr.DataArray, by: str, x: str, **style: Any) -> None:
-    """Draw one line per value of `by`."""
-    for k, name in enumerate(data[by].values.tolist()):
-        axes.plot(
-            data[x], data.sel({by: name}), color=COLORS.get(name, f"C{k}"), label=str(name),
-            marker=MARKERS[k % len(MARKERS)], ms=4, **style,
-        )  # fmt: skip
+def _lines(axes: Any, array: xr.DataArray, by: str, x: str, *, dots: bool = True) -> None:
+    """Draw one line per value of `by`, and label the axes."""
+    for k, name in enumerate(array[by].values.tolist()):
+        marker = MARKERS[k % len(MARKERS)] if dots else None
+        color = COLORS.get(name, f"C{k}")
+        axes.plot(array[x], array.sel({by: name}), color=color, label=str(name), marker=marker,
+                  ms=4, lw=1.4)  # fmt: skip
+    _finish(axes, array[x], array)
 
 
-def _outside(axes: Any) -> None:
-    """Put the legend to the right of the axes."""
-    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+def _bars(axes: Any, array: xr.DataArray, by: str, along: str) -> None:
+    """Draw groups of bars along an axis, with one bar per value of `by`."""
+    names, count = array[by].values.tolist(), array.sizes[by]
+    at = np.arange(array.sizes[along])
+    for k, name in enumerate(names):
+        shift = (k - (count - 1) / 2) * 0.8 / count
+        axes.bar(at + shift, array.sel({by: name}), 0.8 / count, label=name,
+                 color=COLORS.get(name, f"C{k}"))  # fmt: skip
+    axes.set_xticks(at, [fill(str(value), 20) for value in array[along].values.tolist()])
+    _finish(axes, array[along], array)
 
 
-def figure_6(data: xr.Dataset) -> Any:
-    kinds = data["kind"].values.tolist()
-    figure, panels = picture(data, 1.0 + 6.0 * len(kinds), len(kinds))
-    for axes, kind in zip(panels, kinds, strict=True):
-        some = data["error"].sel(kind=kind).dropna("algorithm", how="all")
-        _bars(axes, some, "predictor", "algorithm")
-        _finish(axes, data["algorithm"], data["error"])
-        axes.set_title(f"{kind} curves", fontsize=10)
-        axes.set_yscale("log")
-        axes.set_ylim(top=8.0 * float(some.max()))  # room for the legend
-        axes.get_yaxis().set_major_formatter("{x:g}")
+def figure_1(data: xr.Dataset) -> Any:
+    figure, [axes] = _picture(data, 7)
+    _lines(axes, data["time"], "job", "reduction")
     return figure
 
 
-def _bars(axes: Any, data: xr.DataArray, by: str, along: str) -> None:
-    """Draw groups of bars along an axis, with one bar per value of `by`."""
-    names, count = data[by].values.tolist(), data.sizes[by]
-    at = np.arange(data.sizes[along])
-    for k, name in enumerate(names):
-        shift = (k - (count - 1) / 2) * 0.8 / count
-        axes.bar(at + shift, data.sel({by: name}), 0.8 / count, label=name,
-                 color=COLORS.get(name, f"C{k}"))  # fmt: skip
-    words = [fill(str(value), 20) for value in data[along].values.tolist()]
-    axes.set_xticks(at, words, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
+def figure_3(data: xr.Dataset) -> Any:
+    figure, panels = _picture(data, 8, rows=2)
+    for axes, name in zip(panels, ("accuracy", "loss"), strict=True):
+        _lines(axes, data[name], "policy", "time", dots=False)
+    return figure
+
+
+def figure_5(data: xr.Dataset) -> Any:
+    figure, [axes] = _picture(data, 8)
+    _lines(axes, data["change"], "algorithm", "iteration", dots=False)
+    return figure
+
+
+def figure_6a(data: xr.Dataset) -> Any:
+    figure, [axes] = _picture(data, 8)
+    _lines(axes, data["loss"], "predictor", "iteration", dots=False)
+    true = data["loss"].sel(predictor="true loss")
+    low, high = float(true.min()), float(true.max())
+    axes.set_ylim(low - 0.2 * (high - low), high + 0.2 * (high - low))
+    return figure
+
+
+def figure_6b(data: xr.Dataset) -> Any:
+    figure, [axes] = _picture(data, 7)
+    _bars(axes, data["error"], "predictor", "ahead")
+    return figure
 
 
 def figure_7a(data: xr.Dataset) -> Any:
-    figure, [axes] = picture(data, 8)
-    for name in data["policy"].values.tolist():
-        mean = float(data["mean_loss"].sel(policy=name))
-        text, loss = f"{name} (mean {mean:.3f})", data["loss"].sel(policy=name)
-        axes.plot(data["time"], loss, lw=1.4, color=COLORS.get(name), label=text)
-    _finish(axes, data["time"], data["loss"])
+    figure, [axes] = _picture(data, 8)
+    _lines(axes, data["loss"], "policy", "time", dots=False)
     axes.set_ylim(bottom=0)
     return figure
 
 
 def figure_7b(data: xr.Dataset) -> Any:
     cases = data["case"].values.tolist()
-    figure, panels = picture(data, 11, len(cases))
+    figure, panels = _picture(data, 11, len(cases))
     for axes, case in zip(panels, cases, strict=True):
         _lines(axes, data["seconds"].sel(case=case), "policy", "reduction")
-        _finish(axes, data["reduction"], data["seconds"])
         axes.set_title(case, fontsize=10)
-        axes.set_ylim(0, 1.05 * float(data["seconds"].max()))
-    return figure
-
-
-def _pair(data: xr.Dataset, names: Sequence[str], x: str) -> Any:
-    """Draw two panels with one line per policy."""
-    figure, panels = picture(data, 10, 2)
-    for axes, name in zip(panels, names, strict=True):
-        _lines(axes, data[name], "policy", x)
-        _finish(axes, data[x], data[name])
         axes.set_ylim(bottom=0)
     return figure
 
 
+def figure_8(data: xr.Dataset) -> Any:
+    policies = data["policy"].values.tolist()
+    figure, panels = _picture(data, 12, len(policies))
+    for axes, policy in zip(panels, policies, strict=True):
+        part = data["part"].sel(policy=policy)
+        axes.stackplot(data["time"], part.fillna(0), labels=data["group"].values.tolist())
+        _finish(axes, data["time"], data["part"])
+        axes.set_title(policy, fontsize=10)
+        axes.set_ylim(0, 100)
+    return figure
+
+
 def figure_9(data: xr.Dataset) -> Any:
-    figure = _pair(data, ("loss", "t90"), "interarrival")
-    for axes in figure.axes:
+    figure, panels = _picture(data, 10, 2)
+    for axes, percent in zip(panels, data["reduction"].values.tolist(), strict=True):
+        _lines(axes, data["seconds"].sel(reduction=percent), "policy", "interarrival")
+        axes.set_title(f"{percent} % of the loss reduction", fontsize=10)
+        axes.set_yscale("log")
+        axes.get_yaxis().set_major_formatter("{x:g}")
         axes.invert_xaxis()  # contention grows to the right, as in the paper
     return figure
 
 
-def figure_10b(data: xr.Dataset) -> Any:
-    figure, [axes] = picture(data, 8)
-    for k, cores in enumerate(data["cores"].values.tolist()):
-        for name, line in zip(data["way"].values.tolist(), ("-", "--"), strict=True):
-            axes.plot(
-                data["jobs"], data["seconds"].sel(cores=cores, way=name), line, ms=4,
-                marker=MARKERS[k], color=COLORS[name], label=f"{name}, {cores} cores",
-            )  # fmt: skip
-    _finish(axes, data["jobs"], data["seconds"], None)
+def figure_10a(data: xr.Dataset) -> Any:
+    figure, [axes] = _picture(data, 9)
+    _bars(axes, data["error"], "predictor", "algorithm")
+    axes.tick_params(axis="x", rotation=30)
     axes.set_yscale("log")
     axes.get_yaxis().set_major_formatter("{x:g}")
-    axes.set_xticks(data["jobs"].values)
-    _outside(axes)
+    return figure
+
+
+def figure_10b(data: xr.Dataset) -> Any:
+    figure, [axes] = _picture(data, 7)
+    _lines(axes, data["cpu"], "size", "workers")
+    axes.set_ylim(bottom=0)
     return figure
 
 
 def figure_10c(data: xr.Dataset) -> Any:
-    return _pair(data, ("t90", "moves"), "pause")
+    ways = data["way"].values.tolist()
+    figure, panels = _picture(data, 10, len(ways))
+    for axes, way in zip(panels, ways, strict=True):
+        _lines(axes, data["seconds"].sel(way=way), "cores", "jobs")
+        axes.set_title(way, fontsize=10)
+        axes.legend(title=label(data["cores"]), fontsize=8, frameon=False)
+    return figure

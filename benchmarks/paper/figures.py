@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import xarray as xr
 
-from benchmarks.paper import decisions, draw, forecasts, quality, sweeps
+from benchmarks.paper import costs, draw, forecasts, quality, training
 from benchmarks.paper.datasets import Row
 from benchmarks.paper.study import Study
 
 __all__ = ["FIGURES", "Figure"]
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One figure: how its Dataset is computed, drawn, if at all, and tabulated."""
+class Figure(NamedTuple):
+    """One figure: its number in the paper, and how it is computed, tabulated and drawn."""
 
-    name: str  # of its files
+    number: str
     data: Callable[[Study], xr.Dataset]
     rows: Callable[[xr.Dataset], list[Row]]
     draw: Callable[[xr.Dataset], Any] | None
 
 
-#: Figures in the order of the paper. They run one at a time, since some measure times.
+#: Figures in the order of the paper, and a table of our own. They run one at a time, since some
+#: measure times. Figures 2 and 4 are diagrams.
 FIGURES = (
-    Figure("figure-6", forecasts.errors, forecasts.errors_rows, draw.figure_6),
-    Figure("figure-7a", quality.losses, quality.losses_rows, draw.figure_7a),
-    Figure("figure-7b", quality.times, quality.times_rows, draw.figure_7b),
-    Figure("figure-7-measures", quality.measures, quality.measures_rows, None),
-    Figure("figure-9", sweeps.contention, sweeps.contention_rows, draw.figure_9),
-    Figure("figure-10b", decisions.decisions, decisions.decisions_rows, draw.figure_10b),
-    Figure("figure-10c", sweeps.moves, sweeps.moves_rows, draw.figure_10c),
+    Figure("1", training.cumulative, training.cumulative_rows, draw.figure_1),
+    Figure("3", quality.one_job, quality.one_job_rows, draw.figure_3),
+    Figure("5", training.changes, training.changes_rows, draw.figure_5),
+    Figure("6a", forecasts.traces, forecasts.traces_rows, draw.figure_6a),
+    Figure("6b", forecasts.errors, forecasts.errors_rows, draw.figure_6b),
+    Figure("7a", quality.losses, quality.losses_rows, draw.figure_7a),
+    Figure("7b", quality.times, quality.times_rows, draw.figure_7b),
+    Figure("8", quality.cores, quality.cores_rows, draw.figure_8),
+    Figure("9", quality.contention, quality.contention_rows, draw.figure_9),
+    Figure("10a", forecasts.by_algorithm, forecasts.by_algorithm_rows, draw.figure_10a),
+    Figure("10b", costs.iterations, costs.iterations_rows, draw.figure_10b),
+    Figure("10c", costs.decisions, costs.decisions_rows, draw.figure_10c),
+    Figure("changes", quality.gains, quality.gains_rows, None),
 )

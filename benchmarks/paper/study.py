@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from benchmarks import nine_algorithms
-from dask_slaq.simulation.metrics import Run
-from dask_slaq.simulation.study import Settings, job_lists, process_pool, run
+from dask_slaq.simulation.study import Settings, run_all
 from dask_slaq.simulation.workload import curves as curve_files
 from dask_slaq.simulation.workload.curves import Curve
 from dask_slaq.simulation.workload.simulated_jobs import calibrate
 
-__all__ = ["FULL", "QUICK", "Scale", "Study", "Task", "largest_groups"]
+__all__ = ["FULL", "OURS", "POLICIES", "QUICK", "Scale", "Study"]
 
-#: Maximum number of groups of curves in a figure.
-MOST_GROUPS = 9
-
-#: Policy, settings of the simulation, and curves of the jobs.
-Task = tuple[str, Settings, Sequence[Curve]]
+#: Iterations of a job. In the paper a job has converged at the loss of its 100th iteration.
+CONVERGED = 100
+#: The default policy.
+OURS = "first-to-target"
+POLICIES = ("fair", "slaq2017", OURS)
 
 
 @dataclass(frozen=True)
@@ -35,19 +32,22 @@ class Scale:
     jobs: int = 160
     cores: int = 640
     seeds: int = 3  # lists of jobs
-    sweep_seeds: int = 1  # lists of jobs per point of a sweep
+    sweep_seeds: int = 1  # lists of jobs per point of Figure 9
     interarrival: float = 15.0  # mean seconds between arrivals
     interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0)  # Figure 9
-    pauses: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)  # seconds of a move, Figure 10c
-    decision_jobs: tuple[int, ...] = (1000, 2000, 3000, 4000)  # Figure 10b
+    one_job: int = 60  # jobs of the list in which Figure 3 follows one
+    workers: tuple[int, ...] = (1, 2, 4, 8)  # Figure 10b
+    model_bytes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
+    iterations: int = 4
+    decision_jobs: tuple[int, ...] = (1000, 2000, 3000, 4000)  # Figure 10c
     decision_cores: tuple[int, ...] = (1000, 4000, 16_000)
-    fits: int = 400  # timed fits of the paper's method per decision
 
 
 FULL = Scale()
 QUICK = Scale(
-    made=27, origins=8, jobs=30, seeds=1, interarrivals=(10.0, 2.0), pauses=(0.0, 2.0),
-    decision_cores=(1000, 16_000), decision_jobs=(1000, 4000), fits=50,
+    made=27, origins=6, jobs=24, seeds=1, interarrivals=(10.0, 4.0, 2.0), one_job=12,
+    workers=(1, 2), model_bytes=(10_000, 10_000_000), iterations=2,
+    decision_cores=(1000, 16_000), decision_jobs=(500, 1000),
 )  # fmt: skip
 
 
@@ -71,10 +71,16 @@ class Study:
         return [curve_files.parse(line) for line in lines]
 
     @cached_property
+    def smooth(self) -> list[Curve]:
+        """Curves without noise: in the paper all data is used in each iteration."""
+        return [curve for curve in self.curves if not curve.noisy] or self.curves
+
+    @cached_property
     def job_curves(self) -> list[Curve]:
-        """Curves that are suitable for jobs. Raises `CurveError` if there are none."""
-        fit = curve_files.fit_for_jobs(self.curves)
-        curve_files.sample(fit, 1, np.random.default_rng())  # raises if there are none
+        """Smooth curves up to the 100th iteration. Raises `CurveError` if none suits a job."""
+        cut = [replace(curve, loss=curve.loss[:CONVERGED]) for curve in self.smooth]
+        if not (fit := curve_files.fit_for_jobs(cut)):
+            raise curve_files.CurveError("no curve is smooth and falls enough to be a job's")
         return fit
 
     @property
@@ -84,50 +90,54 @@ class Study:
             return f"{len(self.curves)} curves of the files given"
         return f"{len(self.curves)} curves of nine algorithms trained on synthetic data"
 
-    def settings(self, interarrival: float | None = None, **more: Any) -> Settings:
-        """Make settings of a simulation with the total work of the paper's setting.
+    def groups(self) -> dict[str, Curve]:
+        """Return the first smooth curve of each algorithm."""
+        found: dict[str, Curve] = {}
+        for curve in self.smooth:
+            found.setdefault(curve.group, curve)
+        return found
 
-        The work does not depend on the mean seconds between arrivals.
-        """
+    def settings(self, interarrival: float | None = None, **more: Any) -> Settings:
+        """Make settings of a simulation, with the load of the paper's setting."""
         s = self.scale
-        interarrival = s.interarrival if interarrival is None else interarrival
         common = {"jobs": s.jobs, "cores": s.cores, "seed": self.seed, "seeds": s.seeds}
-        load = self._work / (s.cores * interarrival)
-        return Settings(interarrival=interarrival, load=load, **{**common, **more})
+        given = {"interarrival": interarrival or s.interarrival, "load": self.load}
+        return Settings(**{**common, **given, **more})
 
     @cached_property
-    def _work(self) -> float:
-        return calibrate(self.job_curves)
+    def load(self) -> float:
+        """Core-seconds that arrive in a core-second in the paper's setting."""
+        return self.load_of(self.job_curves)
 
-    def simulate(self, tasks: Sequence[Task]) -> list[list[Run]]:
-        """Simulate all tasks. Returns one run per task and seed."""
-        single = [
-            (policy, replace(settings, seed=seed, seeds=1), curves)
-            for policy, settings, curves in tasks
+    def load_of(self, curves: Sequence[Curve]) -> float:
+        """Return the load with which jobs of some curves take as long as in the paper."""
+        return calibrate(curves) / (FULL.cores * FULL.interarrival)
+
+    def simulate(
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[tuple[str, Settings]],
+        curves: Sequence[Curve] | None = None,
+    ) -> list[list[Any]]:
+        """Return what a function of policy, settings and curves finds, per task and seed."""
+        every = [
+            (policy, replace(settings, seed=seed, seeds=1), curves or self.job_curves)
+            for policy, settings in tasks
             for seed in range(settings.seed, settings.seed + settings.seeds)
         ]
-        found = iter(self._map(single))
-        return [[next(found) for _ in range(settings.seeds)] for _, settings, _ in tasks]
-
-    def _map(self, single: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if self.processes == 1:
-            return [_one(*task) for task in single]
         # Child processes read these when they load NumPy. Their matrices are too small for threads.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        with process_pool(self.processes) as pool:
-            return list(pool.map(_one, *zip(*single, strict=True)))
+        found = iter(run_all(function, every, self.processes))
+        return [[next(found) for _ in range(settings.seeds)] for _, settings in tasks]
 
-
-def _one(policy: str, settings: Settings, curves: Sequence[Curve]) -> Run:
-    [(seed, jobs)] = job_lists(curves, settings)
-    return run(policy, seed, jobs, settings)
-
-
-def largest_groups(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
-    """Group curves, keeping the largest groups only, in order of first appearance."""
-    groups: dict[str, list[Curve]] = {}
-    for curve in curves:
-        groups.setdefault(curve.group, []).append(curve)
-    chosen = sorted(groups, key=lambda name: -len(groups[name]))[:MOST_GROUPS]
-    return {name: members for name, members in groups.items() if name in chosen}
+    def describe(self, arrivals: str | None = None) -> str:
+        """Describe the setting of simulations in words."""
+        s = self.scale
+        arrivals = arrivals or f"mean {s.interarrival:g} s, lists of jobs: {s.seeds}"
+        return (
+            f"simulated: {s.jobs} jobs of {CONVERGED} iterations at most, {s.cores} cores, Poisson "
+            f"arrivals, {arrivals}; linear scaling; full-batch curves among {self.source}; work "
+            "such that fair takes about 71 s to 90 % and 98 s to 95 % with 160 jobs that arrive "
+            "every 15 s"
+        )

@@ -14,7 +14,7 @@ import click
 from dask_slaq.cli.main import LazyGroup
 from dask_slaq.cli.memory import file_to_read
 from dask_slaq.cli.options import Where, ask, call, json_flag, json_option, scheduler_options
-from dask_slaq.cli.text import printable, tell, to_json
+from dask_slaq.cli.text import aligned, printable, tell, to_json
 
 
 @click.command()
@@ -179,6 +179,10 @@ def _width() -> int | None:
 
 
 @click.command()
+@click.argument(
+    "log", metavar="[LOG]", required=False, type=click.Path(exists=True, dir_okay=False)
+)
+@click.option("--target", type=float, metavar="LOSS", help="Of a LOG: the loss to reach.")
 @click.option(
     "--workers",
     is_flag=False,
@@ -190,11 +194,40 @@ def _width() -> int | None:
 )
 @scheduler_options
 @json_option
-def advise(where: Where, workers: int, json_file: str | None) -> None:
+def advise(
+    where: Where, log: str | None, target: float | None, workers: int, json_file: str | None
+) -> None:
     """Say how many workers pay for the jobs of a running scheduler, or what N would change.
 
     They pay by the worth of the jobs' time and the price in the setting slaq.scaling, without it in
     worker-hours. What to persist is told by dask_slaq.persisting.
+
+    With a LOG, the newest file recorded with the setting slaq.log, and --target: which solver, on
+    how many threads, reaches the loss soonest. Jobs are of one solver if their names differ only by
+    a number at the end.
     """
+    if (log is None) != (target is None):
+        raise click.UsageError("give both a LOG and --target, or neither")
+    if log is not None and target is not None:
+        _advise_on_solvers(log, target, json_file)
+        return
     found = call(where, "whatif", workers or None)
     tell(found, found["text"], json_file)
+
+
+def _advise_on_solvers(log: str, target: float, json_file: str | None) -> None:
+    from dask_slaq.simulation.advice import advise as advise_on
+
+    found = advise_on(log, target)
+    cells = [["solver", "threads", "iterations", "s/iteration", "seconds"]]
+    for option in found["options"]:
+        threads = f"{option['threads']}{'*' if option['extrapolated'] else ''}"
+        count = f"{'~' if option['predicted'] else ''}{option['iterations']:.0f}"
+        each, seconds = f"{option['iteration_s']:.3g}", f"{option['seconds']:.1f}"
+        cells.append([printable(option["solver"]), threads, count, each, seconds])
+    never = [
+        f"{printable(solver)} is not predicted to reach {target:g}: its lowest loss is {loss:.4g}"
+        for solver, loss in found["out_of_reach"].items()
+    ]
+    legend = "~: predicted, as no run reached the target. *: so many threads were not recorded."
+    tell(found, "\n".join([*aligned(cells), "", legend, *never, *found["notes"]]), json_file)

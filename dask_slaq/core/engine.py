@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.forecast import LossPredictor, Predictor, diverging
+from dask_slaq.core.forecast import Predictor, diverging, predictor_named
 from dask_slaq.core.gains import build_snapshot
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
@@ -44,7 +44,7 @@ from dask_slaq.core.policies import (
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.rivals import in_order, spread, yield_to_first
-from dask_slaq.core.settings import check_engine_settings
+from dask_slaq.core.settings import PRESETS, check_engine_settings
 
 #: Settings of running jobs that `Engine.set_job` changes.
 CHANGES = tuple(name for name in CHANGEABLE if name in OF_ENGINE)
@@ -62,6 +62,8 @@ class Engine:
     - `epoch`: seconds between two reallocations.
     - `normalizer`: divisor of losses: "range", the predicted whole range, or "largest-change", the
       paper's largest change so far.
+    - `predictor`: object, "paper" for the paper's weighted fits, or None for the default.
+    - `runtime`: model of iteration times: "observed", or "linear", the paper's c.S/N.
     - `latest`: factor, at least 1, of its fair time at which a job of known length ends at the
       latest: 1 to share fairly, inf for no promise.
     - `floor`: fraction in [0, 1] of its fair entitlement that a job of unknown length gets.
@@ -72,6 +74,8 @@ class Engine:
     - `owners`: weights and limits of owners. None lets jobs compete whoever owns them.
     - `memory`: past runs, with which jobs of a known kind are compared, and to which their runs are
       added when they end.
+
+    A policy may preset some of these, see `Traits`: settings that are left at their defaults.
 
     >>> engine = Engine("max-total")
     >>> engine.add_job("steep", now=0.0)
@@ -90,19 +94,22 @@ class Engine:
         policy: str | Policy = "first-to-target",
         *,
         epoch: float = 1.0,
-        normalizer: str = "range",
-        latest: float = 2.0,
-        floor: float = 0.75,
-        predictor: Predictor | None = None,
+        normalizer: str = PRESETS["normalizer"],
+        runtime: str = PRESETS["runtime"],
+        latest: float = PRESETS["latest"],
+        floor: float = PRESETS["floor"],
+        predictor: Predictor | str | None = PRESETS["predictor"],
         move_pause: float = 0.0,
         strict: bool = False,
         owners: Mapping[str, OwnerTerms] | None = None,
         memory: PastRuns | None = None,
     ) -> None:
-        check_engine_settings(epoch, normalizer, floor, move_pause, latest)
+        check_engine_settings(epoch, normalizer, floor, move_pause, latest, runtime)
         self.set_policy(policy)
         self.epoch = epoch
         self.normalizer = normalizer
+        self.runtime = runtime
+        self.predictor = predictor
         self.floor = floor
         self.latest = latest
         self.move_pause = move_pause
@@ -112,7 +119,9 @@ class Engine:
         if owners is not None:
             self._share_by_owner().terms = owners
         self.grants = Grants()
-        self._predictor: Predictor = LossPredictor(memory) if predictor is None else predictor
+        made = self.in_force("predictor")
+        is_named = made is None or isinstance(made, str)
+        self._predictor: Predictor = predictor_named(made, memory) if is_named else made
         self.remembering = Remembering(memory, self.jobs, self._predictor)
         self._workers: Workers | None = None
         self._last: float | None = None
@@ -125,6 +134,15 @@ class Engine:
     def traits(self) -> Traits:
         """What the policy says of itself."""
         return traits_of(self.policy)
+
+    def in_force(self, setting: str) -> Any:
+        """Return the value of a setting that the policy may preset, if it was left at its default.
+
+        The predictor stays that of the first policy.
+        """
+        given = getattr(self, setting)
+        preset = self.traits.presets.get(setting, given)
+        return preset if given == PRESETS[setting] else given
 
     def add_job(
         self,
@@ -364,7 +382,7 @@ class Engine:
         weight = column["weight"][rows]
         if self.owners is not None:
             weight = self.owners.weights(jobs, order)
-            self.owners.weigh(jobs, order, self.latest)
+            self.owners.weigh(jobs, order, self.in_force("latest"))
         for some in order.searches:
             unbound = getattr(self._predictor, "unbound", None)
             if unbound is not None and (seen["loss"][rows[some]] < 0).any():
@@ -374,7 +392,9 @@ class Engine:
             self._sets, self._gain, self._ends = None, None, None
             return Grants()
         jobs.runtimes.learn(rows)
-        speeds = jobs.runtimes.speeds(rows)
+        speeds, linear = jobs.runtimes.speeds(rows), self.in_force("runtime") == "linear"
+        speeds = speeds.linear() if linear else speeds
+        traits, promise = self.traits, self.in_force("latest")
         room = order.capacity(workers, eligible)
         fair = credit_entitlement(jobs, weight, capacity, elapsed)
         total = jobs.total(rows, speeds.work)
@@ -382,7 +402,7 @@ class Engine:
         if self.owners is not None:
             limits["within"] = partial(self.owners.within_limits, order, capacity)
         self._ends = advance_fair_clock(
-            jobs, weight, room, total, capacity, elapsed, now, self.latest, self.epoch, **limits
+            jobs, weight, room, total, capacity, elapsed, now, promise, self.epoch, **limits
         )
         snapshot = build_snapshot(
             jobs,
@@ -392,11 +412,11 @@ class Engine:
             room,
             capacity,
             now,
-            normalizer=self.normalizer,
+            normalizer=self.in_force("normalizer"),
             epoch=self.epoch,
             move_pause=self.move_pause,
-            strict=self.strict,
-            needs=self.traits.needs,
+            strict=self.strict or traits.by_tokens,
+            needs=traits.needs,
         )
         allocation = self._allocate(snapshot)
         of_searches = {}
@@ -407,14 +427,16 @@ class Engine:
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by stages alone
-        whole = (allocation.share >= 1) & waves & (not self.strict)
+        whole = (allocation.share >= 1) & waves & (not (self.strict or linear))
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
         sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
-        blind = not self.traits.follows_losses  # such a policy keeps every promise by itself
-        latest, credit = (math.inf, 0.0) if blind else (self.latest, self.floor)
+        blind = not traits.follows_losses  # such a policy keeps every promise by itself
+        latest, credit = (math.inf, 0.0) if blind else (promise, self.in_force("floor"))
         tokens, rate = refill_tokens(
             jobs, latest, credit, self.epoch, elapsed, fair, snapshot.age, total, **of_searches
         )
+        if traits.by_tokens:
+            tokens, rate = 0.0 * share, share
         owners = {}
         if self.owners is not None:
             owners = self.owners.refill(jobs, order, capacity, self.epoch, elapsed, snapshot.age)
@@ -434,6 +456,7 @@ class Engine:
             predicted=np.where(reported, snapshot.gain(share), math.nan),
             sets=sets,
             blind=blind,
+            by_tokens=traits.by_tokens,
             epoch=self.epoch,
             owners=owners,
         )

@@ -61,6 +61,7 @@ class Decision:
     predicted: FloatArray
     sets: Placement
     blind: bool  # whether the policy uses weights only
+    by_tokens: bool  # whether shares are enforced by tokens
     epoch: float  # seconds until the next decision, for which the prediction holds
     owners: Mapping[str, OwnerGrant] = field(default_factory=dict)
 
@@ -82,7 +83,8 @@ class Decision:
 
     def differs(self, before: Decision, at: IntArray) -> BoolArray:
         """Return which grants (n_jobs,) differ from those at `before`, except for sets."""
-        changed = np.full(len(at), self.blind != before.blind or self.epoch != before.epoch)
+        rules = [(each.blind, each.by_tokens, each.epoch) for each in (self, before)]
+        changed = np.full(len(at), rules[0] != rules[1])
         for name in _COMPARED:
             now, then = getattr(self, name), getattr(before, name)[at]
             changed |= (now != then) & ((now == now) | (then == then))

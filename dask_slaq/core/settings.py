@@ -46,6 +46,17 @@ MOST_PRICE = 1e9
 MOST_SECONDS = 86_400e3
 #: What the loss reduction of a job may be divided by; see `dask_slaq.core.forecast.corrections`.
 NORMALIZERS = ("range", "largest-change")
+#: Model of the seconds of an iteration on N threads: waves of tasks or Ernest's law, as observed;
+#: or the paper's c.S/N.
+RUNTIMES = ("observed", "linear")
+#: Settings of an engine that a policy may preset, with the defaults that it replaces.
+PRESETS: dict[str, Any] = {
+    "predictor": None,
+    "normalizer": "range",
+    "runtime": "observed",
+    "latest": 2.0,
+    "floor": 0.75,
+}
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 100
@@ -163,15 +174,14 @@ def check_latest(latest: float) -> Any:
 
 
 def check_engine_settings(
-    epoch: float, normalizer: str, floor: float, move_pause: float, latest: float
+    epoch: float, normalizer: str, floor: float, move_pause: float, latest: float, runtime: str
 ) -> None:
     """Raise `InvalidSetting` if a setting of an engine is invalid. See `Engine`."""
     require("epoch", epoch, epoch > 0 and math.isfinite(epoch), "a positive number of seconds")
     require("floor", floor, 0 <= floor <= 1, "a fraction in [0, 1]")
     check_latest(latest)
-    if normalizer not in NORMALIZERS:
-        allowed = ", ".join(NORMALIZERS)
-        raise InvalidSetting(f"normalizer must be one of {allowed}, not {normalizer!r}")
+    require("normalizer", normalizer, normalizer in NORMALIZERS, f"one of {', '.join(NORMALIZERS)}")
+    require("runtime", runtime, runtime in RUNTIMES, f"one of {', '.join(RUNTIMES)}")
     require("move_pause", move_pause, move_pause >= 0 and math.isfinite(move_pause), "seconds >= 0")
 
 

@@ -229,6 +229,7 @@ class SlaqPlugin(DaskHooks):
             _policy_of(chosen.policy),
             epoch=chosen.epoch,
             normalizer=chosen.normalizer,
+            runtime=chosen.runtime,
             latest=chosen.latest,
             floor=chosen.floor,
             predictor=predictor,

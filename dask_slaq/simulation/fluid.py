@@ -183,7 +183,7 @@ class Simulation:
         share = np.maximum(granted("share"), NEGLIGIBLE)
         threads = fair_fill(share, floor, cap, min(cores, max(share.sum(), floor.sum())))
         useful = law.useful(active, threads)
-        if cores - useful.sum() > NEGLIGIBLE:
+        if cores - useful.sum() > NEGLIGIBLE and not self.engine.traits.by_tokens:
             threads = self._lend(active, useful, cap, granted("index"))
         return threads * min(1.0, cores / max(threads.sum(), NEGLIGIBLE))  # despite rounding
 

@@ -27,7 +27,7 @@ def replay_log(path: str | Path) -> dict[str, Any]:
     a file cannot be read, has no events, or has an invalid one.
     """
     replay, notes, place = Replay(), list[str](), ""
-    for place, event in _events(Path(path), notes):
+    for place, event in events_of(Path(path), notes):
         try:
             replay.feed(event)  # which checks it
         except SlaqError as error:
@@ -50,7 +50,7 @@ def replay_log(path: str | Path) -> dict[str, Any]:
     }
 
 
-def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
+def events_of(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
     """Yield the place and the event of every line, but for those cut off by a crash."""
     broken, where, line, begun = "", "", b"", False
     for place, line in _lines(path):

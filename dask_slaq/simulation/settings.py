@@ -6,7 +6,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import NORMALIZERS, check_engine_settings, is_number, require
+from dask_slaq.core.settings import (
+    NORMALIZERS,
+    RUNTIMES,
+    check_engine_settings,
+    is_number,
+    require,
+)
 from dask_slaq.simulation.workload import SCALINGS
 
 
@@ -66,6 +72,10 @@ class Settings:
         True, "Whether jobs announce their number of iterations, as fits of libraries do."
     )
     normalizer: str = _setting("range", "What losses are divided by.", *NORMALIZERS)
+    runtime: str = _setting("observed", "What the engine assumes of running times.", *RUNTIMES)
+    predictor: str | None = _setting(
+        None, "Forecasts of losses: paper for the paper's fits.", unset="the default"
+    )
 
     def __post_init__(self) -> None:
         for row in fields(self):
@@ -78,6 +88,8 @@ class Settings:
                 low, high = allowed
                 ok = is_number(value) and low <= value <= high
                 require(row.name, value, ok, f"from {low:g} to {high:g}")
-        check_engine_settings(self.epoch, self.normalizer, self.floor, self.move_pause, self.latest)
+        check_engine_settings(
+            *(self.epoch, self.normalizer, self.floor, self.move_pause, self.latest, self.runtime)
+        )
         if self.load is not None and self.interarrival == 0:
             raise InvalidSetting("jobs that arrive all at once have no load: leave out one of both")

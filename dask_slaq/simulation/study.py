@@ -184,9 +184,12 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
         of,
         epoch=settings.epoch,
         normalizer=settings.normalizer,
+        runtime=settings.runtime,
         latest=settings.latest,
         floor=settings.floor,
-        predictor=OraclePredictor({job.name: job.loss for job in jobs}) if knows else None,
+        predictor=OraclePredictor({job.name: job.loss for job in jobs})
+        if knows
+        else settings.predictor,
         move_pause=settings.move_pause,
     )
     if knows:

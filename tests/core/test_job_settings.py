@@ -55,7 +55,7 @@ def test_a_search_takes_what_the_table_lists_and_settings_of_its_own():
     own = {each.name: each.default for each in fields(SearchSettings)}
     own |= {"silent": "2min"}  # as people write it
     of_jobs = {name: JOB_SETTINGS[name].default for name in OF_SEARCH}
-    assert found == {**of_jobs, **own, "metric": None, "reattach": False}
+    assert found == {**of_jobs, **own, "metric": None, "reattach": False, "carries": ()}
 
 
 def test_what_may_change_is_an_argument_of_what_changes_it():

@@ -128,6 +128,7 @@ class Account:
     rate: float = 0.0  # threads at which they accrue
     accrued_at: float = 0.0
     most_accrued: float = math.inf  # seconds for which they accrue
+    is_limit: bool = False  # whether the job waits when it is owed nothing: these are its tokens
 
     def owed(self, now: float) -> float:
         """Return the core-seconds that the job is owed: they accrue over time, up to a maximum."""
@@ -135,6 +136,10 @@ class Account:
             return self.balance
         owed = self.balance + (now - self.accrued_at) * self.rate
         return min(owed, max(self.balance, self.most_accrued * self.rate))
+
+    def settle(self, now: float) -> None:
+        """Add what has accrued to the balance, so that what is above the maximum is lost."""
+        self.balance, self.accrued_at = self.owed(now), now
 
 
 @dataclass(slots=True, eq=False)
@@ -195,15 +200,21 @@ class Contender:
         never = granted.index == math.inf
         return self.threads < granted.most and (never or self.account.owed(now) > 0)
 
-    def put_into_force(self, terms: Terms, now: float, *, guaranteed: bool) -> None:
-        """Put a grant into force; its guarantee only if `guaranteed`."""
+    def put_into_force(
+        self, terms: Terms, now: float, *, guaranteed: bool, by_tokens: bool = False
+    ) -> None:
+        """Put a grant into force; its guarantee only if `guaranteed`, or as a limit `by_tokens`."""
         self.touch()
         workers = self.granted.workers if terms.workers is None else frozenset(terms.workers)
         self.granted = Granted(terms.share, terms.index, terms.most, workers)
+        account = self.account
+        if by_tokens:  # debts stay, and what was charged in advance is among them
+            account.settle(now)
+            account.is_limit, account.rate = True, terms.rate
+            return
         # What was charged in advance is not yet part of what the job is known to have used.
         ahead = sum(sent.ahead for sent in self.running.values()) if self.running else 0.0
-        account = self.account
-        account.accrued_at = now
+        account.accrued_at, account.is_limit = now, False
         account.balance = terms.tokens * guaranteed - ahead
         account.rate = terms.rate * guaranteed
 

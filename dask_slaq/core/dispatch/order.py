@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Jobs with ready tasks that are asked whether they come before another one.
 MOST_ASKED = 50
 
+#: Seconds after which a job is served that has used up its tokens: at 0 it has none yet.
+MOMENT = 1e-4
+
 # Classes of the jobs of one owner, in the order in which they are served.
 OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
 
@@ -60,6 +63,7 @@ class Order:
         self.waiting = Waiting()
         self.lend, self.saturation = lend, saturation
         self._listed, self._prefers = listed, prefers
+        self.tokens_at = math.inf  # when a job with ready tasks, asked for lately, has tokens again
 
     def key(self, pool: Contender, now: float) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served.
@@ -72,6 +76,8 @@ class Order:
         if now >= cached.until:
             cached.until = math.inf if pool.group is None else -math.inf
             cached.key = self._key(pool, now)
+        if cached.key is None and pool.account.is_limit and pool.ready:
+            self.tokens_at = min(self.tokens_at, cached.until)
         return cached.key
 
     def _key(self, pool: Contender, now: float) -> Key | None:
@@ -84,6 +90,10 @@ class Order:
         is_new = granted.index == math.inf
         within = group is None or owner_lag > 0 or is_new
         below, owed = pool.threads < granted.most, account.owed(now)
+        if account.is_limit and not is_new and (owed <= 0 or not below):
+            if below and account.rate:
+                pool.cached.until = now - owed / account.rate + MOMENT
+            return None
         if within and below and (owed > 0 or is_new):
             standing = OWED
             rate = account.rate

@@ -107,6 +107,8 @@ class SlotRules:
         return math.ceil(kept)
 
     def _comes_before(self, one: Contender, other: Contender) -> bool:
+        if other.account.is_limit:  # each has the tokens of its share
+            return False
         if one.on_spare != other.on_spare:
             return other.on_spare
         if one.granted.index == other.granted.index:

@@ -7,7 +7,7 @@ from math import nan
 
 import numpy as np
 
-from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, UnknownJob
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.corrections import unchanged
 from dask_slaq.core.forecast.experts.basis import Ensemble
@@ -15,7 +15,7 @@ from dask_slaq.core.forecast.experts.gating import Backtest, blend, gate, traine
 from dask_slaq.core.forecast.from_past_runs import FromMemory
 from dask_slaq.core.forecast.history import Histories, NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
-from dask_slaq.core.forecast.types import HORIZONS, Forecast
+from dask_slaq.core.forecast.types import HORIZONS, Forecast, Predictor
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.jobs.reports import MAX_LOSS, is_usable
 from dask_slaq.core.memory import Kind, PastRuns
@@ -266,3 +266,14 @@ class LossPredictor:
             return self._row[job]
         except KeyError:
             raise UnknownJob(f"job {job!r} is not running") from None
+
+
+def predictor_named(name: str | None, memory: PastRuns | None) -> Predictor:
+    """Return a new predictor: the default for None, or "paper"."""
+    if name is None:
+        return LossPredictor(memory)
+    if name != "paper":
+        raise InvalidSetting(f"predictor must be paper or None, not {name!r}")
+    from dask_slaq.core.forecast.paper import PaperPredictor  # few schedulers use it
+
+    return PaperPredictor()

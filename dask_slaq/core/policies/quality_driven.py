@@ -5,8 +5,10 @@ Most subclass `GreedyPolicy` and define only the value of a job's next thread.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -64,7 +66,7 @@ class Policy(Protocol):
     ----------
     name : str
         Name in settings and on the command line.
-    needs, follows_losses, by_service, holds_tasks : optional
+    needs, follows_losses, by_service, holds_tasks, by_tokens, presets : optional
         See `Traits`. A policy that lacks one has its default.
 
     Examples
@@ -106,12 +108,19 @@ class Traits(NamedTuple):
         and by guarantees only where a floor was set.
     holds_tasks : bool
         False to leave every task to Dask, except for limits and pauses.
+    by_tokens : bool
+        Whether shares are enforced: each job is credited with core-seconds at the rate of its
+        share, its tasks use them up, and a job that has none left waits.
+    presets : mapping
+        Values of settings of `Engine` that this policy uses where they are left at their defaults.
     """
 
     needs: frozenset[str] = frozenset()
     follows_losses: bool = True
     by_service: bool = False
     holds_tasks: bool = True
+    by_tokens: bool = False
+    presets: Mapping[str, Any] = MappingProxyType({})
 
 
 def traits_of(policy: Policy) -> Traits:

@@ -24,6 +24,8 @@ _POLICIES = {
     "fifo": ("baselines", "FirstInFirstOut"),
     "las": ("baselines", "LeastAttainedService"),
     "srtf": ("baselines", "ShortestRemainingTime"),
+    "slaq2017": ("slaq2017", "Slaq2017"),
+    "slaq2017-min": ("slaq2017", "Slaq2017Min"),
 }
 #: Names of all policies.
 POLICIES = tuple(_POLICIES)

@@ -48,7 +48,7 @@ FIRST: dict[str, Event] = {
     "use": {"used": {}},
 }
 #: Settings of an engine in the event ``start``, besides its policy and owners.
-SETTINGS = ("epoch", "normalizer", "latest", "floor", "move_pause", "strict")
+SETTINGS = ("epoch", "normalizer", "runtime", "latest", "floor", "move_pause", "strict")
 
 
 class Recorder:

@@ -9,13 +9,16 @@ from typing import Any
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.forecast import LossPredictor
+from dask_slaq.core.forecast import LossPredictor, predictor_named
 from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.recording.past_runs import BadEvent, Event, Recalled, kind_from_dict
 from dask_slaq.core.recording.recorder import CALLS, VERSION, grant_to_dict
 
-#: Name of the default predictor.
-_OWN = f"{LossPredictor.__module__}.{LossPredictor.__qualname__}"
+#: Predictors that an engine can make itself, by what a log calls them.
+_OWN = {
+    f"{LossPredictor.__module__}.{LossPredictor.__qualname__}": None,
+    "dask_slaq.core.forecast.paper.PaperPredictor": "paper",
+}
 #: How arguments are read back that were not recorded as they are.
 READ: dict[str, Callable[[Any], Any]] = {
     "kind": kind_from_dict,
@@ -54,6 +57,11 @@ class Replay:
         self._memory = Recalled()
         self._now = 0.0
         self._inputs: Event = {}
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that replays; None if decisions cannot be replayed."""
+        return self._engine
 
     def feed(self, event: Any) -> None:
         """Replay the next event, or raise a `SlaqError` if no recorder writes this event here."""
@@ -105,14 +113,15 @@ class Replay:
             return
         self._begun, self._engine, self._now = True, None, event["now"]
         self._inputs = {"workers": {}, "eligible": {}, "affinity": {}}
-        if event["predictor"] != _OWN:
+        if event["predictor"] not in _OWN:
             self.why = f"they were made with the predictor {event['predictor']}"
             return
         self._memory = Recalled()
         settings = dict(event["settings"])
         if (owners := settings["owners"]) is not None:
             settings["owners"] = {name: OwnerTerms(*terms) for name, terms in owners.items()}
-        self._engine = Engine(**settings, memory=self._memory)
+        made = predictor_named(_OWN[event["predictor"]], self._memory)
+        self._engine = Engine(**settings, predictor=made, memory=self._memory)
 
     def _decide(self, engine: Engine, event: Event) -> None:
         held = self._inputs["affinity"] | event.get("affinity", {})

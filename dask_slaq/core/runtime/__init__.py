@@ -1,5 +1,7 @@
 """Runtime models: speed of each job as a function of its threads, observed and by Ernest's law."""
 
+from dask_slaq.core.runtime.ernest import fit as fit
+from dask_slaq.core.runtime.ernest import fitted_seconds as fitted_seconds
 from dask_slaq.core.runtime.job_speeds import Progress as Progress
 from dask_slaq.core.runtime.job_speeds import Speeds as Speeds
 from dask_slaq.core.runtime.job_speeds import among as among

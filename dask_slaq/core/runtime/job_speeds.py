@@ -59,6 +59,11 @@ class Speeds:
         scaled, mine = among(self.scaled, rows, len(self.work))
         return Speeds(self.work[rows], self.width[rows], self.useful[rows], scaled, self.law[mine])
 
+    def linear(self) -> Speeds:
+        """Return the same work, of which every thread does an equal part (§4.2.1 of the paper)."""
+        useful = np.full(len(self.work), np.inf)
+        return Speeds(self.work, self.width, useful, np.zeros(0, np.int64), self.law[:0])
+
     def fewest(self, threads: FloatArray) -> FloatArray:
         """Return the fewest threads with as many waves as `threads`; inf by Ernest's law."""
         least: FloatArray = np.ceil(self.width / waves(self.width, threads))

@@ -44,7 +44,7 @@ OF_START_UP = (
 class Runtimes(JobArrays):
     """Observed iterations of all jobs, and the laws learned from them, one row per job.
 
-    One iteration of a job costs ``W = c.S`` core-seconds (§4.1 of the paper) and runs as ``P``
+    One iteration of a job costs ``W = c.S`` core-seconds (§4.2.1 of the paper) and runs as ``P``
     parallel tasks, in ``ceil(P / N)`` waves on N threads. If the times of a job or of the other
     jobs clearly contradict this model, the job follows Ernest's law instead (see `ernest`). A job
     that waits for threads is not slow: only seconds in which it held threads count.

@@ -60,8 +60,7 @@ def decide(jobs: ScheduledJobs, reserve: float) -> None:
     }
     affinity = {name: pool.bytes_at for name, pool in pools.pools.items()}
     grants = engine.reallocate(workers, monotonic(), eligible=eligible, affinity=affinity)
-    pools.apply(
-        grants.terms(), grants.owners, engine.jobs.owner, by_service=engine.traits.by_service
-    )
+    by = {"by_service": engine.traits.by_service, "by_tokens": engine.traits.by_tokens}
+    pools.apply(grants.terms(), grants.owners, engine.jobs.owner, **by)
     if not jobs.epochs:
         jobs.record()

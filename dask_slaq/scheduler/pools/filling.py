@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from time import monotonic
@@ -105,6 +106,9 @@ class Filling:
         filler.opens_in.clear()
         if filler.has_kept_slots:
             self.look_in("", constants.BACK_WITHIN)
+        if self.order.tokens_at < math.inf:
+            self._alarm.set(max(self.order.tokens_at, now), "")
+            self.order.tokens_at = math.inf
 
     def opens(self, address: str) -> bool:
         """Look at a worker. Returns whether it may be sent a task; an alarm tells when it may."""

@@ -303,15 +303,18 @@ class Pools:
         owner_of: Mapping[str, str],
         *,
         by_service: bool,
+        by_tokens: bool = False,
     ) -> None:
         """Put the terms of all jobs, and the grants of all owners, if there are any, into force.
 
-        `by_service` means that guarantees do not count, except for floors that were set.
+        `by_service` means that guarantees do not count, except for floors that were set;
+        `by_tokens`, that they are limits.
         """
         now = monotonic()
         for each in terms:
             pool = self.pools[each.job]
-            pool.put_into_force(each, now, guaranteed=pool.floor or not by_service)
+            counts = pool.floor or not by_service
+            pool.put_into_force(each, now, guaranteed=counts, by_tokens=by_tokens)
         self.groups = {
             name: Group(
                 grant.max_threads,
@@ -388,6 +391,9 @@ class Pools:
         self._look_at_load()
         for pool in self.pools.values():
             pool.fade(factor)
+            if pool.account.is_limit:
+                pool.account.settle(monotonic())
+                pool.touch()
         if self.tracker.holding:
             self.seam.install()  # somebody may have taken our overrides away
             self._release(self._impossible())

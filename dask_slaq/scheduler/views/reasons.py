@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any
 
 from distributed.scheduler import TaskState
@@ -142,6 +143,8 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
         if any(each.ready for each in pools.pools.values() if each is not pool):
             cap += " while others wait"
         return f"{_doing(pool)}, at its {cap}"
+    if pool.account.is_limit and pool.account.owed(monotonic()) <= 0:
+        return f"{_doing(pool)}: it has used up the tokens of its {pool.granted.share:.3g} threads"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
     if ahead and jobs.budgets.is_over(jobs.owner[pool.name]):
