@@ -43,6 +43,18 @@ def shares(engine: Engine) -> dict[str, float]:
     return {name: grant.share for name, grant in engine.grants.items()}
 
 
+def test_max_min_helps_the_highest_loss_whatever_the_normalizer():
+    """One that falls by little at a time has more largest changes left than one that fell once."""
+    for normalizer in ("range", "largest-change"):
+        engine = Engine("max-min", normalizer=normalizer)
+        for rate in (0.99, 0.9, 0.6):
+            engine.add_job(str(rate), 0.0)
+            train(engine, str(rate), [1 + 5 * rate**k for k in range(12)], seconds=0.125, tasks=16)
+        engine.reallocate({"w": 16}, 12.0)
+        found = shares(engine)
+        assert found["0.99"] >= found["0.9"] >= found["0.6"] and found["0.99"] > found["0.6"]
+
+
 @every_policy
 def test_grants_fit_the_workers(policy):
     engine = trained(policy)

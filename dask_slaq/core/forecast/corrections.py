@@ -154,9 +154,11 @@ def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
 
 
 def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
-    """Return the remaining fall (n_jobs,) divided by `scale`: in [0, 1], 1 if unknown."""
-    size = scale(forecast, normalizer)
-    fraction = np.clip(forecast.remaining / size, 0.0, 1.0)
+    """Return the remaining fall (n_jobs,) divided by `scale`: at least 0, 1 if unknown.
+
+    It is at most 1 of the range; of the largest change it may be more, as gains are.
+    """
+    fraction = np.maximum(forecast.remaining / scale(forecast, normalizer), 0.0)
     diverged = (forecast.status == Status.DIVERGING) & (_fallen(forecast) == 0)
     unknown = diverged | (predicted_range(forecast) < np.finfo(np.float64).tiny)
     return np.where(unknown, 1.0, fraction)

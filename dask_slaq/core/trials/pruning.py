@@ -94,8 +94,8 @@ class Peers:
 def telling_parameter(trials: Iterable[Trial], pruned: Callable[[Trial], bool]) -> str:
     """Return the parameter whose value alone tells which models were pruned; empty without one.
 
-    It has few values, which others share, as a fold or a data set has: most models of less than
-    half of them were pruned, and hardly any of the others.
+    It has few values, which others share, as a fold or a data set has. All models that were pruned
+    first have one of them, or most models of less than half of them were, and hardly any others.
     """
     by_name: dict[str, dict[Any, list[bool]]] = {}
     for trial in trials:
@@ -107,6 +107,9 @@ def telling_parameter(trials: Iterable[Trial], pruned: Callable[[Trial], bool]) 
         n, most = sum(map(sum, lost)), sum(map(sum, values.values()))
         others = sum(len(some) for some in values.values()) / max(len(values), 1)
         if 0 < 2 * len(lost) < len(values) and n >= max(FEW, MOSTLY * most) and others >= FEW:
+            return name
+        of_one = max(map(sum, values.values()))
+        if of_one == most > FEW and len(values) > 2 and others > FEW:
             return name
     return ""
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
-from distributed.scheduler import TaskState
+from distributed.scheduler import TaskPrefix, TaskState
 
 from dask_slaq.core.dispatch import Like
 
@@ -60,30 +60,45 @@ class Learned:
     """
 
     def __init__(self) -> None:
-        self._usual: dict[str, float] = {}  # mean by prefix, as Dask counts it; -1 while unknown
+        # By prefix: the mean as Dask counts it, -1 while unknown, and the longest that is known.
+        self._usual: dict[TaskPrefix, float] = {}
+        self._longest: dict[TaskPrefix, float] = {}
 
     def begin(self, ts: TaskState) -> None:
         """Follow the prefix of a model that is sent to a worker."""
-        self._usual.setdefault(ts.prefix.name, ts.prefix.duration_average)
+        self._usual.setdefault(ts.prefix, ts.prefix.duration_average)
+        self._longest.setdefault(ts.prefix, ts.prefix.max_exec_time)
 
     def seceded(self, ts: TaskState) -> None:
         """Forget that a model has ended, for which Dask takes one that begins to wait."""
-        ts.prefix.duration_average = self._usual.get(ts.prefix.name, ts.prefix.duration_average)
+        self._restore(ts.prefix)
 
     def ended(self, ts: TaskState, seconds: float, waited: float) -> None:
         """Take out what a task has waited that was on its worker for some seconds."""
-        if (usual := self._usual.get(ts.prefix.name)) is None or ts.state != "memory":
+        if (usual := self._usual.get(ts.prefix)) is None:
             return
-        for each in (ts.group, ts.prefix):
-            each._duration_us -= round(waited * 1e6)
-            each._all_durations_us["compute"] -= round(waited * 1e6)
+        if ts.state == "memory":
+            for each in (ts.group, ts.prefix):
+                each._duration_us -= round(waited * 1e6)
+                each._all_durations_us["compute"] -= round(waited * 1e6)
         seconds = max(seconds - waited, 0.0)
-        mean = seconds if usual < 0 else (usual + seconds) / 2
-        self._usual[ts.prefix.name] = ts.prefix.duration_average = mean
+        self._longest[ts.prefix] = max(self._longest[ts.prefix], seconds)
+        if ts.state == "memory":
+            self._usual[ts.prefix] = seconds if usual < 0 else (usual + seconds) / 2
+        self._restore(ts.prefix)
+
+    def _restore(self, prefix: TaskPrefix) -> None:
+        # A heartbeat of a worker counts a model that waits as one that computes.
+        if prefix in self._usual:
+            prefix.duration_average = self._usual[prefix]
+            prefix.max_exec_time = self._longest[prefix]
 
     def clear(self) -> None:
         """Follow no prefix any more."""
+        for prefix in self._usual:
+            self._restore(prefix)
         self._usual.clear()
+        self._longest.clear()
 
 
 class Durations:

@@ -263,3 +263,22 @@ async def test_dask_learns_how_long_models_compute_and_not_how_long_they_wait(c,
     for known in (prefix, *prefix.groups):
         assert known.all_durations["compute"] < computed + waited / 2
     assert prefix.duration_average < (computed + waited / 2) / len(rows)
+
+
+def fail_slowly(offset):
+    train_slowly(offset)
+    raise ValueError
+
+
+@with_plugin([1])
+async def test_dask_does_not_take_what_waited_and_failed_for_long(c, s, plugin, a):
+    async with slaq.search("grid", client=c, steps=12) as search:
+        futures = c.map(fail_slowly, [5, 2, 4, 1, 3, 0], pure=False)
+        await until(lambda: any(t.waits for t in plugin.searches.running["grid"].trials))
+        await a.heartbeat()
+        await c.gather(futures, errors="skip")
+        rows = await search.trials()
+    await until(lambda: not plugin.searches.running)
+    longest = max(row["computed"] for row in rows)
+    waited = max(row["waited"] for row in rows)
+    assert s.task_prefixes["fail_slowly"].max_exec_time < longest + waited / 2
