@@ -452,7 +452,7 @@ class Engine:
             iteration=seen["step"][rows],
             loss=seen["loss"][rows],
             missed=seen["missed"][rows],
-            normalized=snapshot.normalized,
+            normalized=np.minimum(snapshot.normalized, 1.0),
             predicted=np.where(reported, snapshot.gain(share), math.nan),
             sets=sets,
             blind=blind,

@@ -22,7 +22,7 @@ counted by its tasks. Running means are in `runtime/observed.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from dask_slaq.core.forecast import (
     USUAL,
     Forecast,
     Status,
+    concave_hull,
     ending,
     first_at,
     in_logs,
@@ -51,6 +52,8 @@ ROUNDING = 1e-12
 INSTANT = 1e-6
 #: Fraction of the announced iterations, if these are few, after which a loss is at its target.
 FIRST = 0.35
+#: Fewest iterations in which a loss is taken to reach a target that is not in sight.
+FEWEST = 10
 #: Part of the work charged since the last report that counts as done: the rest of the iteration is
 #: not known, and one that takes longer than expected must not seem to be near its end.
 CHARGED = 0.5
@@ -64,6 +67,7 @@ class Curves:
     target: FloatArray  # (n_reporting,) raw losses, or their logs where forecasts are; nan for none
     done: FloatArray  # (n_reporting,) iterations so far, by core-seconds
     most: FloatArray  # (n_reporting,) iterations to come, inf if unknown
+    hinted: BoolArray  # (n_reporting,) whether the forecast falls to the target by that alone
 
     @classmethod
     def of(cls, jobs: Jobs, forecast: Forecast, work: FloatArray) -> Curves:
@@ -74,11 +78,37 @@ class Curves:
         done = np.divide(attained, work, out=np.zeros(len(rows)), where=work > 0)
         most = jobs.ahead(rows)
         forecast, target = in_logs(forecast, jobs.table.column["target"][rows])
-        return cls(ending(unreported(forecast, done), most), target, done, most)
+        forecast = ending(unreported(forecast, done), most)
+        hinted, forecast = _by_hint(forecast, target, most)
+        return cls(forecast, target, done, most, hinted)
 
     def iterations(self, part: float = TARGET) -> FloatArray:
         """Return the iterations (n_reporting,) to the target, by default `part` of the range."""
         return iterations_to_target(self.forecast, self.target, self.done, part, self.most)
+
+
+def _by_hint(
+    forecast: Forecast, targets: FloatArray, most: FloatArray
+) -> tuple[BoolArray, Forecast]:
+    """Return which targets a forecast does not reach but may be true, and forecasts that do.
+
+    A user who names a target knows what the losses do not show, as on a plateau: the loss gets
+    there by the announced end, or in as many iterations as so far. Losses refute that once they
+    have fallen by more than is left, and are predicted to stop. No forecast becomes lower.
+    """
+    left = forecast.level - targets
+    fallen = np.maximum(forecast.start - forecast.level, 0.0)
+    usable = (forecast.status == Status.OK) | (forecast.status == Status.TOO_FEW_REPORTS)
+    hinted = usable & (left > forecast.reduction[:, -1]) & (left > fallen)
+    if not hinted.any():
+        return hinted, forecast
+    span = np.where(np.isfinite(most), most, np.maximum(forecast.n_reports, FEWEST))[hinted]
+    pace = np.minimum(forecast.horizons / np.maximum(span, 1.0)[:, None], 1.0)
+    fall = np.maximum(forecast.reduction[hinted], left[hinted, None] * pace)
+    reduction, remaining = forecast.reduction.copy(), forecast.remaining.copy()
+    reduction[hinted] = concave_hull(forecast.horizons, fall)
+    remaining[hinted] = np.maximum(remaining[hinted], left[hinted])
+    return hinted, replace(forecast, reduction=reduction, remaining=remaining)
 
 
 def iterations_to_target(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training import train
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.policies.quality_driven import TO_END
@@ -119,3 +120,28 @@ def test_a_job_that_is_taken_to_be_at_its_target_is_not_last():
     index = {name: engine.grants[name].index for name in ("done", "begun", "big")}
     assert index["done"] > index["begun"] > index["big"]
     assert index["done"] == pytest.approx(1 / (TO_END * 3.0))
+
+
+@pytest.mark.parametrize("policy", ["first-to-target", "max-total"])
+@pytest.mark.parametrize("n", [1, 3, 4, 8, 20, 60])
+def test_a_target_that_losses_do_not_show_yet_is_believed(policy, n):
+    """On a plateau, the job whose user says where the loss will go comes before the other one."""
+    losses = 2.3 + 0.01 * np.random.default_rng(0).standard_normal(n)
+    engine = Engine(policy)
+    engine.add_job("hint", 0.0, target=0.1)
+    engine.add_job("plain", 0.0)
+    for job in ("hint", "plain"):
+        train(engine, job, losses, seconds=0.125, tasks=8)
+    engine.reallocate({"w": 8}, float(n))
+    hint, plain = (engine.grants[job] for job in ("hint", "plain"))
+    assert hint.share >= plain.share and hint.index >= plain.index
+
+
+def test_a_target_is_refuted_by_losses_that_have_fallen_and_stop():
+    engine = Engine("max-total")
+    engine.add_job("hint", 0.0, target=0.1)
+    engine.add_job("plain", 0.0)
+    for job in ("hint", "plain"):
+        train(engine, job, [0.5 + 2 * 0.5**k for k in range(30)], seconds=0.125, tasks=8)
+    engine.reallocate({"w": 8}, 30.0)
+    assert engine.grants["hint"].index == pytest.approx(engine.grants["plain"].index)

@@ -52,8 +52,8 @@ class Snapshot:
         Whether the job has a usable forecast. Jobs without one get a fair share. Work without a
         loss has one: it is a straight line.
     normalized : array
-        Present normalized loss, at least 0, and at most 1 of the range. Of work without a loss it is the share of its
-        work that is left, over the exchange rate (docs/evaluation.md).
+        Present normalized loss, at least 0, and at most 1 of the range. Of work without a loss it
+        is the share of its work that is left, over the exchange rate (docs/evaluation.md).
     gain : callable, optional
         Maps threads (n_jobs,) to the reduction of normalized loss (n_jobs,) predicted by the next
         epoch: 0 at 0, nondecreasing and concave. A job whose gain is not finite counts as not
