@@ -83,7 +83,7 @@ def iterations_rows(data: xr.Dataset) -> list[Row]:
     cpu = data["cpu"]
     most, least = cpu.isel(workers=-1), cpu.isel(workers=0)
     n = f"CPU time of an iteration, {int(cpu.workers[-1])} workers over {int(cpu.workers[0])}"
-    differs = "Each worker gets its own copy of a model of 10 MB, which costs time to send."
+    differs = "A model is sent to each worker; CPU time of other programs on the machine is noise."
     setting = data.attrs["setting"]
     return [Row("10b", n, "flat", by_name(most / least), "", differs, setting=setting)]
 

@@ -119,6 +119,7 @@ def figure_8(data: xr.Dataset) -> Any:
         _finish(axes, data["time"], data["part"])
         axes.set_title(policy, fontsize=10)
         axes.set_ylim(0, 100)
+        axes.legend(fontsize=8, framealpha=0.9)  # it lies on the areas
     return figure
 
 

@@ -342,7 +342,8 @@ def gains(study: Study) -> xr.Dataset:
     cases = {"the paper's setting": study.job_curves, "whole trainings, some noisy": whole}
     values = []
     for curves in cases.values():
-        settings = study.settings(seeds=seeds, load=study.load_of(curves))
+        load, jobs = study.load_of(curves), study.scale.ladder_jobs
+        settings = study.settings(jobs=jobs, seeds=seeds, load=load)
         steps = [("fair", {}), *LADDER.values()]
         tasks = [(policy, replace(settings, **more)) for policy, more in steps]
         found = study.simulate(simulate, tasks, curves)

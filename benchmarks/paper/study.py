@@ -36,6 +36,7 @@ class Scale:
     interarrival: float = 15.0  # mean seconds between arrivals
     interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0)  # Figure 9
     one_job: int = 60  # jobs of the list in which Figure 3 follows one
+    ladder_jobs: int = 160  # of the table of changes
     workers: tuple[int, ...] = (1, 2, 4, 8)  # Figure 10b
     model_bytes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
     iterations: int = 4
@@ -46,6 +47,7 @@ class Scale:
 FULL = Scale()
 QUICK = Scale(
     made=27, origins=6, jobs=24, seeds=1, interarrivals=(10.0, 4.0, 2.0), one_job=12,
+    ladder_jobs=12,
     workers=(1, 2), model_bytes=(10_000, 10_000_000), iterations=2,
     decision_cores=(1000, 16_000), decision_jobs=(500, 1000),
 )  # fmt: skip

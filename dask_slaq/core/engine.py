@@ -436,7 +436,7 @@ class Engine:
             jobs, latest, credit, self.epoch, elapsed, fair, snapshot.age, total, **of_searches
         )
         if traits.by_tokens:
-            tokens, rate = 0.0 * share, share
+            tokens, rate = 0.0 * share, np.maximum(share, snapshot.floor)
         owners = {}
         if self.owners is not None:
             owners = self.owners.refill(jobs, order, capacity, self.epoch, elapsed, snapshot.age)

@@ -73,9 +73,7 @@ class Settings:
     )
     normalizer: str = _setting("range", "What losses are divided by.", *NORMALIZERS)
     runtime: str = _setting("observed", "What the engine assumes of running times.", *RUNTIMES)
-    predictor: str | None = _setting(
-        None, "Forecasts of losses: paper for the paper's fits.", unset="the default"
-    )
+    predictor: str = _setting("default", "Forecasts of losses.", "default", "paper")
 
     def __post_init__(self) -> None:
         for row in fields(self):

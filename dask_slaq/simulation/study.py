@@ -180,6 +180,9 @@ def run(
 def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: Settings) -> Engine:
     """Make the engine of the policy or oracle `name` by `settings`, without jobs."""
     knows, of = parse_policy(name)
+    predictor: Any = None if settings.predictor == "default" else settings.predictor
+    if knows:
+        predictor = OraclePredictor({job.name: job.loss for job in jobs})
     engine = Engine(
         of,
         epoch=settings.epoch,
@@ -187,9 +190,7 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
         runtime=settings.runtime,
         latest=settings.latest,
         floor=settings.floor,
-        predictor=OraclePredictor({job.name: job.loss for job in jobs})
-        if knows
-        else settings.predictor,
+        predictor=predictor,
         move_pause=settings.move_pause,
     )
     if knows:

@@ -20,6 +20,7 @@ from dask_slaq.simulation.workload.curves import Curve
 
 TINY = Scale(
     origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 4.0), one_job=4,
+    ladder_jobs=4,
     workers=(1, 2), model_bytes=(10_000,), iterations=1, decision_jobs=(12, 20),
     decision_cores=(64,),
 )  # fmt: skip

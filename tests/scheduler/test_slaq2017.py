@@ -1,10 +1,13 @@
 """The paper's scheduler on Dask's: tokens enforce shares, and a job without tokens waits."""
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 import pytest
-from driving import in_job, on_virtual, work
+from distributed import Client
+from driving import in_job, on_virtual, small_cluster, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -77,3 +80,17 @@ async def test_another_policy_lifts_the_limit(client, cluster, plugin):
 
 async def used(client):
     return {job: each["attained"] for job, each in (await slaq.status(client))["jobs"].items()}
+
+
+def test_in_real_time_too_all_jobs_end():
+    def trained(name, fall):
+        with Client(client.scheduler.address) as own, slaq.job(name, client=own) as job:
+            for k in range(15):
+                own.gather(own.map(time.sleep, [0.01] * 8, pure=False))
+                job.report(fall**k)
+        return True
+
+    with small_cluster(4) as client, ThreadPoolExecutor(3) as pool:
+        client.register_plugin(slaq.SlaqPlugin(policy="slaq2017", epoch="100ms"))
+        falls = {"steep": 0.95, "flat": 0.05, "slow": 0.999}
+        assert all(pool.map(trained, falls, falls.values()))

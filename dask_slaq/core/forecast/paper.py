@@ -84,7 +84,17 @@ class Fits(NamedTuple):
 def fit_losses(
     histories: Sequence[Sequence[float]], ahead: FloatArray = HORIZONS, decay: float = DECAY
 ) -> Fits:
-    """Fit the newest `WINDOW` losses of several jobs, each of which has at least `FEWEST`."""
+    """Fit the newest `WINDOW` losses of several jobs, by the better family for each.
+
+    Parameters
+    ----------
+    histories : sequence of sequences of float
+        Losses of each job, at least `FEWEST`, oldest first.
+    ahead : (n_ahead,) array
+        Iterations after the last report.
+    decay : float
+        Factor on the weight of a report per iteration of age.
+    """
     starts = range(0, len(histories), CHUNK)
     parts = [_fit_some(histories[i : i + CHUNK], ahead, decay) for i in starts]
     return Fits(*map(np.concatenate, zip(*parts, strict=True)))

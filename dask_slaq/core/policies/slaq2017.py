@@ -6,6 +6,7 @@ Forecasts, normalizer and running times of the paper are settings, which these p
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,13 +25,15 @@ class _AsPublished(GreedyPolicy):
     """
 
     by_tokens = True
-    presets = {  # noqa: RUF012
-        "predictor": "paper",
-        "normalizer": "largest-change",
-        "runtime": "linear",
-        "latest": math.inf,
-        "floor": 0.0,
-    }
+    presets = MappingProxyType(
+        {
+            "predictor": "paper",
+            "normalizer": "largest-change",
+            "runtime": "linear",
+            "latest": math.inf,
+            "floor": 0.0,
+        }
+    )
 
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
