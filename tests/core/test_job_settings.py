@@ -154,7 +154,7 @@ def test_what_may_not_change_is_refused_with_what_may():
 
 
 def test_each_call_that_changes_an_engine_is_recorded():
-    looks = {"likeness", "next_thread", "end_of", "traits"}
+    looks = {"likeness", "next_thread", "end_of", "traits", "in_force"}
     methods = {name for name in vars(Engine) if not name.startswith("_")} - looks
     assert methods == {name for name in vars(Recorder) if name in vars(Engine)} - {"__init__"} - {
         name for name in vars(Engine) if name.startswith("_")
