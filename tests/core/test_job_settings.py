@@ -154,7 +154,7 @@ def test_what_may_not_change_is_refused_with_what_may():
 
 
 def test_each_call_that_changes_an_engine_is_recorded():
-    looks = {"likeness", "next_thread", "end_of", "traits"}
+    looks = {"likeness", "next_thread", "end_of", "traits", "in_force"}
     methods = {name for name in vars(Engine) if not name.startswith("_")} - looks
     assert methods == {name for name in vars(Recorder) if name in vars(Engine)} - {"__init__"} - {
         name for name in vars(Engine) if name.startswith("_")
@@ -186,7 +186,6 @@ def test_a_recorder_repeats_nothing_and_takes_arguments_in_any_way():
 HOSTILE = [f"a{each}b" for each in "\n\x1b\ud800\u202e\u2066\u200b\u2028\ufeff"]
 CHECKS = {
     "job": settings.check_name,
-    "stage": settings.check_stage,
     "owner": settings.check_owner,
     "kind": read_kind,
     "number of a kind": lambda name: read_kind({"name": "a", name: 1.0}),
