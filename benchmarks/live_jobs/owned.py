@@ -31,7 +31,7 @@ COUNT, EACH = 20, 0.5
 #: Shapes of the jobs, in turn.
 SHAPES = (
     *("training", "chain", "late", "training", "gang"),
-    *("stages", "training", "labelled", "late", "batch"),
+    *("batch", "training", "labelled", "late", "batch"),
 )
 
 
@@ -130,17 +130,16 @@ async def _drive(cluster: Any, job: OwnedJob, begin: float, watched: Watched) ->
     import dask_slaq as slaq
 
     await asyncio.sleep(begin + job.arrival - virtual.now())
-    iterates = job.shape not in ("stages", "batch")
     async with cluster.client() as client:
         watched.came[job.name] = virtual.now() - begin
         async with slaq.job(
             job.name,
             owner=job.owner,
-            max_iter=job.iterations if iterates else None,
+            max_iter=None if job.shape == "batch" else job.iterations,
             gang=job.shape == "gang",
             client=client,
         ) as block:
-            run = _RUN.get(job.shape, _train)
+            run = _batch if job.shape == "batch" else _train
             await run(client, block, job, lambda: virtual.now() - begin, watched)
     watched.ended[job.name] = virtual.now() - begin
 
@@ -159,17 +158,6 @@ async def _train(
         block.report(0.5 ** (8 * k / job.iterations))
 
 
-async def _stages(
-    client: Any, block: Any, job: OwnedJob, now: Callable[[], float], watched: Watched
-) -> None:
-    """Run half of the tasks in each of two stages."""
-    count = job.first + (job.iterations - 1) * job.tasks
-    for name, part in (("load", count // 2), ("score", count - count // 2)):
-        with block.stage(name):
-            futures = _tasks(client, job, part)
-        await client.gather(futures)
-
-
 async def _batch(
     client: Any, block: Any, job: OwnedJob, now: Callable[[], float], watched: Watched
 ) -> None:
@@ -180,6 +168,3 @@ async def _batch(
 def _tasks(client: Any, job: OwnedJob, count: int) -> list[Any]:
     one = delayed(virtual.work, pure=False)
     return client.compute([one(seconds=job.seconds) for _ in range(count)])  # type: ignore[no-any-return]
-
-
-_RUN = {"stages": _stages, "batch": _batch}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, pipeline, repairs, xgboost
+from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, repairs, xgboost
 from dask_slaq.adapters.observing import Patches, ReportSession
 from dask_slaq.adapters.observing import session as blocks
 
@@ -15,7 +15,6 @@ LOOPS = (
     *dask_ml.LOOPS,
     *joblib.LOOPS,
     *lightgbm.LOOPS,
-    *pipeline.LOOPS,
     *xgboost.LOOPS,
 )
 _patches = Patches(LOOPS)
@@ -75,8 +74,7 @@ def observe_fits(report: Callable[[float], None], **more: Any) -> Iterator[Repor
     """Open a block like `instrument`, and also pass on the length and the kind of each fit.
 
     When a fit begins, it calls ``expect(n)`` with the fit's maximum number of reports, and
-    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads, if these are given. The
-    steps of a pipeline are fitted in ``stage(name)``.
+    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads, if these are given.
     """
     repairs.follow_settings()
     with _patches, blocks.opened(report, **more) as block:

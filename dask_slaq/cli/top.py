@@ -134,7 +134,7 @@ async def screen_of(client: Any, *, job: str | None, text: str, sort: str, owner
     for line in cells:
         line[:2] = (shortened(name, LONGEST) for name in line[:2])
     names = [column.heading or column.name for column in COLUMNS.values()]
-    # A column in which no job has anything, such as the stage, leaves its room to the others.
+    # A column in which no job has anything, leaves its room to the others.
     used = [k for k in range(len(names)) if any(line[k] for line in cells)]
     table = as_table([names[k] for k in used], [[line[k] for k in used] for line in cells])
     return Group(*above, table if jobs else Text("no job to show"))

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from dataclasses import replace
 from html import escape
@@ -28,7 +27,7 @@ from dask_slaq.client.queries import status
 from dask_slaq.core.errors import StopTraining, UnknownJob
 from dask_slaq.core.jobs.reports import NO_LOSS, Iterations, as_loss, as_metrics, as_step, is_usable
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.settings import check_stage, shown
+from dask_slaq.core.settings import shown
 from dask_slaq.worker import Reporter
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ class Job(Block):
         self._lock = threading.RLock()  # around what several threads may call at once
         self._losses = Losses(name, metric)
         self.in_background = False  # whether `submit` runs it in a thread of its own
-        self._fits = self._stages = 0
+        self._fits = 0
         self._described = self._asynchronous = False
         # Receives what tasks report; made on demand, once per block.
         self._session: ReportSession | None = None
@@ -209,45 +208,6 @@ class Job(Block):
                 with client.as_current():
                     self._mailbox = Mailbox(self._session, "its tasks")
             return Reporter(self.name, self._mailbox.route)
-
-    @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Submit the tasks of a stage of the job, such as "features", in a ``with`` block.
-
-        They belong to the job as before. The scheduler counts and times each stage by itself, and
-        forecasts the job's end by the stages that are left: of those to come, past runs of like
-        kind tell. Of nested stages, the inner one counts. A stage may be entered several times.
-        The steps of a scikit-learn ``Pipeline`` that is fitted in the job are stages already.
-
-        Parameters
-        ----------
-        name : str
-            Of 1 to 256 characters.
-
-        Raises
-        ------
-        InvalidSetting
-            The name is invalid.
-        UnknownJob
-            The job is not running: the call is outside its block.
-
-        Examples
-        --------
-        >>> with job("churn") as churn:  # doctest: +SKIP
-        ...     with churn.stage("features"):
-        ...         X = make_features(raw).persist()
-        ...     with churn.stage("train"):
-        ...         LogisticRegression().fit(X, y)
-        """
-        check_stage(name)
-        if self._client is None:
-            raise UnknownJob(f"job {self.name!r} is not running: enter a stage in its block")
-        with self._lock:
-            self._stages += 1
-            # As of the job, see `_enter`: the number tells which of several was entered last.
-            number = f"slaq_stage:{self._run}:{self._stages}"
-        with dask.annotate(slaq_stage=name, **{number: name}):
-            yield
 
     def bind(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that runs in this block, whichever thread calls it.
@@ -349,10 +309,10 @@ class Job(Block):
         self._asynchronous = client.asynchronous  # in this thread, and not on its event loop
         self._losses.begin()
         self._losses.negates = bool(self._opened.get("maximizes"))  # as a model of a search
-        self._fits = self._stages = 0
+        self._fits = 0
         self._described = False
         if self._observes and dask.config.get("slaq.instrument", True):
-            callbacks = {"expect": self._expect, "describe": self._describe, "stage": self._step}
+            callbacks = {"expect": self._expect, "describe": self._describe}
             self._end_fits(observe_fits(self._report_loss, **callbacks))
         return self
 
@@ -375,7 +335,3 @@ class Job(Block):
         if self._settings["kind"] is None and not self._described:
             self._described = True
             self._say("slaq-kind", kind=check_kind(kind))
-
-    def _step(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Return the stage of a step; none in a context that outlived the block."""
-        return self.stage(name) if self.is_open else contextlib.nullcontext()

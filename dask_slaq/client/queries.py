@@ -155,8 +155,7 @@ def history(client: Client | None = None) -> xarray.Dataset:
     xarray.Dataset
         Variables of shape (job, epoch), nan where a job did not run: ``iteration``, ``loss``,
         ``normalized_loss``, ``predicted``, ``share`` (threads), ``running`` (tasks),
-        ``core_seconds`` (used so far); and, if a job had stages, ``stage`` (its name, empty outside
-        of stages). The coordinate ``time`` (epoch) is in unix seconds.
+        ``core_seconds`` (used so far). The coordinate ``time`` (epoch) is in unix seconds.
 
     Raises
     ------
@@ -265,16 +264,6 @@ def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
             values[job, epoch] = np.concatenate([r[column.name] for r in rows])
             about = {"long_name": column.about, "units": column.unit}
             found[column.name] = ("job", "epoch"), values, about
-    # Schedulers of earlier releases do not tell stages.
-    if any(piece.get("stages") for piece in pieces):
-        names = np.full((len(places), len(sizes)), "", dtype=object)
-        first = 0
-        for piece in pieces:
-            for place, stages in piece["stages"]:
-                for name, stage in stages.items():
-                    names[places[name], first + place] = stage
-            first += len(piece["times"])
-        found["stage"] = ("job", "epoch"), names, {"long_name": "stage of its last submitted tasks"}
     return xr.Dataset(
         found,
         coords={

@@ -246,10 +246,6 @@ class Engine:
         column["submitted"][row] = seconds
         column["left"][row] = math.nan if more else seconds
 
-    def observe_after(self, job: str, seconds: float) -> None:
-        """Record the core-seconds of the stages of a job to come; nan if it has no stages."""
-        self.jobs.table.column["after"][self.jobs.row(job)] = seconds
-
     def observe_use(self, used: Mapping[str, float]) -> None:
         """Record what owners `used` lately, in core-seconds; those that used much yield."""
         if self.owners is not None:
@@ -426,7 +422,7 @@ class Engine:
             of_searches["pooled"] = partial(spread, share=allocation.share, groups=rivals)
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
-        waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by stages alone
+        waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by tasks alone
         whole = (allocation.share >= 1) & waves & (not (self.strict or linear))
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
         sets = place_all(order.names, share, workers, self._sets, eligible, affinity)

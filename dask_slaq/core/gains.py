@@ -149,10 +149,7 @@ def build_snapshot(
     rows, n = order.rows, len(order.names)
     attained, held, age = seen["attained"][rows], seen["share"][rows], jobs.age(rows, now)
     lines = straight_lines(jobs, weight, capacity, epoch, age, speeds.work)
-    # Jobs with stages whose work left is known by these, whether or not they report.
-    staged = np.isfinite(column["after"][rows] + column["left"][rows]) & column["reports"][rows]
-    staged |= lines.counted
-    if (new := staged & (speeds.work == 0)).any():  # counted in core-seconds
+    if (new := lines.counted & (speeds.work == 0)).any():  # counted in core-seconds
         speeds = replace(speeds, work=np.where(new, 1.0, speeds.work))
     # A core-second of a training counts more than one of other work.
     rate = np.where(lines.training, 1.0, EXCHANGE_RATE)
@@ -193,7 +190,7 @@ def build_snapshot(
         normalized=normalized,
         gain=gain,
         speed=Progress(speeds, work),
-        reporting=lines.new | staged | (seen["reports"][rows] > 0),
+        reporting=lines.new | lines.counted | (seen["reports"][rows] > 0),
         age=age,
         attained=attained,
         efficient=speeds.efficient,

@@ -164,16 +164,16 @@ def straight_lines(
     """
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     attained, submitted = seen["attained"][rows], column["submitted"][rows]
-    silent, staged = seen["reports"][rows] == 0, np.isfinite(column["after"][rows])
+    silent = seen["reports"][rows] == 0
     new = silent & still_new(jobs, capacity, epoch)
     # Nothing is to be learned any more of a client of whose tasks none has ended for long.
     new &= column["reports"][rows] | ~np.isnan(submitted) | (age < EXPLORED * epoch)
-    counted = silent & (staged | ~new) & (attained + age > 0)
+    counted = silent & ~new & (attained + age > 0)
     fair = capacity * weight / weight.sum()
     # One that has nothing to count goes on for as long as it has: it ran, or could have run.
     so_far = np.maximum(attained, fair * age)
     begun = np.where(submitted > 0, submitted, so_far)
-    training = jobs.before_report(rows) & ~staged & counted
+    training = jobs.before_report(rows) & counted
     more = np.isnan(column["left"][rows]) & ~training
     left = begun + np.where(more, np.maximum(attained - fair * age, 0.0), 0.0)
     ahead, first = np.where(training, jobs.ahead(rows), 1.0), jobs.first_iteration(rows, work)
@@ -191,7 +191,7 @@ def milestones(
     """
     order = jobs.order()
     rows, at, n = order.rows, order.reporting, len(order.names)
-    column, seen = jobs.table.column, jobs.runtimes.column
+    seen = jobs.runtimes.column
     attained, charged = seen["attained"][rows], seen["charged"][rows]
     flat = curves.iterations(END)
     # Of one whose loss hardly falls any more the announced end is next.
@@ -202,15 +202,10 @@ def milestones(
         left[at] = np.where(ahead > 0, np.where(work[at] > 0, whole, np.inf), 0.0)
     # One of which nothing is known goes on for as long as it has.
     to_end = np.where(np.isfinite(to_end) & (to_end > 0), to_end, np.maximum(attained, INSTANT))
-    after, counted = column["after"][rows], column["left"][rows]
-    to_end = to_end + np.nan_to_num(after)
     # A training before its first report has the rest of its first iteration, and further ones.
     first = lines.begun + (first_iterations(0, lines.ahead) - 1.0) * lines.first
     to_target = np.where(lines.training, first, to_target)
-    # Jobs with stages whose work left is known by these, whether or not they report.
-    staged = np.isfinite(after + counted) & column["reports"][rows]
-    counted = np.where(lines.counted, lines.left, counted)
-    without = (staged | lines.counted) & ~lines.training
-    to_target = np.where(without, EXCHANGE_RATE * counted, to_target)
-    to_end = np.where(without | lines.counted, counted, to_end)
+    without = lines.counted & ~lines.training
+    to_target = np.where(without, EXCHANGE_RATE * lines.left, to_target)
+    to_end = np.where(lines.counted, lines.left, to_end)
     return to_target, to_end

@@ -112,11 +112,6 @@ def check_name(name: object) -> None:
     require("a job's name", name, is_name(name) and not name.startswith("other:"), must)
 
 
-def check_stage(name: object) -> None:
-    """Raise `InvalidSetting` unless a value may be the name of a stage."""
-    require("a stage's name", name, is_name(name), NAMES)
-
-
 def check_owner(owner: object) -> str:
     """Return the name of an owner, empty for None, or raise `InvalidSetting`."""
     if owner is None:

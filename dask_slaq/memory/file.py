@@ -61,16 +61,6 @@ _LATER = (
         PRIMARY KEY (day, owner, kind, job)
     ) WITHOUT ROWID
     """,
-    """
-    CREATE TABLE IF NOT EXISTS stages (
-        number INTEGER PRIMARY KEY,
-        kind TEXT NOT NULL,     -- name of the kind with which the job was opened
-        features TEXT NOT NULL, -- JSON, name to order of magnitude
-        times TEXT NOT NULL,    -- JSON, name of the stage to core-seconds and number of blocks
-        ended REAL NOT NULL     -- seconds since 1970
-    )
-    """,
-    "CREATE INDEX IF NOT EXISTS stages_by_kind ON stages (kind, number)",
     # Threads for an owner from one time to another, in Unix seconds.
     "CREATE TABLE IF NOT EXISTS reservations (number INTEGER PRIMARY KEY, owner TEXT NOT NULL,"
     " threads REAL NOT NULL, begin REAL NOT NULL, ends REAL NOT NULL)",
@@ -246,7 +236,7 @@ def read_audit(path: str | Path) -> list[dict[str, Any]]:
 
 
 def prune(path: str | Path, *, before: float | None = None, kind: str | None = None) -> int:
-    """Delete runs, their stages and searches that ended `before` a Unix time, of a `kind`.
+    """Delete runs and searches that ended `before` a Unix time, of a `kind`.
 
     Returns the number of runs. Raises `StoreError`.
     """
@@ -257,7 +247,6 @@ def prune(path: str | Path, *, before: float | None = None, kind: str | None = N
         chosen = {test: value for test, value in tests.items() if value is not None}
         where = f"WHERE {' AND '.join(chosen)}" if chosen else ""
         deleted = connection.execute(f"DELETE FROM runs {where}", [*chosen.values()]).rowcount
-        connection.execute(f"DELETE FROM stages {where}", [*chosen.values()])
         for number, text in connection.execute("SELECT number, event FROM searches").fetchall():
             search = json.loads(text)  # not by SQLite, which knows no nan
             if kind in (None, search["kind"]) and (before is None or search["ended"] < before):

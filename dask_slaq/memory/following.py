@@ -7,27 +7,17 @@ import contextlib
 import functools
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.memory import (
-    MOST_KINDS,
-    Kind,
-    PastRun,
-    PastRuns,
-    PastStages,
-    StagedRun,
-    kind_of_name,
-)
+from dask_slaq.core.memory import MOST_KINDS, Kind, PastRun, PastRuns, kind_of_name
 from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number
 from dask_slaq.core.trials import PastModel, PastSearches
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
-    from dask_slaq.core.memory import ExpectedStages
     from dask_slaq.memory.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -40,17 +30,6 @@ MOST_LOADED = 64
 MOST_LOADED_KINDS = 2 * MOST_KINDS
 #: Seconds for which opening a job waits for the store.
 PATIENCE = 1.0
-
-#: What is loaded of a kind: runs, newest first, and stages of runs, oldest first.
-_Loaded = tuple[list[PastRun], list[StagedRun]]
-
-
-@dataclass
-class Following:
-    """What is remembered of a running job."""
-
-    kind: Kind  # with which it was opened: later ones are known too late for its first stage
-    expected: ExpectedStages | None = None  # None until it is asked for
 
 
 class _Runs(PastRuns):
@@ -85,12 +64,11 @@ class Memory:
     ) -> None:
         self.broken: str | None = None
         self.runs = _Runs(self._keep)
-        self._stages: PastStages | None = None
         self.searches = PastSearches()
         self.store: RunStore | None = None
-        self.following: dict[str, Following] = {}
+        self.following: dict[str, Kind] = {}  # jobs, and the kinds with which they were opened
         self._engine, self._tell = engine, tell
-        self._loading: dict[str, asyncio.Future[_Loaded]] = {}  # kinds that are being read
+        self._loading: dict[str, asyncio.Future[list[PastRun]]] = {}  # kinds that are being read
         self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
         self._ends = 0  # number of ends that were stored
         self._loop = asyncio.get_running_loop()
@@ -100,13 +78,6 @@ class Memory:
             self.store = RunStore(path, self._acknowledge)
             self._read(lambda ends: engine().jobs.ends.recall(ends), self.store.ends)
             self._read(self._recall_searches, self.store.events, "searches")
-
-    @property
-    def stages(self) -> PastStages:
-        """Stages of past runs; made for the first of them."""
-        if self._stages is None:
-            self._stages = PastStages()
-        return self._stages
 
     def fail(self, error: Exception) -> None:
         """End the memory, and log the error once."""
@@ -120,22 +91,22 @@ class Memory:
     @safely
     def begin(self, name: str, kind: Kind | None = None) -> None:
         """Follow a new job. `kind` is what its user stated."""
-        self.following[name] = Following(kind or kind_of_name(name))
+        self.following[name] = kind or kind_of_name(name)
 
     @safely
     def set_kind(self, name: str, kind: Kind) -> None:
         """Set the `kind` of the job `name`, as soon as the runs of that kind are loaded."""
-        if (job := self.following.get(name)) is None:
+        if (opened := self.following.get(name)) is None:
             return
         found = self._load(kind.name)
         if found is None or found.done():
-            self._set_kind(name, job, kind)
+            self._set_kind(name, opened, kind)
         else:
-            found.add_done_callback(lambda _: self._set_kind(name, job, kind))
+            found.add_done_callback(lambda _: self._set_kind(name, opened, kind))
 
     @safely
-    def _set_kind(self, name: str, job: Following, kind: Kind) -> None:
-        if self.following.get(name) is job:
+    def _set_kind(self, name: str, opened: Kind, kind: Kind) -> None:
+        if self.following.get(name) is opened:
             self._engine().set_kind(name, kind)
 
     @safely
@@ -151,23 +122,18 @@ class Memory:
             engine.pause(name)
 
     @safely
-    def end(self, name: str, outcome: str | None, stages: Mapping[str, tuple[float, int]]) -> None:
-        """Follow a job no longer, which had some `stages`: core-seconds and numbers of blocks."""
-        job = self.following.pop(name, None)
-        if job is not None and stages and outcome == "done":
-            staged = StagedRun(job.kind, stages, time())
-            self.stages.add(staged)
-            if self.store is not None:
-                self.store.add_stages(staged)
+    def end(self, name: str) -> None:
+        """Follow a job no longer."""
+        self.following.pop(name, None)
 
     @safely
     def keep_models(
         self, name: str, owner: str, models: list[PastModel], *, maximize: bool
     ) -> None:
         """Keep the models of a search of an owner that is about to end, for the next one."""
-        if models and (job := self.following.get(name)) is not None:
-            about = {"owner": owner, "kind": job.kind.name, "maximize": maximize, "ended": time()}
-            found = self.searches.add(owner, (job.kind.name, maximize), models)
+        if models and (kind := self.following.get(name)) is not None:
+            about = {"owner": owner, "kind": kind.name, "maximize": maximize, "ended": time()}
+            found = self.searches.add(owner, (kind.name, maximize), models)
             if self.store is not None:
                 self.store.add_event("searches", {**about, "models": found})
 
@@ -182,15 +148,6 @@ class Memory:
     ) -> list[PastModel]:
         """Return the models of past searches like a job of an owner; `kind` is as for `begin`."""
         return self.searches.of(owner, ((kind or kind_of_name(name)).name, maximize))
-
-    def expected_stages(self, name: str) -> ExpectedStages:
-        """Return what like runs let expect of the stages of a job, the same for its whole life."""
-        job = self.following.get(name)
-        if job is None or self.broken is not None or self._stages is None:
-            return {}
-        if job.expected is None:
-            job.expected = self.stages.expected(job.kind)
-        return job.expected
 
     # What is done for a file
 
@@ -213,27 +170,22 @@ class Memory:
             if loading is not None and not loading.done():
                 await asyncio.wait([loading], timeout=PATIENCE)
 
-    def _load(self, kind: str) -> asyncio.Future[_Loaded] | None:
+    def _load(self, kind: str) -> asyncio.Future[list[PastRun]] | None:
         """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
         if self.store is None or kind in self._loaded:
             return None
         if kind not in self._loading:
-            store, then = self.store, functools.partial(self._recall, kind)
-            self._loading[kind] = self._read(
-                then, lambda: (store.load(kind, MOST_LOADED), store.stages(kind))
-            )
+            then = functools.partial(self._recall, kind)
+            self._loading[kind] = self._read(then, self.store.load, kind, MOST_LOADED)
         return self._loading[kind]
 
-    def _recall(self, kind: str, found: _Loaded) -> None:
+    def _recall(self, kind: str, found: list[PastRun]) -> None:
         del self._loading[kind]
         if len(self._loaded) >= MOST_LOADED_KINDS:  # those without runs are read again
             self._loaded = {known for known in self._loaded if self.runs.knows(known)}
         self._loaded.add(kind)
-        runs, stages = found
-        for run in reversed(runs):
+        for run in reversed(found):
             self.runs.recall(run)
-        for staged in stages:
-            self.stages.add(staged)
 
     @safely
     def judged(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.jobs.ends import HITS
-from dask_slaq.core.memory import MOST_STAGED, Kind, PastRun, StagedRun, check_times, thinned
+from dask_slaq.core.memory import Kind, PastRun, thinned
 from dask_slaq.core.owners.reservations import Reservation
 from dask_slaq.core.owners.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
 
@@ -175,39 +175,6 @@ def select_reservations(connection: sqlite3.Connection) -> list[Reservation]:
             continue
         if 0 < each.threads < math.inf and each.begin < each.end < math.inf:
             found.append(each)
-    return found
-
-
-#: Maximum number of rows: the oldest are deleted.
-MOST_STAGES = 20_000
-
-
-def insert_stages(connection: sqlite3.Connection, run: StagedRun) -> None:
-    """Insert the stages of a run, and delete the oldest rows of its kind, and of all."""
-    kind = storable(run.kind.name)
-    times = {storable(name): time for name, time in run.times.items()}
-    features, ended = json.dumps(dict(run.kind.features)), float(run.ended)
-    row = {"kind": kind, "features": features, "times": json.dumps(times), "ended": ended}
-    _insert(connection, "stages", MOST_STAGES, **row)
-    connection.execute(
-        "DELETE FROM stages WHERE kind = ? AND number NOT IN"
-        " (SELECT number FROM stages WHERE kind = ? ORDER BY number DESC LIMIT ?)",
-        (kind, kind, MOST_STAGED),
-    )
-
-
-def select_stages(connection: sqlite3.Connection, kind: str) -> list[StagedRun]:
-    """Return the stages of runs of the kind of a name, oldest first, without damaged rows."""
-    found = []
-    for features, times, ended in connection.execute(
-        "SELECT features, times, ended FROM stages WHERE kind = ? ORDER BY number", (kind,)
-    ):
-        try:
-            numbers = tuple(sorted((str(k), float(v)) for k, v in json.loads(features).items()))
-            run = StagedRun(Kind(kind, numbers), check_times(json.loads(times)), float(ended))
-        except (ValueError, TypeError, AttributeError):
-            continue
-        found.append(run)
     return found
 
 

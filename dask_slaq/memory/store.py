@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, TypeVar
 
-from dask_slaq.core.memory import PastRun, StagedRun
+from dask_slaq.core.memory import PastRun
 from dask_slaq.core.owners.reservations import Reservation
 from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import rows as sql
@@ -79,10 +79,6 @@ class RunStore:
 
         self._put(lambda connection: self._insert(connection, key, run), tell)
 
-    def add_stages(self, run: StagedRun) -> None:
-        """Queue the stages of a run that has ended."""
-        self._put(lambda connection: sql.insert_stages(connection, run))
-
     def add_end(self, held: bool, score: float) -> None:
         """Queue whether a job ended in its band, and its score."""
         self._put(lambda connection: sql.insert_end(connection, held, score))
@@ -106,10 +102,6 @@ class RunStore:
     def load(self, kind: str, most: int) -> list[PastRun]:
         """Read the newest runs of the kind of a name; none if the file cannot be read."""
         return self._read(lambda connection: sql.select_runs(connection, kind, most)) or []
-
-    def stages(self, kind: str) -> list[StagedRun]:
-        """Read the stages of runs of the kind of a name, oldest first; none if it cannot be."""
-        return self._read(lambda connection: sql.select_stages(connection, kind)) or []
 
     def usage(
         self, by: Sequence[str], since: int | None = None

@@ -107,7 +107,7 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
             if pool is None or ts is None:
                 if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
                     return
-            elif (start, finish) in TO_WAIT and ts in pool.unfinished and pool.stages is None:
+            elif (start, finish) in TO_WAIT and ts in pool.unfinished:
                 return  # it waits, as it did before
         self._follow(key, start, finish, kwargs)
 

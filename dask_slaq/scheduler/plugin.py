@@ -419,7 +419,7 @@ class SlaqPlugin(DaskHooks):
             lambda: self._keep_models(name),
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
-            lambda: self.memory.end(name, outcome, self.jobs.stage_times(name)),
+            lambda: self.memory.end(name),
             lambda: self.task_pools.ended(name, failed=outcome == "failed"),
             lambda: self.jobs.forget(name, outcome),
             lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed

@@ -146,7 +146,7 @@ async def test_coroutines_of_one_client_are_not_meant(c, s, plugin, a, b):
         assert log.getvalue() == ""
 
 
-def test_reports_and_stages_of_several_threads_all_count(cluster, monkeypatch):
+def test_reports_of_several_threads_all_count(cluster, monkeypatch):
     """What another thread does in the midst of a report does not undo it."""
     with begin(cluster) as mine, ThreadPoolExecutor(8) as pool:
         said = mine._say

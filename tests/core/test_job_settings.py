@@ -186,7 +186,6 @@ def test_a_recorder_repeats_nothing_and_takes_arguments_in_any_way():
 HOSTILE = [f"a{each}b" for each in "\n\x1b\ud800\u202e\u2066\u200b\u2028\ufeff"]
 CHECKS = {
     "job": settings.check_name,
-    "stage": settings.check_stage,
     "owner": settings.check_owner,
     "kind": read_kind,
     "number of a kind": lambda name: read_kind({"name": "a", name: 1.0}),

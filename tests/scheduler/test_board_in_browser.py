@@ -149,8 +149,7 @@ def test_no_text_of_anybody_runs_in_a_browser():
             given = [{HOSTILE: HOSTILE}, {HOSTILE: HOSTILE[:-1]}]
             wait(futures := search.map(fails, given))
         with slaq.job(HOSTILE[:-1], kind=HOSTILE, **about) as job, slaq.search("open", **about):
-            with job.stage(HOSTILE):
-                wait(held := client.submit(inc, 1, key=HOSTILE))
+            wait(held := client.submit(inc, 1, key=HOSTILE))
             for n in range(20):
                 job.report(1.0 / (1 + n))
             plots = [f"individual-slaq-{plot}" for plot in PLOTS]

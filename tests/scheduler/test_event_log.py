@@ -150,7 +150,7 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
     assert found.reproduced == found.decisions >= 20
     kinds = [event["event"] for event in events]
     assert kinds.count("report") == 8 + 8 + 1 + 1
-    others = {"use", "after", "spare", "reserved", "max_iter"}
+    others = {"use", "spare", "reserved", "max_iter"}
     assert {*kinds} == {*CALLS, "start", "decide", "past_run"} - others
     assert sum(e["count"] for e in events if e["event"] == "tasks" and e["job"] == "a") == 8 * 4
 

@@ -23,7 +23,7 @@ from dask_slaq.core.forecast import from_past_runs
 BOUNDS = {
     "core.jobs.ends": {"REMEMBERED": 4},
     "core.jobs.history": {"MOST_ENDED": 4},
-    "core.memory.runs": {"MOST_KINDS": 4, "MOST_PER_KIND": 4, "MOST_STAGED": 4},
+    "core.memory.runs": {"MOST_KINDS": 4, "MOST_PER_KIND": 4},
     "core.owners.usage": {"MOST_BY_JOB": 4, "MOST_OF_A_DAY": 4, "MOST_ROWS": 4},
     "core.trials.ended": {"MOST_BYTES": 1},
     "memory.following": {"MOST_LOADED_KINDS": 4},
@@ -82,7 +82,7 @@ async def come_and_go(s, k):
         async with first, second:
             with dask.annotate(slaq_job=f"first-{k}", slaq_limit=f"label-{k}"):
                 some = c.map(named(f"some{k}", k), range(6), pure=False)
-            with dask.annotate(slaq_job=f"second-{k}", slaq_stage=f"stage-{k}"):
+            with dask.annotate(slaq_job=f"second-{k}"):
                 more = c.map(named(f"more{k}", k), some, pure=False)
                 await c.gather(more)
             for loss in (3.0, 2.0, 1.0):

@@ -15,7 +15,7 @@ STATUS = {
     *("age", "iteration", "max_iter", "loss", "normalized_loss", "predicted", "share", "index"),
     *("workers", "running", "ready", "attained", "reports", "weight", "min_share", "max_share"),
     *("target", "eta", "latest", "ends", "owner", "state", "kind", "like_runs", "why", "reason"),
-    *("position", "stage"),
+    "position",
 }
 METRICS = {"normalized_loss", "share", "running", "ready", "iteration"}
 HISTORY = {"iteration", "loss", "normalized_loss", "predicted", "share", "running", "core_seconds"}

@@ -19,7 +19,6 @@ from dask_slaq.adapters.observing.session import log_stop as log_stop
 from dask_slaq.adapters.observing.session import open_blocks as open_blocks
 from dask_slaq.adapters.observing.session import publish as publish
 from dask_slaq.adapters.observing.session import sizes_of as sizes_of
-from dask_slaq.adapters.observing.session import stage as stage
 from dask_slaq.adapters.observing.session import stopped as stopped
 from dask_slaq.adapters.observing.session import value_of as value_of
 from dask_slaq.adapters.observing.session import warn_of as warn_of

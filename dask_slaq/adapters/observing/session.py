@@ -8,7 +8,7 @@ import threading
 import uuid
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -33,7 +33,6 @@ class ReportSession:
     report: Callable[..., None]
     expect: Callable[[int], None] | None = None
     describe: Callable[[Mapping[str, Any]], None] | None = None
-    stage: Callable[[str], AbstractContextManager[None]] | None = None
     hears: bool = True
     outer: ReportSession | None = None
     open: bool = True
@@ -230,22 +229,15 @@ def expect(iterations: object) -> None:
         _tell("expect", int(iterations) + 1, "the number of iterations was not told")
 
 
-def _tell(what: str, value: Any, failed: str) -> Any:
-    """Return what the open block answers to what it is told, if it wants to know; never raise."""
+def _tell(what: str, value: Any, failed: str) -> None:
+    """Tell the open block something, if it wants to know; never raise."""
     block = current()
     if block is None or (call := getattr(block, what)) is None:
-        return None
+        return
     try:
-        return call(value)
+        call(value)
     except Exception as error:
         warn_of(error, failed, block.warned)
-        return None
-
-
-def stage(name: str) -> AbstractContextManager[None]:
-    """Return a block of the stage of a `name` of the open block's job; it never raises."""
-    found: AbstractContextManager[None] | None = _tell("stage", name, "a step is not a stage")
-    return nullcontext() if found is None else found
 
 
 def finite_only(report: Callable[[float], None]) -> Callable[[float], None]:

@@ -65,11 +65,6 @@ def rows(jobs: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
     return ({"job": name, **job} for name, job in jobs.items())
 
 
-def _stage(row: Row) -> str:
-    stage = row.get("stage")
-    return "" if not stage else f"{stage['name']} {stage['done']}/{stage['tasks']}"
-
-
 def _iteration(row: Row) -> str:
     if not row.get("reports", True):
         return ""
@@ -209,14 +204,6 @@ JOB_COLUMNS = (
         title="end",
         terminal=True,
         board=480,
-    ),
-    Column(
-        "stage",
-        "stage of its last submitted tasks: name, tasks, done (of these); None outside of stages",
-        left=True,
-        shown=_stage,
-        **_TABLES,
-        board=140,
     ),
     Column(
         "reason",

@@ -23,8 +23,6 @@ MOST_BYTES, PIECE = 60_000_000, 1_000_000
 MOST_IN_PIECE, OVERHEAD = 5_000, 200
 #: Maximum number of jobs that end between two epochs; more form an epoch of their own.
 MOST_ENDED = 1000
-#: Bytes counted for the stage of one job in one epoch.
-STAGE_BYTES = 100
 
 Rows = NDArray[Any]
 Values = Mapping[str, ArrayLike]
@@ -38,7 +36,6 @@ class Epochs:
         self.nbytes = 0
         self._first = 0
         self._kept: deque[tuple[float, Rows]] = deque()
-        self._stages: dict[int, dict[str, str]] = {}  # of jobs in a stage, by epoch
         self._ended: dict[str, Rows] = {}
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -48,17 +45,8 @@ class Epochs:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(
-        self,
-        time: float,
-        names: Sequence[str],
-        values: Values,
-        stages: Mapping[str, str] | None = None,
-    ) -> None:
-        """Add an epoch of running jobs, at a Unix time, with `VARIABLES` and the `stages`."""
-        if stages:
-            self._stages[self._first + len(self._kept)] = dict(stages)
-            self.nbytes += STAGE_BYTES * len(stages)
+    def add(self, time: float, names: Sequence[str], values: Values) -> None:
+        """Add an epoch of running jobs, at a Unix time, with `VARIABLES`."""
         rows = self._rows(names, values)
         self._append(time, np.concatenate([*self._ended.values(), rows]))
         self._ended.clear()
@@ -89,15 +77,15 @@ class Epochs:
 
         It has ``next``, the `start` of the next piece, None after the last one; ``stop``, to pass
         on so that epochs added in between are left out; ``times`` and ``sizes`` (number of jobs) of
-        the epochs; ``stages``, the stages of jobs by the place of the epoch; ``rows``, the bytes of
-        an array of type `ROW`; ``numbers`` and ``names`` of the jobs in it. Jobs that ended since
-        the last epoch form an epoch at `time` at the end of the last piece.
+        the epochs; ``rows``, the bytes of an array of type `ROW`; ``numbers`` and ``names`` of the
+        jobs in it. Jobs that ended since the last epoch form an epoch at `time` at the end of the
+        last piece.
         """
         end = self._first + len(self._kept)
         stop = end if stop is None else min(stop, end)
         at = max(start, self._first)
         some: list[tuple[float, Rows]] = []
-        first, size = at, 0
+        size = 0
         while at < stop and size < PIECE and len(some) < MOST_IN_PIECE:
             some.append(self._kept[at - self._first])
             size += some[-1][1].nbytes + OVERHEAD
@@ -111,7 +99,6 @@ class Epochs:
             "stop": stop,
             "times": [time for time, _ in some],
             "sizes": [len(rows) for _, rows in some],
-            "stages": [(n - first, self._stages[n]) for n in range(first, at) if n in self._stages],
             "rows": rows.tobytes(),
             "numbers": numbers,
             "names": [self._names[number] for number in numbers],
@@ -146,7 +133,6 @@ class Epochs:
         """Drop the oldest epoch, and the names of jobs that are not in a later one."""
         _, rows = self._kept.popleft()
         self.nbytes -= rows.nbytes + OVERHEAD
-        self.nbytes -= STAGE_BYTES * len(self._stages.pop(self._first, ()))
         for number in rows["job"].tolist():
             if self._last[number] == self._first:
                 name = self._names.pop(number)

@@ -65,8 +65,6 @@ class Jobs(Mapping[str, "Job"]):
                 "attained_by_owner": number,  # core-seconds charged to the owner
                 "left": ((), np.float64, math.nan),  # core-seconds of submitted tasks, or nan
                 "submitted": ((), np.float64, math.nan),  # the same where more may come
-                # Core-seconds of stages to come, nan for a job without stages.
-                "after": ((), np.float64, math.nan),
                 **fair_clock.COLUMNS,
                 **ends.COLUMNS,
             }
@@ -211,14 +209,12 @@ class Jobs(Mapping[str, "Job"]):
         seen = self.runtimes.column
         ahead = self.ahead(rows)
         attained, left = seen["attained"][rows], self.table.column["left"][rows]
-        after = self.table.column["after"][rows]
         total: FloatArray = np.where(np.isnan(left), np.inf, attained + left)
         at_report = attained - seen["charged"][rows]
         to_come = np.multiply(work, ahead, out=np.full(len(rows), np.inf), where=work > 0)
-        to_come = to_come + np.nan_to_num(after)
         total = np.where(np.isnan(left), at_report + to_come, total)
         begun, one = attained + np.nan_to_num(left), self.first_iteration(rows, work)
-        first = self.before_report(rows) & np.isnan(after)
+        first = self.before_report(rows)
         rest = np.multiply(ahead - 1, one, out=np.full(len(rows), np.inf), where=first & (one > 0))
         total = np.where(first, np.maximum(one, begun) + rest, total)
         total = np.maximum(total, attained)

@@ -11,14 +11,9 @@ from dask_slaq.core.memory.kinds import kind_of_name as kind_of_name
 from dask_slaq.core.memory.kinds import read_kind as read_kind
 from dask_slaq.core.memory.runs import MOST_KINDS as MOST_KINDS
 from dask_slaq.core.memory.runs import MOST_LIKE as MOST_LIKE
-from dask_slaq.core.memory.runs import MOST_STAGED as MOST_STAGED
-from dask_slaq.core.memory.runs import ExpectedStages as ExpectedStages
 from dask_slaq.core.memory.runs import ExpectedTime as ExpectedTime
 from dask_slaq.core.memory.runs import PastRun as PastRun
 from dask_slaq.core.memory.runs import PastRuns as PastRuns
-from dask_slaq.core.memory.runs import PastStages as PastStages
-from dask_slaq.core.memory.runs import StagedRun as StagedRun
-from dask_slaq.core.memory.runs import check_times as check_times
 from dask_slaq.core.memory.runs import expected_time as expected_time
 from dask_slaq.core.memory.runs import kernel as kernel
 from dask_slaq.core.memory.runs import thinned as thinned

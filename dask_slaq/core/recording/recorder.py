@@ -14,7 +14,7 @@ from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.recording.past_runs import Event, RunNumbers, kind_to_dict
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
-VERSION = 12
+VERSION = 13
 
 #: Methods of the engine by the names of their events, which have their arguments by name. Further
 #: events are ``start``, with the settings of the engine; ``decide``, with what changed, inputs and
@@ -29,7 +29,6 @@ CALLS = {
     "kind": "set_kind",
     "demand": "observe_demand",
     "left": "observe_left",
-    "after": "observe_after",
     "use": "observe_use",
     "spare": "set_spare",
     "reserved": "set_reserved",
@@ -44,7 +43,6 @@ CALLS = {
 FIRST: dict[str, Event] = {
     "demand": {"tasks": 0},
     "left": {"seconds": None},
-    "after": {"seconds": None},
     "use": {"used": {}},
 }
 #: Settings of an engine in the event ``start``, besides its policy and owners.

@@ -11,9 +11,8 @@ from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 def observe_demand(jobs: ScheduledJobs) -> list[str]:
     """Pass the numbers of ready and running tasks, and the work left, to the engine.
 
-    Work is counted by tasks until a job reports a loss; then by its iterations. In a job with
-    stages this holds for each stage, and past runs tell the stages to come. Returns the
-    pools of unowned tasks that have no unfinished task left.
+    Work is counted by tasks until a job reports a loss; then by its iterations. Returns the pools
+    of unowned tasks that have no unfinished task left.
     """
     over, engine = [], jobs.engine
     for name, pool in jobs.pools.pools.items():
@@ -21,13 +20,8 @@ def observe_demand(jobs: ScheduledJobs) -> list[str]:
             over.append(name)
         else:
             engine.observe_demand(name, pool.demand - jobs.pools.limits.blocked(pool))
-            if pool.stages is None:
-                left = math.nan if jobs.reports.get(name) else pool.submitted
-                engine.observe_left(name, left, more=pool.is_open)
-            else:
-                here, after = pool.stages.seconds_left(jobs.memory.expected_stages(name))
-                engine.observe_left(name, here + after)
-                engine.observe_after(name, after)
+            left = math.nan if jobs.reports.get(name) else pool.submitted
+            engine.observe_left(name, left, more=pool.is_open)
     return over
 
 

@@ -26,7 +26,7 @@ from dask_slaq.core.settings import STOP, shown
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch, KnownJobs
 from dask_slaq.scheduler.jobs.goals import Goals
-from dask_slaq.scheduler.jobs.values import Pace, stage_of, values_of_jobs
+from dask_slaq.scheduler.jobs.values import Pace, values_of_jobs
 from dask_slaq.scheduler.owners.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.owners.identity import ClientOwners
 from dask_slaq.scheduler.owners.reserved import KeptReservations
@@ -138,7 +138,6 @@ class ScheduledJobs(KnownJobs):
         pool = self.pools.add(
             name, client, weight=weight, gang=settings["gang"], owner=owner, group=group
         )
-        pool.run = self._runs[name]
         # From the start, and not only once it was granted something.
         pool.granted.most = given["max_share"] or math.inf
         pool.floor = bool(given["min_share"])
@@ -152,7 +151,7 @@ class ScheduledJobs(KnownJobs):
         pool = self.pools.pools[name]
         self.owners.know(client, self.owner[name])
         self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
-        pool.client, pool.run = client, self._runs[name]
+        pool.client = client
         self.entered.pop(name, None)
 
     def admit(self) -> None:
@@ -228,11 +227,6 @@ class ScheduledJobs(KnownJobs):
             raise UnknownJob(f"that job {shown(name)} has ended; another of its name is running")
         return self._runs[name]
 
-    def stage_times(self, name: str) -> dict[str, tuple[float, int]]:
-        """Return core-seconds and numbers of blocks of the stages of a job; empty without any."""
-        pool = self.pools.pools.get(name)
-        return {} if pool is None or pool.stages is None else pool.stages.times()
-
     def forget(self, name: str, outcome: str | None = None) -> None:
         """Forget a job, and remember its run if it has an outcome.
 
@@ -302,8 +296,6 @@ class ScheduledJobs(KnownJobs):
         `anew` if the training begins again with it. Raises `NonFiniteLoss`.
         """
         self.reports[job] += 1
-        if (stages := self.pools.pools[job].stages) is not None:
-            stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a number, not {shown(loss)}")
         if anew:
@@ -428,9 +420,7 @@ class ScheduledJobs(KnownJobs):
         self.goals.check()
         names, now = list(self.reports), time()
         running = self.accounts.running()
-        pools = self.pools.pools
-        stages = {name: at["name"] for name in names if (at := stage_of(pools[name])) is not None}
-        self.epochs.add(now, names, self._values(names, running), stages)
+        self.epochs.add(now, names, self._values(names, running))
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
 

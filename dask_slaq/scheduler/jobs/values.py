@@ -40,14 +40,6 @@ class Pace:
         return self.seconds > 0 and now - self.since > max(SILENT_TIMES * self.seconds, SILENT)
 
 
-def stage_of(pool: Pool) -> dict[str, Any] | None:
-    """Return name and counts of the stage of a pool's last submitted tasks; None outside of any."""
-    if pool.stages is None or not (stage := pool.stages.current).name:
-        return None
-    done = stage.submitted - len(stage.unfinished)
-    return {"name": stage.name, "tasks": stage.submitted, "done": done}
-
-
 def etas(
     engine: Engine, paces: Mapping[str, Pace], names: Iterable[str]
 ) -> dict[str, list[float | None]]:

@@ -37,8 +37,6 @@ def check(pools: Any) -> None:
         for ts in (*pool.unfinished, *pool.running):
             assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
         assert all(owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
-        if pool.stages is not None:
-            pool.stages.check(pool.tasks, pool.unfinished)
         filed = sum(map(len, pool.kinds.values()))
         together = sum(pools.tracker.gangs.is_open(ts) for ts in pool.ready)
         assert filed + together == len(pool.ready), f"ready tasks of {name}"

@@ -10,10 +10,6 @@ from distributed.scheduler import Scheduler, TaskState
 
 from dask_slaq.core.dispatch import ANY, Contender, Entry, TaskKind, constants
 from dask_slaq.scheduler.pools.durations import Durations, input_bytes
-from dask_slaq.scheduler.pools.stages import Stages
-
-#: Annotation that names the stage of a task.
-STAGE = "slaq_stage"
 
 
 class Binding(NamedTuple):
@@ -34,8 +30,6 @@ class Pool(Contender):
     client: str = ""  # id of the client that owns the job
     reports: bool = True  # False for the unowned tasks of a client
     durations: Durations = field(default_factory=Durations)
-    run: str = ""  # identifies the block of the job
-    stages: Stages | None = None  # None until a task is in a stage
     floor: bool = False  # whether a floor was set explicitly
 
     tasks: set[TaskState] = field(default_factory=set)
@@ -111,40 +105,20 @@ class Pool(Contender):
 
     def add(self, ts: TaskState, *, unfinished: bool) -> None:
         """Add a new task."""
-        if self.stages is None and self.reports and ts.annotations and STAGE in ts.annotations:
-            self.stages = Stages(self.run, self.unfinished, self.ended, self.used)
         self.tasks.add(ts)
         self.is_open |= self.ended > 0
         if unfinished:
             self.unfinished.add(ts)
-        if self.stages is not None:
-            self.stages.add(ts, unfinished=unfinished)
 
     def adopt(self, ts: TaskState) -> None:
         """Add an unfinished task that another job submitted."""
         self.tasks.add(ts)
         self.unfinished.add(ts)
-        if self.stages is not None:
-            self.stages.adopt(ts)
-
-    def wait(self, ts: TaskState) -> None:
-        """Count a task as unfinished, maybe again."""
-        self.unfinished.add(ts)
-        if self.stages is not None:
-            self.stages.wait(ts)
-
-    def finish(self, ts: TaskState, *, cancelled: bool = False) -> None:
-        """Count a task no longer as unfinished; it may have been `cancelled`."""
-        self.unfinished.discard(ts)
-        if self.stages is not None:
-            self.stages.finish(ts, cancelled=cancelled)
 
     def drop(self, ts: TaskState) -> None:
         """Remove a task."""
         for some in (self.tasks, self.unfinished, self.inner):
             some.discard(ts)
-        if self.stages is not None:
-            self.stages.drop(ts)
 
     def fade(self, factor: float) -> None:
         """Decay what is known of each worker by a factor in [0, 1], and drop what is small."""

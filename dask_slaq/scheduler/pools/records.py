@@ -166,7 +166,6 @@ class TaskRecords:
     def _part(self, ts: TaskState, pool: Pool) -> None:
         """Put a task into another pool."""
         before = self.pool_of[ts.key]
-        before.finish(ts, cancelled=True)
         before.drop(ts)
         self._wanted.get(ts, set()).discard(pool)
         self.pool_of[ts.key] = pool

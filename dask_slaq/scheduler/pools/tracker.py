@@ -137,16 +137,12 @@ class TaskTracker(TaskRecords):
                 if asked[1]:
                     self._ready(pool, ts, direct=asked[2])
         elif finish == "waiting":
-            pool.wait(ts)
+            pool.unfinished.add(ts)
             for each in self._wanted.get(ts, ()):
                 for dep in ts.waiting_on or ():
                     self._want(each, dep)
         elif start != "memory" and finish != "queued":
-            if pool.stages is None:
-                pool.unfinished.discard(ts)
-            else:
-                ended = start in ("released", "erred") or finish in ("memory", "erred")
-                pool.finish(ts, cancelled=not ended)
+            pool.unfinished.discard(ts)
             if self._submitter or self._wanted or self.gangs.of_task:
                 self._is_done(ts)
         if finish == "forgotten":
@@ -321,8 +317,6 @@ class TaskTracker(TaskRecords):
             seconds -= sent.ahead  # a member of a gang was charged while it ran
         self.charge(pool.name, seconds, at_once)
         pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
-        if pool.stages is not None:
-            pool.stages.charge(ts, seconds, ended=computed is not None)
         if ts in self.control.priorities:
             self.control.restore(ts)
         if self.control.excused:

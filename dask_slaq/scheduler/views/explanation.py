@@ -116,11 +116,6 @@ def _text(found: dict[str, Any]) -> str:
         f"{found['policy']} grants it {found['share']:.3g} threads: {found['why']}",
         f"of its tasks, {found['running']} run and {found['ready']} are ready",
     ]
-    if found["stage"] is not None:
-        stage = found["stage"]
-        sentences.append(
-            f"of stage {stage['name']}, {stage['done']} of {stage['tasks']} tasks are done"
-        )
     if found["next_thread"] is not None:
         gain = f"{found['next_thread']:.2g}"
         line = f"another thread would gain {gain} of its predicted range in an epoch"

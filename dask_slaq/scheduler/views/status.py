@@ -16,7 +16,7 @@ from dask_slaq.core.owners.terms import standings
 from dask_slaq.core.owners.usage import Usage
 from dask_slaq.scheduler.jobs.hindrances import is_waiting
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-from dask_slaq.scheduler.jobs.values import etas, stage_of, values_of_jobs
+from dask_slaq.scheduler.jobs.values import etas, values_of_jobs
 from dask_slaq.scheduler.views.reasons import cannot_run
 
 #: Times that are shown, of those in `Engine.end_of`.
@@ -38,15 +38,12 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
     pool = jobs.pools.pools[name]
-    stages = pool.stages
-    # Neither like runs nor reports tell which stages are to come.
-    unknown = stages and not (stages.current.reports or jobs.memory.expected_stages(name))
-    if found is None or unknown or cannot_run(jobs, pool) is not None:
+    if found is None or cannot_run(jobs, pool) is not None:
         return None
     found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
     if found["high"] is None:
         found.update(fair=None, low=None, expected=None)  # the fair end is known as little
-    announced = jobs.engine.jobs[name].max_iter is not None or stages is not None
+    announced = jobs.engine.jobs[name].max_iter is not None
     times = {key: found[key] for key in SHOWN}
     return {**times, "late": _late(jobs, name, found), "of": "job" if announced else "submitted"}
 
@@ -90,7 +87,6 @@ def status_of_jobs(
             "owner": jobs.owner.get(name, ""),
             "state": state_of_job(jobs, name),
             "age": now - job.arrival,
-            "stage": stage_of(pool),
             "max_iter": job.max_iter,
             "ready": pool.without_thread(jobs.pools.tracker.holding),
             "eta": expected.get(name),
