@@ -38,7 +38,9 @@ def main() -> None:
         history = slaq.history(c)
         for name in ("scale", "svd", "train"):
             seen = history.sel(job=f"churn-{name}").max("epoch")
-            print(f"{name}: {float(seen.core_seconds):.2f} core-seconds, {seen.iteration:.0f} losses")
+            print(
+                f"{name}: {float(seen.core_seconds):.2f} core-seconds, {seen.iteration:.0f} losses"
+            )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ def test_any_reports_are_normalized(histories: list[list[float]]) -> None:
     for normalizer in NORMALIZERS:
         fraction, size = normalized(forecast, normalizer), scale(forecast, normalizer)
         assert fraction.shape == size.shape == (len(histories),)
-        assert ((fraction >= 0) & (fraction <= 1)).all()
+        assert ((fraction >= 0) & (fraction <= (1 if normalizer == "range" else np.inf))).all()
+        assert np.isfinite(fraction).all()
         assert (np.isfinite(size) & (size > 0)).all()
     whole = predicted_range(forecast)
     assert (np.isfinite(whole) & (whole >= 0)).all()
