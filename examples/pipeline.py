@@ -37,10 +37,8 @@ def main() -> None:
             LogisticRegression(solver="gradient_descent", max_iter=3).fit(X, y)
         history = slaq.history(c)
         for name in ("scale", "svd", "train"):
-            seen = history.sel(job=f"churn-{name}").max("epoch")
-            print(
-                f"{name}: {float(seen.core_seconds):.2f} core-seconds, {seen.iteration:.0f} losses"
-            )
+            job = history.sel(job=f"churn-{name}").max("epoch")
+            print(f"{name}: {job.core_seconds:.2f} core-seconds, {job.iteration:.0f} losses")
 
 
 if __name__ == "__main__":

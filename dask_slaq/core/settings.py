@@ -34,12 +34,6 @@ LIMIT_LABEL = "slaq_limit"
 NOT_STARTED = "slaq-not-started"
 #: Alerts that a job ended; the last one if its client was lost.
 ENDS = ("done", "stopped", "failed", "lost")
-#: All kinds of alerts.
-ALERTS = (
-    *("reached", "late", "converged", "stalled", "diverged", "silent", "blocked"),
-    *("budget", *ENDS, "fell back", "audit"),
-)
-
 #: Largest price and worth of an hour.
 MOST_PRICE = 1e9
 #: Longest time in seconds that a setting may name.

@@ -213,7 +213,7 @@ async def held_beside(c, plugin):
 OPENING = "engine.add_job goals.begin epochs.begin pools.add"
 CLOSING = (
     "searches.end_model searches.end jobs.remember task_pools.ended jobs.forget pools.remove "
-    "pools.tracker.disown goals.end jobs.admit memory.runs.add jobs.stage_times"
+    "pools.tracker.disown goals.end jobs.admit memory.runs.add"
 )
 
 

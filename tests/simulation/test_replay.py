@@ -77,7 +77,7 @@ def test_decisions_after_a_dropped_event_are_not_replayed(events, tmp_path):
 
 START = json.dumps(
     {
-        "event": "start", "now": 1.0, "version": 12, "settings": {"policy": "fair", "owners": None},
+        "event": "start", "now": 1.0, "version": 13, "settings": {"policy": "fair", "owners": None},
         "predictor": "dask_slaq.core.forecast.predictor.LossPredictor",
     }
 )  # fmt: skip
