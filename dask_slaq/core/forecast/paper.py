@@ -86,14 +86,8 @@ def fit_losses(
 ) -> Fits:
     """Fit the newest `WINDOW` losses of several jobs, by the better family for each.
 
-    Parameters
-    ----------
-    histories : sequence of sequences of float
-        Losses of each job, at least `FEWEST`, oldest first.
-    ahead : (n_ahead,) array
-        Iterations after the last report.
-    decay : float
-        Factor on the weight of a report per iteration of age.
+    Each has at least `FEWEST` losses, oldest first. `ahead` (n_ahead,) are iterations after the
+    last one, and `decay` is the factor on the weight of a report per iteration of age.
     """
     starts = range(0, len(histories), CHUNK)
     parts = [_fit_some(histories[i : i + CHUNK], ahead, decay) for i in starts]
