@@ -111,6 +111,11 @@ def _mixed(rng: random.Random) -> list[Participant]:
     return people
 
 
+def _close(rng: random.Random) -> list[Participant]:
+    """Make 12 mixed jobs of which one arrives every .05 s."""
+    return [replace(each, start=0.2 + 0.05 * i) for i, each in enumerate(_mixed(rng))]
+
+
 def _slow_to_report(name: str, rng: random.Random) -> Participant:
     """Make a training that runs 200 tasks of .2 s before its first report."""
     return _training(name, rng, before=200, before_seconds=0.2, iterations=10)
@@ -186,6 +191,7 @@ _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]
         ],
     ),
     **{f"mixed-{k}": ([1] * 16, _mixed) for k in range(1, 14)},
+    **{f"close-{k}": ([1] * 16, _close) for k in range(1, 4)},
 }
 
 #: Ten lists of twelve mixed jobs, which ran when no constant was chosen.

@@ -8,8 +8,8 @@ reports       core-seconds per iteration    iterations to its target    iteratio
 none          tasks of the first so far,    `FIRST` of those            all that are announced
               ended and submitted; like     announced, at most
               runs if they took longer      `USUAL`
-one to four   the most of: the running      the same less the reports   until the loss hardly
-              mean, what was charged since  up to the third, at least   falls, then those announced;
+one to four   the most of: the running      the same less the reports   those announced; else
+              mean, what was charged since  up to the third, at least   until the loss hardly falls;
               the last report, `FEW_MEAN`   one; then the forecast      else as many as so far
               of the mean of all
 more          the more of the first two     the forecast                the same
@@ -194,8 +194,7 @@ def milestones(
     seen = jobs.runtimes.column
     attained, charged = seen["attained"][rows], seen["charged"][rows]
     flat = curves.iterations(END)
-    # Of one whose loss hardly falls any more the announced end is next.
-    flat = np.where((flat == 0) | (flat > curves.most), curves.most, flat)
+    flat = np.where((flat == 0) | np.isfinite(curves.most), curves.most, flat)
     to_target, to_end = np.full((2, n), np.inf)
     for left, ahead in ((to_target, curves.iterations()), (to_end, flat)):
         whole = work[at] * np.maximum(ahead, 1.0) - CHARGED * np.minimum(charged, work)[at]

@@ -1,15 +1,18 @@
-"""Unmodified fits of dask-ml, each of them a job: plain Dask against the default policy."""
+"""Unmodified fits of dask-ml, each of them a job: plain Dask and the default policy, in turn."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import nullcontext
 from functools import partial
+from itertools import pairwise
+from time import sleep
 from typing import Any, ClassVar
 
 import dask
 import dask.array as da
 import numpy as np
+import psutil
 from distributed import Client, wait
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
@@ -29,6 +32,10 @@ ROWS, SECONDS, GRADIENT = 200_000, 32.0, 0.016
 PART = 0.35
 #: Mean gap between arrivals, as a fraction of the time of all fits.
 SPACING = 0.06
+#: Cores that other programs may use, seconds to look at them before, and the part by which runs of
+#: a kind may differ whatever is gained.
+LOADED, IDLE, ALIKE = 0.25, 1.0, 0.1
+BUSY = "The machine was busy, or the runs disagree: not comparable."
 
 
 def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
@@ -154,7 +161,7 @@ class _Spans(SchedulerPlugin):
 
 
 def fits(client: Client, options: Options) -> local.Result:
-    """Fit the same estimators on the cluster of `client` by plain Dask, and as jobs."""
+    """Fit the same estimators on the cluster of `client` by plain Dask, and twice as jobs."""
     from sklearn.base import clone
 
     print("Measuring how long a gradient takes ...", flush=True)
@@ -171,29 +178,53 @@ def fits(client: Client, options: Options) -> local.Result:
     wait(list(data.values()))
     gaps = SPACING * options.seconds * rng.exponential(size=len(names))
     arrivals = dict(zip(names, np.cumsum(gaps) - gaps[0], strict=True))
-    plugin, runs = slaq.SlaqPlugin(), []
+    plain, runs, looks = "none", [], [_others()]
+    sleep(IDLE)
+    looks.append(_others())
     client.register_plugin(_Spans())
-    for way in ("none", plugin.settings.policy):
-        if way != "none":
+    ours = slaq.SlaqPlugin().settings.policy
+    for way in (plain, ours, ours, plain):  # so drift of the machine cancels
+        plugin = slaq.SlaqPlugin()  # a new one remembers no run
+        if way != plain:
             client.register_plugin(plugin)
 
         def fit(training: Training, way: str = way) -> None:
             name, model = models[training.name]
-            _fit(client, training, data[name], clone(model), way != "none")
+            _fit(client, training, data[name], clone(model), way != plain)
 
         runs.append(many_tasks.train_all(way, arrivals, fit, comparable=False))
+        looks.append(_others())
         for training in runs[-1].trainings:
             training.spans = _Spans.of.pop(training.name, [])
+        if way != plain:
+            client.unregister_scheduler_plugin(plugin.name)
     figures = many_tasks.figures_of(runs, options.seed)
     for name in names:
         _normalize([t for run in runs for t in run.trainings if t.name == name and t.curve])
     about = (
         f"{len(names)} fits of dask-ml, unmodified, arrive one after the other on two one-thread "
-        f"worker processes: first on plain Dask, then each in a block of its own (seed "
-        f"{options.seed}). Losses are drawn as the part of their fall that is left."
+        f"worker processes: on plain Dask, twice each in a block of its own, and on plain Dask "
+        f"again (seed {options.seed}). Losses are drawn as the part of their fall that is left."
     )
-    shown, verdict = many_tasks.SHOWN, many_tasks.verdict(figures)
-    return local.Result(about, runs, {"policies": figures}, shown, verdict)
+    load = max((used - u) / (at - t) for (t, u), (at, used) in pairwise(looks))
+    said = BUSY if load > LOADED or disagree(figures) else many_tasks.verdict(figures)
+    said += f" Other programs used {load:.1f} cores at most."
+    return local.Result(about, runs, {"policies": figures}, many_tasks.SHOWN, said)
+
+
+def _others() -> tuple[float, float]:
+    """Return the time, and the CPU seconds that other programs have used."""
+    mine, cpu = psutil.Process(), psutil.cpu_times()
+    own = [each.cpu_times() for each in (mine, *mine.children(recursive=True))]
+    used = cpu.user + cpu.system + getattr(cpu, "nice", 0.0)
+    return time(), used - sum(each.user + each.system for each in own)
+
+
+def disagree(figures: local.Figures) -> bool:
+    """Whether runs of a kind differ in time to 90 % by more than the kinds and by `ALIKE`."""
+    kinds = [[run["t90_mean_s"] or np.nan for run in way["runs"]] for way in figures.values()]
+    means, spread = np.mean(kinds, axis=1), np.ptp(kinds, axis=1)
+    return not (spread <= np.maximum(ALIKE * means, np.ptp(means))).all()
 
 
 def _normalize(same: list[Training]) -> None:

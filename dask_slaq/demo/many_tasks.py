@@ -140,11 +140,31 @@ def _bytes_moved(client: Client) -> int:
 
 
 def figures_of(runs: Sequence[Run], seed: int) -> Figures:
-    """Return the figures of each run, by its way."""
+    """Return the figures of each way; of several runs their means, and those of each as `runs`."""
     lowest: dict[str, float] = {}
     for training in (training for run in runs for training in run.trainings):
         lowest[training.name] = min([lowest.get(training.name, np.inf), *training.losses])
-    return {run.way: measure(run, lowest, seed) for run in runs}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        found.setdefault(run.way, []).append(measure(run, lowest, seed))
+    return {way: _mean(each) for way, each in found.items()}
+
+
+def _mean(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    if len(runs) == 1:
+        return runs[0]
+    jobs = [_mean_of(same) for same in zip(*(run["jobs"] for run in runs), strict=True)]
+    figures = [{key: run[key] for key in SHOWN} for run in runs]
+    return {**_mean_of(figures), "jobs": jobs, "runs": figures}
+
+
+def _mean_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the means of times in seconds, None if one is, and the rest of the first row."""
+    found = dict(rows[0])
+    for key in (key for key in found if key.endswith("_s")):
+        times = [row[key] for row in rows]
+        found[key] = None if None in times else float(np.mean(times))
+    return found
 
 
 def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:

@@ -66,9 +66,24 @@ def test_fits_of_dask_ml_run_on_plain_dask_and_as_jobs(tmp_path):
     assert list(policies) == ["none", "first-to-target"]
     for figures in policies.values():
         assert 0 < figures["t90_mean_s"] <= figures["makespan_s"]
-        assert len(figures["jobs"]) == 3
-    assert "plain Dask" in said and "3 done" in said
-    draws(html, charts=4, lines=2 * 3)
+        assert len(figures["jobs"]) == 3 and len(figures["runs"]) == 2
+    assert "plain Dask" in said and said.count("3 done") == 4
+    draws(html, charts=8, lines=4 * 3)
+
+
+@pytest.mark.parametrize(
+    "plain, ours, firm",
+    [
+        ((10.0, 13.0), (6.0, 8.0), True),
+        ((10.0, 13.0), (9.0, 11.0), False),
+        ((10.0, 10.5), (10.2, 10.4), True),
+        ((10.0, None), (6.0, 6.0), False),
+    ],
+)
+def test_runs_of_fits_disagree_if_they_differ_by_more_than_what_is_gained(plain, ours, firm):
+    ways = {"none": plain, "first-to-target": ours}
+    runs = {way: {"runs": [{"t90_mean_s": t} for t in times]} for way, times in ways.items()}
+    assert fits.disagree(runs) != firm
 
 
 def test_losses_of_a_fit_are_drawn_as_the_part_of_its_fall():
