@@ -1,4 +1,4 @@
-"""What belongs to a process, such as its random generators: a model takes it along as it waits.
+"""Carry what belongs to a process, such as its random generators, with each model that waits.
 
 On a worker of one thread, models take turns in one process. Each finds what it has set where it
 goes on, and a model that begins finds what the process had before. Law: a worker of several
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 #: of entry points by which packages add to it.
 CARRIES, GROUP = "slaq_carries", "dask_slaq.carries"
 
-#: Seconds that a function of somebody else may take: the event loop may wait for it.
-#: After shorter ones there is a warning.
+#: Seconds after which a function of somebody else is no longer called, since the event loop may
+#: wait for it; and after which there is a warning.
 SLOW, LONG = 0.5, 0.05
 #: Seconds that a model with something of its own waits for a thread in which it is alone.
 OWN = 60.0
@@ -45,7 +45,7 @@ WARNINGS = ("filters", "showwarning", "_showwarnmsg_impl")
 
 
 class Carried(NamedTuple):
-    """Something of the process: `save` returns it, and `restore` takes what that returned.
+    """Part of the process: `save` returns its value, and `restore` sets a value that was saved.
 
     `renew` seeds a random generator by 32 bytes for the next model, which has a stream of its own.
     """
@@ -259,7 +259,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 class Carrier:
-    """What models on one worker take along; `is_alone` says whether it has its process to itself.
+    """Carries parts of the process for the models of one worker, while it `is_alone` there.
 
     `take` and `bring` are called in the thread of the model, `begin` and `end` on the event loop.
     """
@@ -311,10 +311,10 @@ class Carrier:
 
     @safely
     def take(self, key: Hashable, taken: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Take along what is of a model that waits, and leave the process as it was before.
+        """Save the parts of the process for a model that waits, and restore those from before it.
 
-        Of random generators that is nothing until it has used them. `taken` is what it took the
-        last time. Returns what is to be given to `bring`.
+        Random generators are saved once the model has used them. `taken` was returned the last
+        time. Returns the values to be given to `bring`.
         """
         with self._lock:
             self._on.discard(key)
@@ -342,23 +342,22 @@ class Carrier:
 
     @safely
     def bring(self, key: Hashable, taken: Mapping[str, Any] | None, *, apart: bool) -> None:
-        """Bring back what a model that goes on has taken along, unless others train meanwhile."""
+        """Restore the values that a model has `taken`, unless another one trains meanwhile."""
         with self._lock:
             self._on.add(key)
             if apart and self._owns(taken):
                 self._apart.add(key)
                 logger.warning(
-                    "%s goes on beside another model, which has not reported for %g s, and shares "
-                    "random generators and the like with it: report more often",
+                    "%s goes on alongside a model that has not reported for long, and they share "
+                    "random generators and the like: report more often",
                     key,
-                    OWN,
                 )
             if apart or taken is None or self._apart or not self._is_free():
                 return
             self._add_imported()
             for what, value in taken.items():
                 part = self._parts[what]
-                if what in self._imported:
+                if what in self._imported and isinstance(value, dict):
                     value = {**self._imported[what], **value}
                 if part.renew is not None:
                     self._streams[what] = value

@@ -235,9 +235,7 @@ class Follower:
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
         search = self._running.get(pool.name) if there and pool is not None else None
         if search is not None and isinstance(message.get("changed"), str):
-            if not search.shares:
-                search.shares = True
-                self._warn(search.pool, "shared", tasks=printable(message["changed"])[:100])
+            self._warn_once(search, "shared", tasks=printable(message["changed"])[:100])
         elif search is not None and isinstance(message.get("has"), list | tuple):
             search.lacks = shown(message.get("metric"))
             names = message["has"][: MOST_METRICS - len(search.has)]

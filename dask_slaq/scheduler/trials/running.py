@@ -131,7 +131,6 @@ class RunningSearch:
         self.unreported = Unreported()
         self.metrics: list[str] = []  # names of the losses of its models, up to two
         self.lacks = ""  # name of a loss
-        self.shares = False  # whether its models are known to change an argument of others
         self.has: dict[str, None] = {}  # what reports have instead
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
         self.before = ""  # last block of its name, and the rows of its models that have ended
