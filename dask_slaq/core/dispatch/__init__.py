@@ -16,6 +16,5 @@ from dask_slaq.core.dispatch.ready import Entry as Entry
 from dask_slaq.core.dispatch.ready import Like as Like
 from dask_slaq.core.dispatch.ready import Ready as Ready
 from dask_slaq.core.dispatch.ready import TaskKind as TaskKind
-from dask_slaq.core.dispatch.ready import supplies as supplies
 from dask_slaq.core.dispatch.slots import Sent as Sent
 from dask_slaq.core.dispatch.slots import Slots as Slots

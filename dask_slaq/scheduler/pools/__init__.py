@@ -3,9 +3,6 @@
 from dask_slaq.scheduler.pools.blocking import Blocked as Blocked
 from dask_slaq.scheduler.pools.blocking import find_blocked as find_blocked
 from dask_slaq.scheduler.pools.blocking import name_of as name_of
-from dask_slaq.scheduler.pools.durations import ByGroup as ByGroup
-from dask_slaq.scheduler.pools.durations import group_of as group_of
-from dask_slaq.scheduler.pools.durations import input_bytes as input_bytes
 from dask_slaq.scheduler.pools.label_limits import Limits as Limits
 from dask_slaq.scheduler.pools.ownership import TaskPools as TaskPools
 from dask_slaq.scheduler.pools.pool import Pool as Pool

@@ -458,9 +458,6 @@ class TaskTracker(TaskRecords):
             return
         before = sent.worker
         self._leave(ts)
-        if sent.start is not None:  # a copy of it has ended: here it takes at least until now
-            seconds = monotonic() - sent.start
-            self._ends.append((sent.like, ts.prefix.name, before, seconds))
         self._enter(pool, ts, sent)
         self._bind(pool, key, after, "by work stealing")
         self.filling.look_at |= {before, after.address}
