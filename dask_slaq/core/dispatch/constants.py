@@ -3,8 +3,7 @@
 #: Maximum number of workers, homes or jobs compared for one choice.
 LOOKED_AT = 16
 #: Seconds between two messages of a worker. Less is not worth waiting for: inputs that move within
-#: it may be used anywhere, and tasks that take half of it are trivial. Those are sent ahead until
-#: they take as long in total, since a thread would idle until the worker reports that it is free.
+#: it may be used anywhere, and tasks that take half of it are trivial.
 BETWEEN_MESSAGES = 0.002
 #: Seconds below which tasks are trivial, and weight of the newest task in the running mean of
 #: compute times, as in Dask.

@@ -47,11 +47,6 @@ class Sent:
             return max(self.soonest - elapsed, 0.0)
         return max(elapsed - self.expected - 2 * BETWEEN_MESSAGES, 0.0)
 
-    @property
-    def counts(self) -> float:
-        """Seconds that it counts while it waits on a worker: at most eight are sent."""
-        return max(self.expected, BETWEEN_MESSAGES / 8)
-
 
 @dataclass(slots=True, eq=False)
 class Slots:
@@ -150,18 +145,19 @@ class Slots:
     def opens_in(self, now: float, ahead: float) -> float:
         """Return the seconds until it may be sent a task: one that starts within `ahead`.
 
-        One task per thread waits there, or some trivial ones. One may overtake a backlog that Dask
-        has sent.
+        One task per thread waits there, or short ones that take as long in total, at most eight:
+        else a thread would idle until the next one comes. One may overtake a backlog that Dask has
+        sent.
         """
         over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
-        end, seconds = math.inf, 0.0
+        end, seconds, least = math.inf, 0.0, max(ahead, BETWEEN_MESSAGES)
         for sent in self.tasks.values():
             if sent.start is None:
-                seconds += sent.counts if sent.ours else 0.0
+                seconds += max(sent.expected, least / 8) if sent.ours else 0.0
             elif (left := sent.seconds_left(now)) < end:
                 end = left
-        if self.ours >= threads and seconds >= BETWEEN_MESSAGES * threads:
+        if self.ours >= threads and seconds >= least * threads:
             return math.inf  # no thread idles until the worker reports the next end
         return max(end + seconds / threads - ahead, 0.0)
