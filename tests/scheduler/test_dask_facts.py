@@ -383,11 +383,11 @@ async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s
 @gen_cluster(client=True, nthreads=[1], config={"distributed.scheduler.allowed-failures": 1})
 async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_compared(c, s, a):
     futures = await begun(s, c.map(wait_for, ["never"] * 2, range(2), pure=False))
-    excused, blamed = (s.tasks[future.key] for future in futures)
-    excused.suspicious, blamed.suspicious = 0, 1
+    first, second = (s.tasks[future.key] for future in futures)
+    second.suspicious = 1
     await s.remove_worker(a.address, stimulus_id="test", close=False)
-    assert (excused.suspicious, blamed.suspicious) == (1, 2)
-    assert (excused.state == "erred", blamed.state) == (False, "erred")
+    assert (first.suspicious, second.suspicious) == (1, 2)
+    assert (first.state == "erred", second.state) == (False, "erred")
     await Event("never").set()
 
 
