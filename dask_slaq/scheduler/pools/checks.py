@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_slaq.scheduler.pools.records import UNFINISHED
 
-if TYPE_CHECKING:
-    from dask_slaq.scheduler.pools.pools import Pools
 
-
-def left_over(pools: Pools) -> list[str]:
+def left_over(pools: Any) -> list[str]:
     """Describe what is left although no job runs. Empty if nothing is."""
     tracker = pools.tracker
     found = [f"pool {name}" for name in pools.pools]
@@ -28,7 +25,7 @@ def left_over(pools: Pools) -> list[str]:
     return found + [f"excuse of {ts.key}" for ts in tasks if ts in pools.control.excused]
 
 
-def check(pools: Pools) -> None:
+def check(pools: Any) -> None:
     """Raise `AssertionError` unless all records agree with the scheduler."""
     tasks, owner = pools.scheduler.tasks, pools.tracker.pool_of
     for key, pool in owner.items():
@@ -60,7 +57,7 @@ def check(pools: Pools) -> None:
         assert records.keys() <= owner.keys(), "a record of an unknown task"
 
 
-def check_task(pools: Pools, key: Any) -> None:
+def check_task(pools: Any, key: Any) -> None:
     """Raise `AssertionError` unless the records of one task agree with the scheduler."""
     pool, ts = pools.tracker.pool_of.get(key), pools.scheduler.tasks.get(key)
     if ts is None or pool is None or ts not in pool.tasks:
