@@ -53,7 +53,7 @@ class Training:
         }
         self.seconds: dict[str, float] = defaultdict(float)
         self.engine = Engine(policy, epoch=EPOCH)
-        self._watch(self.engine._predictor)
+        self._watch(self.engine.forecaster)
         self._now = 0.0
         self._draw(np.random.default_rng(seed), cores / jobs)
         self._begin(warm)

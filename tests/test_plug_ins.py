@@ -268,7 +268,7 @@ def test_what_cannot_be_loaded_is_one_line_and_the_default(text, why):
 async def test_a_predictor_of_somebody_else(c, s, plugin, a, b):
     async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
         await report_epochs(plugin, first, (4.0, 2.0, 1.0))
-        assert plugin.engine._predictor.forecast(["first"]).reduction[0, 1] == 0.5
+        assert plugin.engine.forecaster.forecast(["first"]).reduction[0, 1] == 0.5
 
 
 @pytest.mark.usefixtures("installed")
@@ -279,7 +279,7 @@ async def test_a_predictor_that_breaks_is_replaced_by_the_default(c, s, a, b, na
     with captured_logger("dask_slaq.plug_ins") as log:
         async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
             await report_epochs(plugin, first, (4.0, 2.0, 1.0))
-            assert plugin.engine._predictor.forecast(["first"]).n_reports.tolist() == [3]
+            assert plugin.engine.forecaster.forecast(["first"]).n_reports.tolist() == [3]
     assert f"broken_plug_in:{name} broke: " in log.getvalue()
     assert log.getvalue().count("\n") == 1 and plugin.failed is None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -96,14 +96,18 @@ class Lloyd(LoopObserver):
         return max(float(self.squares + counts @ per_cluster), 0.0)
 
 
-def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None, bytes]) -> Any:
+def then_report(partial_fit: Callable[..., Any]) -> Callable[..., Any]:
     """Return the task function of `Chain`: dask-ml's ``_partial_fit``, followed by a report.
 
-    `route` has the fields of an `Address`. The nested function is pickled by value, so a worker
-    without this package still fits.
+    Where to report is a keyword; without it, nobody observes the fit. The nested function is
+    pickled by value, so a worker without this package still fits.
     """
 
-    def partial_fit_and_report(model: Any, x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
+    def partial_fit_and_report(model: Any, x: Any, y: Any, kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        route = kwargs.pop("_slaq_route", None)
+        if route is None:
+            return partial_fit(model, x, y, kwargs)
         try:
             from dask_slaq.adapters.observing import Address, is_stopping
 
@@ -111,7 +115,7 @@ def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None, b
                 return model  # without this block, and so are the blocks that follow
         except Exception:  # package not installed
             pass
-        model = partial_fit(model, x, y, *args, **kwargs)
+        model = partial_fit(model, x, y, kwargs)
         try:
             from dask_slaq.adapters.dask_ml import loss_of_block
 
@@ -128,13 +132,14 @@ def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None, b
 class Chain(LoopObserver):
     """Observer of ``Incremental``, a chain of ``_partial_fit`` tasks: one iteration per block."""
 
-    stands_in = ("_partial_fit",)
+    replaces: ClassVar = {"_partial_fit": then_report}
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
         # Receives losses for as long as the fit runs.
         self.inbox = Mailbox(self._block, "dask_ml.wrappers")
-        self._partial_fit = then_report(self.library["_partial_fit"], self.inbox.route.fields)
+        more = {"_slaq_route": self.inbox.route.fields}
+        self.arguments["kwargs"] = {**self.arguments["kwargs"], **more}
 
     def kind(self, fit: str) -> dict[str, Any]:
         return kind_of_estimator(fit, self.given["model"], self.given["x"])

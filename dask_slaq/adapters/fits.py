@@ -76,8 +76,7 @@ def observe_fits(report: Callable[[float], None], **more: Any) -> Iterator[Repor
     When a fit begins, it calls ``expect(n)`` with the fit's maximum number of reports, and
     ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads, if these are given.
     """
-    repairs.follow_settings()
-    with _patches, blocks.opened(report, **more) as block:
+    with repairs.while_open(), _patches, blocks.opened(report, **more) as block:
         yield block
 
 

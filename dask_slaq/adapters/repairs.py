@@ -1,16 +1,16 @@
 """Repairs of dask-ml 2025.1.0 where newer releases of Dask, pandas and scikit-learn broke it.
 
 No newer release is out: the next one ends all of them (`LAST`). No repair changes a result; where
-its fault is absent, it does what the library does. They are made when the first block opens, and
-stay until the process ends or ``slaq.repairs`` disables them, because models fitted in a block are
-used after it.
+its fault is absent, it does what the library does. Names in dask-ml's modules are replaced while a
+block is open, and put back when the last one is left.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from types import ModuleType
 from typing import Any
@@ -55,7 +55,7 @@ def _start_with_equal_weights(module: ModuleType) -> Changes:
 
 
 # r2_score: it assigns to a slice of an array of unknown length, which Dask rejects since 2025.2.0
-# (ended by dask-ml#1013). Its code is replaced, since others import it by name.
+# (ended by dask-ml#1013).
 def _r2_score(
     y_true: Any,
     y_pred: Any,
@@ -63,8 +63,8 @@ def _r2_score(
     multioutput: Any = "uniform_average",
     compute: bool = True,
 ) -> Any:
-    # This code runs with the globals of dask-ml's module, so it imports what it needs. Each output
-    # scores 1 - u / v, the residual over the total sum of squares; 1 if both are 0, 0 if only v is.
+    # Each output scores 1 - u / v, the residual over the total sum of squares; 1 if both are 0, 0
+    # if only v is.
     import dask.array as da
     from dask_ml.metrics.regression import _check_reg_targets, _check_sample_weight
 
@@ -104,9 +104,13 @@ REPAIRS: dict[str, tuple[str, Callable[[ModuleType], Changes]]] = {
         lambda module: [(module, "dask", Proxy(module.dask, persist=_persist))],
     ),
     "dask_ml.cluster.k_means": ("k-means++", _start_with_equal_weights),
-    "dask_ml.metrics.regression": (
+    **dict.fromkeys(
+        ("dask_ml.metrics", "dask_ml.linear_model.glm"),
+        ("r2-score", lambda module: [(module, "r2_score", _r2_score)]),
+    ),
+    "dask_ml.metrics.scorer": (
         "r2-score",
-        lambda module: [(module.r2_score, "__code__", _r2_score.__code__)],
+        lambda module: [(module, "SCORERS", {**module.SCORERS, "r2": (_r2_score, {})})],
     ),
     # PCA and IncrementalPCA lack an attribute that scikit-learn reads since 1.8 (dask-ml#1023).
     "dask_ml.decomposition.pca": (
@@ -123,10 +127,10 @@ def _has_faults() -> bool:
 
 
 class Repairs:
-    """Registry of repairs, at most one per module, that are applied while they are enabled.
+    """Context manager of repairs, at most one per module, that are there while a block is open.
 
-    The state of a repair is ``active``, ``not needed``, ``off``, ``library not imported``, ``not
-    before the first block``, or ``failed`` with the reason.
+    The state of a repair is ``active``, ``not needed``, ``library not imported``, ``ready for a
+    block``, or ``failed`` with the reason.
     """
 
     def __init__(
@@ -136,64 +140,70 @@ class Repairs:
     ) -> None:
         self._repairs, self._needed = repairs, needed
         self._lock = threading.RLock()
+        self._blocks = 0
         self._made: dict[str, Replacements] = {}
         self._finder = AfterImport(repairs, self._imported)
-        self.states = {name: "not before the first block" for name, _ in repairs.values()}
+        self.states = {name: "ready for a block" for name, _ in repairs.values()}
 
-    def follow(self, enabled: bool) -> None:
-        """Apply all repairs, or undo them; cheap if nothing changed."""
+    def __enter__(self) -> None:
         with self._lock:
-            if enabled == (self._finder in sys.meta_path) and (enabled or not self._made):
+            self._blocks += 1
+            if self._blocks > 1:
                 return
-            if enabled:
-                sys.meta_path.insert(0, self._finder)
-            elif self._finder in sys.meta_path:
-                sys.meta_path.remove(self._finder)
+            sys.meta_path.insert(0, self._finder)
             for module, (name, _) in self._repairs.items():
-                if not enabled:
-                    self._undo(name)
-                elif module not in sys.modules:
+                if module not in sys.modules:
                     self.states[name] = "library not imported"
-        if enabled:
-            self._finder.finish_earlier()
+        self._finder.finish_earlier()
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks:
+                return
+            sys.meta_path.remove(self._finder)
+            while self._made:
+                module, made = self._made.popitem()
+                made.undo()
+                self.states[self._repairs[module][0]] = "ready for a block"
 
     def _imported(self, module_name: str, module: ModuleType) -> None:
-        """Repair an imported module, unless that is already done or disabled."""
+        """Repair an imported module, unless that is already done or no block is open."""
         name, changes = self._repairs[module_name]
         with self._lock:
-            if name in self._made or self._finder not in sys.meta_path:
+            if module_name in self._made or not self._blocks:
                 return
             try:
                 self.states[name] = "not needed"
                 if self._needed():
-                    made = self._made[name] = Replacements()
+                    made = self._made[module_name] = Replacements()
                     for change in changes(module):
                         made.put(*change)
                     self.states[name] = "active"
             except Exception as error:
-                self._undo(name)
+                self._made.pop(module_name).undo()
                 self.states[name] = f"failed: {type(error).__name__}: {error}"
                 warn_once(name, f"{module_name} was not repaired ({name}): {error!r}")
-
-    def _undo(self, name: str) -> None:
-        if made := self._made.pop(name, None):
-            made.undo()
-        self.states[name] = "off"
 
 
 _repairs = Repairs(REPAIRS)
 
 
-def follow_settings() -> None:
-    """Apply the repairs if ``slaq.repairs`` is true, and undo them otherwise.
+@contextmanager
+def while_open() -> Iterator[None]:
+    """Apply the repairs while the context is open, if ``slaq.repairs`` is true.
 
     Raises `InvalidSetting` if the setting is invalid.
     """
-    _repairs.follow(repairs_libraries())
+    if not repairs_libraries():
+        yield
+        return
+    with _repairs:
+        yield
 
 
 def states() -> dict[str, str]:
-    """Return the state of each repair in this process, by name. See `Repairs`.
+    """Return the state of each repair in this process, by name: see `Repairs`, or ``off``.
 
     Raises `InvalidSetting` if ``slaq.repairs`` is invalid.
     """

@@ -20,6 +20,7 @@ import dask
 from dask_slaq.adapters import repairs
 from dask_slaq.client.changes import listen
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
+from dask_slaq.config import repairs_libraries
 from dask_slaq.core.errors import NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, SENT
 from dask_slaq.worker import job_of_task
@@ -143,7 +144,7 @@ class Block:
         if client.asynchronous != asynchronous:  # its answers come on another event loop
             what, how = ("is not", "with") if asynchronous else ("is", "async with")
             raise SlaqError(f"the client {what} asynchronous: use '{how}' for the job")
-        repairs.follow_settings()
+        repairs_libraries()  # raises if the setting is invalid
         self._outer, self._of_task = running_job.get() or self._outer, job_of_task()
         return client
 
@@ -203,6 +204,7 @@ class Block:
             annotations["resources"] = self._settings["resources"]
         self._client, self._connection = client, client.scheduler_comm
         self._lost = False
+        self._stack.enter_context(repairs.while_open())
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         # After all graphs that were sent before, on the same stream.

@@ -121,8 +121,8 @@ class Engine:
         self.grants = Grants()
         made = self.in_force("predictor")
         is_named = made is None or isinstance(made, str)
-        self._predictor: Predictor = predictor_named(made, memory) if is_named else made
-        self.remembering = Remembering(memory, self.jobs, self._predictor)
+        self.forecaster: Predictor = predictor_named(made, memory) if is_named else made
+        self.remembering = Remembering(memory, self.jobs, self.forecaster)
         self._workers: Workers | None = None
         self._last: float | None = None
         # Of the last decision: worker sets, gains as a function of threads, and ends of the jobs.
@@ -168,7 +168,7 @@ class Engine:
         checked = check_job_settings(settings, OF_ENGINE)
         known = {} if kind is None or not self.remembering.takes_kind else {"kind": kind}
         if reports:
-            self._predictor.add(job, target=checked["target"], **known)
+            self.forecaster.add(job, target=checked["target"], **known)
         self.jobs.add(
             job,
             owner,
@@ -198,7 +198,7 @@ class Engine:
             unpaid = float(attained - column["attained_by_owner"][row])
             self.owners.charge(self.jobs.owner[job], unpaid)
         if column["reports"][row]:
-            self._predictor.remove(job)
+            self.forecaster.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
 
@@ -206,14 +206,14 @@ class Engine:
         """Set the kind of a running job, which may be known only when its training begins."""
         if not self.jobs[job].reports:
             return
-        compare = getattr(self._predictor, "set_kind", None)
+        compare = getattr(self.forecaster, "set_kind", None)
         if self.remembering.takes_kind and compare is not None:
             compare(job, kind)
         self.remembering.add(job, kind)
 
     def likeness(self, job: str) -> int:
         """Return the number of past runs on which the forecast of a job rests."""
-        likeness = getattr(self._predictor, "likeness", None)
+        likeness = getattr(self.forecaster, "likeness", None)
         return int(likeness(job)) if self.jobs[job].reports and likeness is not None else 0
 
     def report(self, job: str, loss: float, now: float, step: int | None = None) -> None:
@@ -224,7 +224,7 @@ class Engine:
         """
         row, loss = self.jobs.row(job), as_loss(loss)
         if is_usable(loss):
-            self._predictor.report(job, loss)
+            self.forecaster.report(job, loss)
         self.jobs.runtimes.end_iteration(row, self._since(now), loss, step)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
@@ -380,10 +380,10 @@ class Engine:
             weight = self.owners.weights(jobs, order)
             self.owners.weigh(jobs, order, self.in_force("latest"))
         for some in order.searches:
-            unbound = getattr(self._predictor, "unbound", None)
+            unbound = getattr(self.forecaster, "unbound", None)
             if unbound is not None and (seen["loss"][rows[some]] < 0).any():
                 unbound([order.names[i] for i in some.tolist()])
-        self._predictor.fit()
+        self.forecaster.fit()
         if not order.names:
             self._sets, self._gain, self._ends = None, None, None
             return Grants()
@@ -402,7 +402,7 @@ class Engine:
         )
         snapshot = build_snapshot(
             jobs,
-            self._predictor.forecast(order.reported),
+            self.forecaster.forecast(order.reported),
             speeds,
             weight,
             room,
@@ -464,7 +464,7 @@ class Engine:
         """Return the positions of the jobs of each search, in the order of their claims."""
         at, jobs = order.reporting, self.jobs
         rows, attained = order.rows[at], snapshot.attained[at]
-        forecast = diverging(self._predictor.forecast(order.reported), jobs.diverge(rows))
+        forecast = diverging(self.forecaster.forecast(order.reported), jobs.diverge(rows))
         begun = (attained > 0) | (jobs.table.column["demand"][rows] > 0)
         # What is begun ends before tasks of the search itself begin more.
         begun &= [jobs.search.get(name) != name for name in order.reported]

@@ -108,7 +108,7 @@ class ByWorth:
                 for name in order.names
             }
             had = np.array(list(self._had.values()))
-            forecast = engine._predictor.forecast(order.reported)
+            forecast = engine.forecaster.forecast(order.reported)
             work, width = work_left(engine.jobs, forecast, had)
             weight = engine.jobs.table.column["weight"][order.rows]
             for i, name in enumerate(order.names):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Scheduler
 
@@ -43,7 +44,7 @@ class Shown:
         self._pages.clear()
 
 
-class RunningPlugin(Protocol):
+class RunningPlugin(ABC):
     """What hooks, requests, pages and metrics read of the plugin of a scheduler, and ask of it.
 
     Modules below `SlaqPlugin` name this, and never the class that is made of them.
@@ -67,40 +68,52 @@ class RunningPlugin(Protocol):
     scaling: Any  # `Scaling`, which limits Dask's adaptive target
 
     @property
+    @abstractmethod
     def registered(self) -> bool:
         """Whether the plugin is registered on the scheduler, under any name."""
 
     @property
+    @abstractmethod
     def by_worth(self) -> ByWorth:
         """What the number of workers is worth."""
 
+    @abstractmethod
     def check_registered(self) -> None:
         """Raise `NoPlugin` if the plugin was unregistered."""
 
+    @abstractmethod
     def alert(self, event: dict[str, Any]) -> None:
         """Tell an alert to its owner and to all clients."""
 
+    @abstractmethod
     def began(self, name: str) -> None:
         """Make decisions from now on, because a job was opened."""
 
+    @abstractmethod
     def changed(self) -> None:
         """Decide soon, because a job or worker came, went or changed."""
 
+    @abstractmethod
     def end_job(self, name: str, outcome: str | None = None) -> None:
         """Forget a job."""
 
+    @abstractmethod
     def fall_back(self, error: BaseException) -> None:
         """Leave every task to plain Dask from now on."""
 
+    @abstractmethod
     def enter(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call what the event loop has to do; an error makes the plugin fall back."""
 
+    @abstractmethod
     def run_once(self) -> None:
         """Run one epoch."""
 
+    @abstractmethod
     def set_policy(self, policy: str) -> None:
         """Decide by another policy from now on."""
 
+    @abstractmethod
     def stop(self) -> None:
         """Give all tasks back to plain Dask and end all jobs."""
 

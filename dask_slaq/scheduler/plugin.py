@@ -44,7 +44,7 @@ from dask_slaq.scheduler.hooks import guarded, guarded_as, precede
 from dask_slaq.scheduler.jobs.decisions import decide, observe_demand
 from dask_slaq.scheduler.jobs.hindrances import look_for_hindrances
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-from dask_slaq.scheduler.owners.identity import Identity
+from dask_slaq.scheduler.owners.identity import Identity, follow_connections
 from dask_slaq.scheduler.pools import Pools, TaskPools
 from dask_slaq.scheduler.registration import (
     forget_failure,
@@ -206,6 +206,7 @@ class SlaqPlugin(DaskHooks):
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
+        follow_connections(scheduler)
         self._hook_in()
         precede(scheduler, CHECKS, self._keep)
         self._announce()

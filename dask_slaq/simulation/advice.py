@@ -84,7 +84,7 @@ def _trainings(path: Path, target: float, notes: list[str]) -> list[tuple[str, _
             return
         row, column = engine.jobs.row(job), engine.jobs.runtimes.column
         if (sums := column["sums"][row].copy()).any():
-            ahead = iterations_to_losses(engine._predictor, [job], np.array([target]))[0, 1]
+            ahead = iterations_to_losses(engine.forecaster, [job], np.array([target]))[0, 1]
             threads = column["least"].item(row), column["most"].item(row)
             width = column["width"].item(row)
             found.append((job, _Training(reported, float(ahead), sums, threads, width)))

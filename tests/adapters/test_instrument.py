@@ -13,19 +13,14 @@ from dask.local import get_sync
 from driving import until
 
 import dask_slaq
-from dask_slaq.adapters import instrument, loop_states, observe_fits, repairs
+from dask_slaq.adapters import instrument, loop_states, observe_fits
 from dask_slaq.adapters.observing.session import expect
 
 
 @pytest.fixture
 def fit(in_this_thread, rows):
-    """Fit a model that reports four losses; import what it needs first.
-
-    Repairs are not undone with the block: they are in place before the tests look.
-    """
+    """Fit a model that reports four losses; import what it needs first."""
     from dask_ml.linear_model import LogisticRegression
-
-    repairs.follow_settings()
 
     def fit(rows=rows, solver="gradient_descent", max_iter=3):
         x, y = rows.chunked("x"), rows.chunked("logistic")
@@ -86,7 +81,12 @@ def test_nothing_stays_patched(fit):
         ("cell", "lbfgs"),
         ("cell", "newton"),
         ("cell", "admm"),
+        *(("dask_glm.algorithms", name) for name in ("compute", "persist", "fmin_l_bfgs_b")),
+        *(("dask_glm.algorithms", name) for name in ("da", "dot", "delayed")),
         ("dask_ml.cluster.k_means", "_kmeans_single_lloyd"),
+        *(("dask_ml.cluster.k_means", name) for name in ("compute", "da")),
+        ("dask_ml.cluster.k_means", "pairwise_distances_argmin_min"),
+        ("dask_ml.cluster.k_means", "_kmeans_plusplus"),  # a repair
     }
     assert not changed(before, library_objects())
     assert sys.meta_path == finders

@@ -15,7 +15,6 @@ from dask_ml.cluster import KMeans
 from dask_ml.decomposition import PCA, IncrementalPCA
 from dask_ml.feature_extraction.text import FeatureHasher, HashingVectorizer
 from dask_ml.linear_model import LinearRegression
-from dask_ml.metrics import r2_score
 from dask_ml.model_selection import IncrementalSearchCV
 from sklearn.linear_model import SGDClassifier
 
@@ -27,18 +26,11 @@ from dask_slaq.core.errors import InvalidSetting
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 
-@pytest.fixture(autouse=True)
-def as_configured():
-    """Each test begins and ends with the repairs that the configuration has by default."""
-    repairs.follow_settings()
-    yield
-    repairs.follow_settings()
-
-
-def switch(setting):
-    with dask.config.set({"slaq.repairs": setting}):
-        repairs.follow_settings()
-        return repairs.states()
+@pytest.fixture
+def in_a_block():
+    """Each test runs in a block, in which dask-ml is repaired."""
+    with instrument(lambda loss: None):
+        yield
 
 
 def search(rows):
@@ -81,23 +73,22 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_fault_is_there_without_its_repair_and_gone_with_it(client, rows, name):
     """Where a newer Dask or scikit-learn brought the fault, it is there with the newest ones."""
-    switch(False)
     dask_release = tuple(int(part) for part in dask.__version__.split(".")[:2])
     if dask_release > (2026, 0):
         with pytest.raises((RuntimeError, TypeError, ValueError, AttributeError)):
             FAULTS[name](rows)
-    assert switch(True)[name] == "active"
-    FAULTS[name](rows)
+    with instrument(lambda loss: None):
+        assert repairs.states()[name] == "active"
+        FAULTS[name](rows)
 
 
 def test_a_newer_release_of_dask_ml_ends_the_repairs(monkeypatch):
     monkeypatch.setattr(repairs, "version", lambda name: f"{LAST[0] + 1}.3")
-    switch(False)
-    assert switch(True)["k-means++"] == "not needed"
-    switch(False)
+    with instrument(lambda loss: None):
+        assert repairs.states()["k-means++"] == "not needed"
 
 
-def test_k_means_plus_plus_starts_as_scikit_learn_does(rows):
+def test_k_means_plus_plus_starts_as_scikit_learn_does(in_a_block, rows):
     from dask_ml.cluster.k_means import init_pp
     from sklearn.cluster import kmeans_plusplus
 
@@ -110,7 +101,9 @@ def test_k_means_plus_plus_starts_as_scikit_learn_does(rows):
     ("true", "predicted"),
     [([1.0, 2, 3, 4], [1.0, 2, 2, 5]), ([2.0] * 4, [2.0] * 4), ([2.0] * 4, [1.0, 2, 3, 4])],
 )
-def test_scores_are_those_of_scikit_learn(true, predicted):
+def test_scores_are_those_of_scikit_learn(in_a_block, true, predicted):
+    from dask_ml.metrics import r2_score
+
     expected = sklearn.metrics.r2_score(true, predicted)
     true, predicted = np.array(true), np.array(predicted)
     lazy = [da.from_array(a, chunks=2) for a in (true, predicted)]
@@ -123,7 +116,7 @@ def test_scores_are_those_of_scikit_learn(true, predicted):
         r2_score(*lazy, sample_weight=true)
 
 
-def test_incremental_pca_is_mended_with_pca(rows):
+def test_incremental_pca_is_mended_with_pca(in_a_block, rows):
     x = rows.chunked("x")
     model = IncrementalPCA(2, svd_solver="randomized", batch_size=100, random_state=0)
     assert model.fit(x).transform(x).compute().shape == (len(rows.x), 2)
@@ -131,7 +124,7 @@ def test_incremental_pca_is_mended_with_pca(rows):
 
 @pytest.mark.parametrize("dtype", ["str", object])
 @pytest.mark.parametrize("convert", [True, False])
-def test_text_is_hashed_as_by_scikit_learn(dtype, convert):
+def test_text_is_hashed_as_by_scikit_learn(in_a_block, dtype, convert):
     with dask.config.set({"dataframe.convert-string": convert}):
         texts = dd.from_pandas(pd.Series(TEXTS, dtype=dtype), npartitions=2)
     hashed = HashingVectorizer(n_features=64).transform(texts)
@@ -142,7 +135,7 @@ def test_text_is_hashed_as_by_scikit_learn(dtype, convert):
     assert (bag.compute() != expected).nnz == 0
 
 
-def test_features_are_hashed_as_by_scikit_learn():
+def test_features_are_hashed_as_by_scikit_learn(in_a_block):
     features = [{"a": 1}, {"b": 2}] * 2
     with dask.config.set({"dataframe.convert-string": False}):
         series = dd.from_pandas(pd.Series(features), npartitions=2)
@@ -151,30 +144,30 @@ def test_features_are_hashed_as_by_scikit_learn():
     assert (hashed.compute() != expected).nnz == 0
 
 
-def test_switched_off_nothing_is_left():
+def test_nothing_is_left_outside_of_a_block():
+    from dask_ml import metrics
     from dask_ml.cluster import k_means
     from dask_ml.feature_extraction import text
-    from dask_ml.metrics import regression
+    from dask_ml.linear_model import glm
     from dask_ml.model_selection import _incremental
 
-    switch(False)
+    with instrument(lambda loss: None), instrument(lambda loss: None):
+        assert _incremental.dask is not dask
     assert _incremental.dask is dask
     assert k_means._kmeans_plusplus.__module__.startswith("sklearn")
-    assert "dask_slaq" not in str(regression.r2_score.__code__.co_filename)
+    for scores in (metrics.r2_score, glm.r2_score, metrics.scorer.SCORERS["r2"][0]):
+        assert scores.__module__ == "dask_ml.metrics.regression"
     assert "power_iteration_normalizer" not in vars(PCA)
     assert text._BaseHasher.transform.__module__ == text.__name__
-    assert set(switch(False).values()) == {"off"}
+    assert set(repairs.states().values()) == {"ready for a block"}
     assert not any(finder is repairs._repairs._finder for finder in sys.meta_path)
 
 
 def test_blocks_and_jobs_follow_the_setting(rows):
     with dask.config.set({"slaq.repairs": False}), instrument(lambda loss: None):
         assert set(repairs.states().values()) == {"off"}
-        assert repairs._repairs._made == {}
     with instrument(lambda loss: None):
-        during = repairs.states()
-    assert set(during.values()) == {"active"}
-    assert repairs.states() == during  # models are used after the block
+        assert set(repairs.states().values()) == {"active"}
 
 
 def test_a_wrong_setting_is_refused_before_the_job_opens(client):
@@ -188,7 +181,6 @@ def test_a_wrong_setting_is_refused_before_the_job_opens(client):
 
 def test_a_job_repairs_though_it_does_not_instrument(client, rows):
     client.register_plugin(slaq.SlaqPlugin(policy="fair"))
-    switch(False)
     with dask.config.set({"slaq.instrument": False}), slaq.job("a") as job:
         score(rows)
     assert job.iteration == 0
@@ -207,9 +199,8 @@ def test_a_repair_that_fails_costs_one_warning_and_leaves_the_library(toy):
         return [(module, "broken", "mended"), (module, "gone", 1)]
 
     broken = Repairs({toy.__name__: ("toy-gone", changes)}, lambda: True)
-    with pytest.warns(RuntimeWarning, match="slaq_toy_repair was not repaired") as warned:
-        broken.follow(True)
+    with pytest.warns(RuntimeWarning, match="slaq_toy_repair was not repaired") as warned, broken:
+        pass
     assert len(warned) == 1
     assert toy.broken == "broken"
     assert broken.states["toy-gone"].startswith("failed: AttributeError")
-    broken.follow(False)

@@ -179,7 +179,7 @@ def test_zero_bounds_no_model_once_another_is_below():
         engine.reallocate(WORKERS, float(k))
     engine.report("below", -1.0, 8.0)
     engine.reallocate(WORKERS, 8.0)
-    assert engine._predictor.forecast(["falls"]).remaining > falling[-1]
+    assert engine.forecaster.forecast(["falls"]).remaining > falling[-1]
 
 
 @pytest.mark.parametrize("shift", [0.0, 5.0])

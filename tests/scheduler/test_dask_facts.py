@@ -9,7 +9,7 @@ import threading
 from time import time
 
 import pytest
-from distributed import Event, Worker, get_worker, secede, worker_client
+from distributed import Client, Event, Worker, get_worker, secede, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import thread_state
@@ -17,7 +17,7 @@ from distributed.utils_test import captured_logger, inc
 from driving import another_client, begun, gen_cluster, hook, let_end, state_of, until, wait_for
 
 from dask_slaq.scheduler.dask_hooks import received_at
-from dask_slaq.scheduler.owners.identity import sender_of_message
+from dask_slaq.scheduler.owners.identity import follow_connections, sender_of_message
 
 
 @gen_cluster(client=True, nthreads=[1, 1])
@@ -145,6 +145,7 @@ async def test_a_client_hears_messages_of_the_scheduler_by_name(c, s, a):
 async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a):
     """A message may overwrite them for its handler, and does not change them."""
     got = []
+    follow_connections(s)
     s.stream_handlers["test-op"] = lambda **kwargs: got.append((kwargs, sender_of_message()))
     message = {"op": "test-op", "client": "x", "worker": "y"}
     c._send_to_scheduler(dict(message))
@@ -160,9 +161,13 @@ async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a)
 @gen_cluster(client=True, nthreads=[1])
 async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a):
     senders = []
+    follow_connections(s)
     hook(s, "update_graph", lambda *args, **kwargs: senders.append(sender_of_message()))
     assert await c.submit(inc, 1) == 2
-    assert [(sender.client, sender.submitter) for sender in senders] == [(c.id, None)]
+    async with Client(s.address, asynchronous=True) as later:
+        assert await later.submit(inc, 2) == 3
+        assert [sender[:2] for sender in senders] == [(c.id, ""), (later.id, "")]
+    assert [sender.submitter for sender in senders] == [None, None]
 
 
 @gen_cluster(client=True, nthreads=[1])
@@ -378,11 +383,11 @@ async def test_work_stealing_tells_what_it_asks_for_and_then_what_has_moved(c, s
 @gen_cluster(client=True, nthreads=[1], config={"distributed.scheduler.allowed-failures": 1})
 async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_compared(c, s, a):
     futures = await begun(s, c.map(wait_for, ["never"] * 2, range(2), pure=False))
-    excused, blamed = (s.tasks[future.key] for future in futures)
-    excused.suspicious, blamed.suspicious = 0, 1
+    first, second = (s.tasks[future.key] for future in futures)
+    second.suspicious = 1
     await s.remove_worker(a.address, stimulus_id="test", close=False)
-    assert (excused.suspicious, blamed.suspicious) == (1, 2)
-    assert (excused.state == "erred", blamed.state) == (False, "erred")
+    assert (first.suspicious, second.suspicious) == (1, 2)
+    assert (first.state == "erred", second.state) == (False, "erred")
     await Event("never").set()
 
 

@@ -1,18 +1,21 @@
 """Training loops of libraries, and observers of their runs.
 
-A loop is never edited: inside an open block a copy of its function runs, the same code object over
-a private copy of its module's globals, in which attributes of a `LoopObserver` replace some names.
+A loop is never edited: while a block is open, some names in its module are a `StandIn`. Where an
+observed loop runs, this is what its `LoopObserver` has of that name, and elsewhere the original.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 from dask_slaq.adapters.observing.session import (
     ReportSession,
@@ -42,6 +45,8 @@ class LoopObserver:
 
     #: Globals of the loop to replace.
     stands_in: tuple[str, ...] = ()
+    #: Functions of the library that go to its tasks, and what makes others of them, for all fits.
+    replaces: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     #: Parameters of the loop that the observer reads.
     needs: tuple[str, ...] = ()
     #: Parameters that tell the kind of a fit: its data, choices among ways to fit, and numbers.
@@ -167,7 +172,8 @@ class Loop:
         if lost:
             return f"has no parameter {', '.join(lost)}"
         used = names_used(function.__code__)
-        lost = [n for n in self.watch.stands_in if n not in used or n not in function.__globals__]
+        names = *self.watch.stands_in, *self.watch.replaces
+        lost = [n for n in names if n not in used or n not in function.__globals__]
         return f"does not use {', '.join(lost)}" if lost else None
 
     def observed(self, function: FunctionType) -> Callable[..., Any]:
@@ -197,34 +203,62 @@ class Loop:
         try:
             bound = inspect.signature(function).bind(*args, **kwargs)
             bound.apply_defaults()
-            watch = self.watch(function.__globals__, bound.arguments, block)
-            run = with_globals(function, {name: getattr(watch, name) for name in watch.stands_in})
+            names = function.__globals__
+            ours = {n: names[n].original for n in names if type(names[n]) is StandIn}
+            watch = self.watch(ChainMap(ours, names), bound.arguments, block)
+            stands_in = {name: getattr(watch, name) for name in watch.stands_in}
         except Exception as error:  # a call with wrong arguments raises again below
             warn_once(str(self), f"{self} is not observed: {error!r}", block.warned)
             return function(*args, **kwargs)
         expect(next((bound.arguments[name] for name in LIMITS if name in bound.arguments), None))
         with suppress(Exception):  # a model or data of a kind that the observer does not know
             describe(watch.kind(self.fit or str(self)))
-        return watch.around(lambda: run(*bound.args, **bound.kwargs))
+
+        def run() -> Any:
+            token = _running.set((codes_of(function.__code__), stands_in))
+            try:
+                return function(*bound.args, **bound.kwargs)
+            finally:
+                _running.reset(token)
+
+        return watch.around(run)
 
 
 def names_used(code: CodeType) -> set[str]:
     """Return the global and attribute names that a code object and its nested functions use."""
-    inner = [names_used(const) for const in code.co_consts if isinstance(const, CodeType)]
-    return {*code.co_names}.union(*inner)
+    return {name for each in codes_of(code) for name in each.co_names}
 
 
-def with_globals(function: FunctionType, names: Mapping[str, Any]) -> FunctionType:
-    """Return a copy of `function` that sees other values for the globals in `names`."""
-    copy = FunctionType(
-        function.__code__,
-        {**function.__globals__, **names},
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
+def codes_of(code: CodeType) -> set[CodeType]:
+    """Return a code object and those of its nested functions."""
+    inner = (codes_of(const) for const in code.co_consts if isinstance(const, CodeType))
+    return {code}.union(*inner)
+
+
+#: Code of the observed loop that runs in this context, and what it gets by the names of globals.
+_running: ContextVar[tuple[set[CodeType], Mapping[str, Any]] | None] = ContextVar(
+    "slaq_loop", default=None
+)
+
+
+class StandIn:
+    """Global of a library's module while a block is open; `original` except in observed loops.
+
+    What a loop calls in the same module, such as its line search, gets the original as well.
+    """
+
+    def __init__(self, original: Any, name: str) -> None:
+        self.original, self._name = original, name
+
+    def _used_in(self, code: CodeType) -> Any:
+        loop, found = _running.get() or ((), {})
+        return found.get(self._name, self.original) if code in loop else self.original
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._used_in(sys._getframe(1).f_code)(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._used_in(sys._getframe(1).f_code), name)
 
 
 class Proxy:

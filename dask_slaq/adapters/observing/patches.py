@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import CellType, ModuleType
 from typing import Any
 
-from dask_slaq.adapters.observing.loops import Loop
+from dask_slaq.adapters.observing.loops import Loop, StandIn
 from dask_slaq.adapters.observing.session import warn_once
 
 _MISSING = object()
@@ -116,6 +116,15 @@ class Patches:
         """
         return {str(loop): _state(loop) for loops in self._loops.values() for loop in loops}
 
+    def _stand_in(self, loop: Loop, function: Any) -> None:
+        """Let stand-ins take the place of the globals that the observer of a loop replaces."""
+        names, module = function.__globals__, sys.modules[function.__module__]
+        for name, make in loop.watch.replaces.items():
+            self._replacements.put(module, name, make(names[name]))
+        for name in loop.watch.stands_in:
+            if type(names[name]) is not StandIn:
+                self._replacements.put(module, name, StandIn(names[name], name))
+
     def _imported(self, name: str, module: ModuleType) -> None:
         """Patch an imported module, unless it is patched already or no block is open."""
         with self._lock:
@@ -129,6 +138,7 @@ class Patches:
                     mismatch = loop.mismatch(original)
                     if mismatch:
                         raise LookupError(mismatch)
+                    self._stand_in(loop, original)
                     self._replacements.put(holder, attribute, loop.observed(original))
                 except Exception as error:
                     warn_once(str(loop), f"{loop} {error}: its iterations are not reported")

@@ -67,7 +67,7 @@ class Recorder:
         self._last: dict[tuple[str, str], tuple[Any, Event]] = {}
         self._inputs: Event = {"workers": {}, "eligible": {}, "affinity": {}}
         self._runs = RunNumbers(write)
-        kind, owners = type(engine._predictor), engine.owners
+        kind, owners = type(engine.forecaster), engine.owners
         self._say(
             "start",
             now=now,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from html import escape
-from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -349,7 +348,6 @@ class Legend(_Text):
 
 def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     """Fill the document of the whole board; `extra` are variables of the dashboard's template."""
-    close_in_little_time(doc)
     note = Note(scheduler, sizing_mode="stretch_width")
     legend = Legend(scheduler, sizing_mode="stretch_width")
     for component in (note, legend):
@@ -396,7 +394,6 @@ def single_plot(
 ) -> None:
     """Draw one of `PLOTS` as a page of its own."""
     kinds = (Losses, Threads, Shares, UsagePlot, Jobs, JobTaskStream)
-    close_in_little_time(doc)
     component: Any = dict(zip(PLOTS, kinds, strict=True))[plot](
         scheduler, sizing_mode="stretch_both"
     )
@@ -407,19 +404,6 @@ def single_plot(
     doc.add_root(column(legend.root, component.root, sizing_mode="stretch_both"))
     doc.title = f"Dask: {title}"
     doc.theme = BOKEH_THEME
-
-
-def close_in_little_time(doc: Document) -> None:
-    """Leave what a closed page leaves behind to Python's own garbage collection.
-
-    Bokeh collects it at once, all of the scheduler's objects, which blocks it for longer than
-    anything else that a page does.
-    """
-    destroy: Any = type(doc).destroy
-    if isinstance(destroy, FunctionType) and "gc" in destroy.__code__.co_names:
-        names = {**destroy.__globals__, "gc": SimpleNamespace(collect=lambda: 0)}
-        copy = FunctionType(destroy.__code__, names, closure=destroy.__closure__)
-        doc.destroy = MethodType(copy, doc)
 
 
 def draw_again(table: DataTable) -> None:

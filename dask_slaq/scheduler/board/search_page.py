@@ -26,7 +26,7 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
 
 from dask_slaq.core.trials import STATE_COLORS
-from dask_slaq.scheduler.board.pages import close_in_little_time, draw_again
+from dask_slaq.scheduler.board.pages import draw_again
 from dask_slaq.scheduler.board.search_data import SearchData, search_data_of, searches_of
 
 #: Milliseconds between two updates of the page.
@@ -173,7 +173,6 @@ class SearchPage(DashboardComponent):  # type: ignore[misc]
 
 def search_page(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     """Fill the document of the page; its address names the search, as in ``?name=grid``."""
-    close_in_little_time(doc)
     session = doc.session_context
     given = session.request.arguments.get("name", [b""])[0] if session is not None else b""
     page = SearchPage(scheduler, given.decode(errors="replace"))

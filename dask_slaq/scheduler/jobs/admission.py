@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from time import time
 from typing import Any
@@ -15,7 +16,7 @@ from dask_slaq.scheduler.jobs.values import Pace
 from dask_slaq.scheduler.owners.accounts import Accounts
 
 
-class KnownJobs:
+class KnownJobs(ABC):
     """What is known of the jobs on a scheduler, by their names; `ScheduledJobs` follows them."""
 
     engine: Engine
@@ -28,9 +29,18 @@ class KnownJobs:
     queued: set[str]  # they wait until another job of their owner ends, or for its budget
     stopping: set[str]  # they were asked to stop
     alert: Callable[[dict[str, Any]], object]
-    budgets_changed: Callable[[], None]
-    cap: Callable[[str, float | None], None]
-    stop: Callable[[str], None]
+
+    @abstractmethod
+    def budgets_changed(self) -> None:
+        """Look at what the budgets of owners allow now."""
+
+    @abstractmethod
+    def cap(self, name: str, most: float | None) -> None:
+        """Limit the threads of a job by a budget; None for no limit."""
+
+    @abstractmethod
+    def stop(self, name: str) -> None:
+        """Ask a job to stop."""
 
     def terms_of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner or team."""

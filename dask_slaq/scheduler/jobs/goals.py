@@ -200,7 +200,7 @@ class Goals:
 
     def _curves(self, names: list[str]) -> Curves:
         """Return what the forecasts say of some jobs. One call, since most say nothing new."""
-        forecast = self._jobs.engine._predictor.forecast(names)
+        forecast = self._jobs.engine.forecaster.forecast(names)
         jobs = self._jobs.engine.jobs
         missed = np.array([jobs[name].missed for name in names])
         target = jobs.column("target", names)

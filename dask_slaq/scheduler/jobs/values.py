@@ -56,7 +56,7 @@ def etas(
     }
     targets = {name: target for name, target in targets.items() if not math.isnan(target)}
     losses = np.array(list(targets.values()))
-    found = iterations_to_losses(engine._predictor, list(targets), losses)
+    found = iterations_to_losses(engine.forecaster, list(targets), losses)
     return {
         name: [n * paces[name].seconds if math.isfinite(n) else None for n in row]
         for name, row in zip(targets, found.tolist(), strict=True)

@@ -6,11 +6,10 @@ function of whoever runs the scheduler says of its connection (``slaq.identity``
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from types import FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,6 +21,7 @@ from distributed.core import Server
 from dask_slaq.core.errors import BROKEN, InvalidSetting, NotAllowed
 from dask_slaq.core.settings import is_name, shown
 from dask_slaq.plug_ins import load
+from dask_slaq.scheduler.hooks import replace
 
 
 def name_in_certificate(comm: Comm | None) -> str | None:
@@ -80,8 +80,8 @@ _SAID = {"slaq_open": "owner", "slaq_introduce": "owner"} | {f"slaq_{c}": "by" f
 _MOST_LOGGED = 1000
 #: Length of the secrets by which clients prove which of them asks, in characters.
 _SHORTEST, _LONGEST = 32, 64
-#: Dask's loop over the messages of one connection.
-_LOOP = Server.handle_stream.__code__
+#: Connections by the task of the event loop that handles their messages, one after the other.
+_connections: WeakKeyDictionary[asyncio.Task[Any], Sender] = WeakKeyDictionary()
 
 
 class Sender(NamedTuple):
@@ -111,22 +111,54 @@ class Sender(NamedTuple):
 def sender_of_message() -> Sender | None:
     """Return who sent the stream message that is being handled; None outside of a stream.
 
-    Dask passes a handler the names of the connection, and lets the message overwrite them. So they
-    are read where Dask keeps them, which is in its loop over the messages alone.
+    Dask passes a handler the names of the connection, and lets the message overwrite them.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is _LOOP:
-            known = frame.f_locals
-            names = known["extra"]
-            client, worker = _text(names.get("client")), _text(names.get("worker"))
-            message = known.get("msg")
-            message = message if isinstance(message, dict) else {}
-            notes, submitter = message.get("annotations"), message.get("submitting_task")
-            block = notes.get("slaq_job") if isinstance(notes, dict) else None
-            return Sender(client, worker, known["comm"], submitter, block)
-        frame = frame.f_back
-    return None
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs
+        return None
+    return None if task is None else _connections.get(task)
+
+
+def follow_connections(scheduler: Scheduler) -> None:
+    """Note by which task the messages of each connection are handled, of open and later ones."""
+
+    def around(plain: Callable[..., Any]) -> Callable[..., Any]:
+        async def handle_stream(comm: Comm, extra: dict[str, Any] | None = None) -> None:
+            _note(asyncio.current_task(), comm, extra)
+            await plain(comm, extra)
+
+        return handle_stream
+
+    def submits(handler: Callable[..., Any]) -> Callable[..., Any]:
+        async def update_graph(**message: Any) -> None:
+            task, notes = asyncio.current_task(), message.get("annotations")
+            if task is not None and (sender := _connections.get(task)) is not None:
+                block = notes.get("slaq_job") if isinstance(notes, dict) else None
+                submitter = message.get("submitting_task")
+                _connections[task] = sender._replace(submitter=submitter, block=block)
+            await handler(**message)
+
+        return update_graph
+
+    scheduler.handle_stream = replace(scheduler.handle_stream, around)  # type: ignore[method-assign]
+    handlers = scheduler.stream_handlers
+    handlers["update-graph"] = replace(handlers["update-graph"], submits)
+    for task in asyncio.all_tasks():
+        step: Any = task.get_coro()
+        while step is not None:
+            if getattr(step, "cr_code", None) is Server.handle_stream.__code__:
+                known = step.cr_frame.f_locals
+                if known["self"] is scheduler:
+                    _note(task, known["comm"], known["extra"])
+            step = getattr(step, "cr_await", None)
+
+
+def _note(task: asyncio.Task[Any] | None, comm: Comm, extra: dict[str, Any] | None) -> None:
+    names = extra or {}
+    sender = Sender(_text(names.get("client")), _text(names.get("worker")), comm)
+    if task is not None:
+        _connections[task] = sender
 
 
 def _text(name: object) -> str:

@@ -169,20 +169,18 @@ class TaskControl:
             self.restore(ts)
 
     def excuse(self, ts: TaskState) -> None:
-        """Let no death of its worker count against a task, which only waits there.
-
-        Dask counts a death against every task on the worker, and fails those with too many. It has
-        no hook before that, so the one death that can follow is taken off beforehand.
-        """
-        if ts not in self.excused:
-            self.excused[ts] = ts.suspicious
-            ts.suspicious -= 1
+        """Forgive from now on that a task's worker dies, because it only waits there."""
+        self.excused.setdefault(ts, ts.suspicious)
 
     def blame(self, ts: TaskState) -> None:
-        """Let deaths of its worker count against a task again."""
+        """Let deaths of its worker count against a task again; those since `excuse` do not.
+
+        Dask counts a death against every task on the worker, fails those with too many, and has no
+        hook before that.
+        """
         before = self.excused.pop(ts, None)
         if before is not None:
-            ts.prefix.suspicious -= ts.suspicious - (before - 1)
+            ts.prefix.suspicious -= ts.suspicious - before
             ts.suspicious = before
 
     def rest(self, ts: TaskState) -> bool:

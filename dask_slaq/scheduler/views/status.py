@@ -215,7 +215,7 @@ class CurveToCome(NamedTuple):
 
 def curves_to_come(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, CurveToCome]:
     """Return the predicted curves of those jobs that have one; all `names` report."""
-    predictor, pace = jobs.engine._predictor, jobs.pace
+    predictor, pace = jobs.engine.forecaster, jobs.pace
     known = [name for name in names if name in pace and pace[name].seconds > 0]
     if not known:
         return {}

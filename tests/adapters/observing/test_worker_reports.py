@@ -128,7 +128,7 @@ import numpy as np
 update, partial_fit, f = cloudpickle.loads(bytes.fromhex(sys.stdin.read()))
 x, y, z = np.eye(2), np.ones(2), np.ones(2)
 print(update(x, y, z, z, z, 1.0, f)[1])
-print(partial_fit(SGDRegressor(), x, y).coef_.shape)
+print(partial_fit(SGDRegressor(), x, y, {"_slaq_route": ("inbox", None)}).coef_.shape)
 """
 
 
@@ -142,7 +142,7 @@ def test_tasks_run_where_this_package_is_not_installed():
     def f(beta, X, y, z, u, rho):
         return float(((y - X @ beta) ** 2).sum() + u.sum())
 
-    tasks = and_loss(update), then_report(_partial_fit, ("inbox", None)), f
+    tasks = and_loss(update), then_report(_partial_fit), f
     sent = cloudpickle.dumps(tasks).hex()
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE],

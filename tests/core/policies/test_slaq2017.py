@@ -78,7 +78,7 @@ PAPER = {
 def test_it_presets_what_was_left_at_its_default(name):
     engine = Engine(name)
     assert {setting: engine.in_force(setting) for setting in PAPER} == PAPER
-    assert type(engine._predictor).__name__ == "PaperPredictor"
+    assert type(engine.forecaster).__name__ == "PaperPredictor"
     chosen = Engine(name, latest=3.0, floor=0.5)
     assert (chosen.in_force("latest"), chosen.in_force("floor")) == (3.0, 0.5)
     assert chosen.in_force("normalizer") == "largest-change"
