@@ -13,7 +13,7 @@ from distributed.scheduler import TaskState
 class IdleWorkers(set[Any]):
     """Dask's set of workers that are not saturated, false while the queue takes a pool's task.
 
-    Dask's validation allows no task to go to the queue otherwise.
+    Only where ``distributed.scheduler.validate`` is set: it allows no task in the queue otherwise.
     """
 
     def __init__(self, workers: set[Any], queue: Queue) -> None:

@@ -96,7 +96,8 @@ class Seam:
         scheduler: Any = self._scheduler
         if scheduler.queued is not self.queue:
             self.queue.plain, scheduler.queued = scheduler.queued, self.queue
-            scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count, self.queue)
+            if scheduler.validate:
+                scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count, self.queue)
 
     def remove(self) -> None:
         """Restore them once no task of a pool is queued, except what others have overridden."""
@@ -105,7 +106,8 @@ class Seam:
             return
         if scheduler.queued is self.queue:
             scheduler.queued, self.queue.plain = self.queue.plain, ()
-            scheduler.idle_task_count = set(scheduler.idle_task_count)
+            if scheduler.validate:
+                scheduler.idle_task_count = set(scheduler.idle_task_count)
             if scheduler.WORKER_SATURATION == SATURATION:
                 scheduler.WORKER_SATURATION = math.inf
         for name in OVERRIDDEN:
