@@ -19,8 +19,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import nine_algorithms
 from benchmarks.common.results import give, json_option, table
+from benchmarks.curves.generate import shipped
 from benchmarks.forecasting import rivals, scores
 from benchmarks.forecasting.default_predictor import DefaultForecasts, fit_seconds, forecast_all
 from benchmarks.forecasting.scores import HORIZONS, Trial
@@ -33,8 +33,6 @@ Array = NDArray[np.float64]
 DEFAULT = "dask_slaq"
 #: Maximum origins per curve in a full and in a quick run, and maximum curves in a quick run.
 ORIGINS, QUICK_ORIGINS, QUICK_CURVES = 40, 8, 36
-#: Number of curves that a full and a quick run train if no file is given.
-MADE, QUICK_MADE = 54, 27
 
 
 # All predictors
@@ -162,7 +160,7 @@ curves_option = click.option(
     "files",
     multiple=True,
     metavar="FILE ...",
-    help="Files of JSON lines with id and loss.  [default: curves of the nine algorithms]",
+    help="Files of JSON lines with id and loss.  [default: those that come along]",
 )
 
 
@@ -244,12 +242,8 @@ def _rivals(names: str | None) -> list[str]:
 
 
 def _curves(files: tuple[str, ...], seed: int, quick: bool) -> list[curve_files.Curve]:
-    if not files:
-        count = QUICK_MADE if quick else MADE
-        _say(f"no --curves: training {count} curves of the nine algorithms")
-        return [curve_files.parse(line) for line in nine_algorithms.generate(seed, count)]
     try:
-        curves = curve_files.read_curves(files)
+        curves = curve_files.read_curves(files) if files else shipped()
     except curve_files.CurveError as error:
         raise click.ClickException(str(error)) from error
     if quick and len(curves) > QUICK_CURVES:

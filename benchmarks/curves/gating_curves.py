@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import nine_algorithms
+from benchmarks.curves import generate
 from dask_slaq.simulation.workload.curves import Curve, parse, read_curves
 
 __all__ = ["training_curves"]
@@ -32,7 +32,7 @@ def training_curves(trained: int, made: int, files: Sequence[str] = ()) -> list[
     """
     rng = np.random.default_rng(SEED)
     curves: list[Curve] = []
-    for line in nine_algorithms.generate(SEED, trained):
+    for line in generate.generate(SEED, trained):
         curve = parse(line)
         curves += [curve, _named(f"{curve.group}, varied", _variant(curve.loss, rng))]
     curves += [_named("made", _made(rng)) for _ in range(made)]

@@ -1,18 +1,20 @@
 """Training loops of the nine algorithms of the paper's Table 1, on data drawn from a seed.
 
-Each loop takes a random generator, whether to train on mini-batches, and the number of iterations
-wanted. It yields one loss per iteration, either without end or until training stops by itself.
+Each loop takes a random generator, whether to train on mini-batches, the number of iterations
+wanted, and whether the data has the shape of Table 1's, with fewer rows. It yields one loss per
+iteration, either without end or until training stops by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["ALGORITHMS", "NETWORKS"]
 
 Array = NDArray[np.float64]
 #: Indices of the samples of one batch, or a slice of all samples.
@@ -21,7 +23,18 @@ Rows = Any
 Objective = Callable[[Array, Rows], tuple[float, Array]]
 
 
+#: Rows and columns of data with the shape of Table 1's: Epsilon (of 400,000 rows),
+#: YearPredictionMSD (of 515,345), MNIST (of 60,000), and documents and words of the Associated
+#: Press (of 2,246). Fraction of MNIST's pixels that are not 0.
+EPSILON, YEAR, MNIST, PRESS = (2000, 2000), (20_000, 90), (1000, 784), (1000, 10_473)
+INKED = 0.19
+
+
 # Data
+
+
+def _size(rng: np.random.Generator, *small: tuple[int, int]) -> tuple[int, ...]:
+    return tuple(int(rng.integers(*span)) for span in small)
 
 
 def _integer(rng: np.random.Generator) -> int:
@@ -105,7 +118,9 @@ def _lbfgs(objective: Objective, start: Array, iterations: int) -> list[float]:
     return losses
 
 
-def _kmeans(rng: np.random.Generator, minibatch: bool, iterations: int) -> Iterator[float]:
+def _kmeans(
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
+) -> Iterator[float]:
     """Run Lloyd's algorithm or its mini-batch form (Sculley). Loss: mean squared distance."""
     n, d, k = int(rng.integers(2000, 6000)), int(rng.integers(2, 12)), int(rng.integers(5, 60))
     middles = rng.standard_normal((int(rng.integers(3, 80)), d)) * rng.uniform(0.3, 3.0)
@@ -160,9 +175,9 @@ def _linear(
 
 
 def _logistic_regression(
-    rng: np.random.Generator, minibatch: bool, iterations: int
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
 ) -> Iterator[float] | list[float]:
-    x, y = _two_classes(rng, int(rng.integers(500, 4000)), int(rng.integers(8, 60)))
+    x, y = _two_classes(rng, *(EPSILON if wide else _size(rng, (500, 4000), (8, 60))))
 
     def loss(score: Array, rows: Rows) -> tuple[Array, Array]:
         margin = y[rows] * score
@@ -176,9 +191,9 @@ def _hinge(margin: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _linear_svm(
-    rng: np.random.Generator, minibatch: bool, iterations: int
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
 ) -> Iterator[float] | list[float]:
-    x, y = _two_classes(rng, int(rng.integers(500, 4000)), int(rng.integers(8, 60)))
+    x, y = _two_classes(rng, *(EPSILON if wide else _size(rng, (500, 4000), (8, 60))))
 
     def loss(score: Array, rows: Rows) -> tuple[Array, Array]:
         return _hinge(y[rows] * score, y[rows])
@@ -187,9 +202,9 @@ def _linear_svm(
 
 
 def _linear_regression(
-    rng: np.random.Generator, minibatch: bool, iterations: int
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
 ) -> Iterator[float] | list[float]:
-    x, y = _regression(rng, int(rng.integers(500, 4000)), int(rng.integers(8, 60)))
+    x, y = _regression(rng, *(YEAR if wide else _size(rng, (500, 4000), (8, 60))))
 
     def loss(score: Array, rows: Rows) -> tuple[Array, Array]:
         miss = score - y[rows]
@@ -198,11 +213,15 @@ def _linear_regression(
     return _linear(rng, minibatch, iterations, x, loss, curvature=1.0)
 
 
-def _kernel_svm(rng: np.random.Generator, minibatch: bool, iterations: int) -> Iterator[float]:
+def _kernel_svm(
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
+) -> Iterator[float]:
     """Train on the hinge loss with a polynomial kernel and the gradient in function space."""
     from sklearn.metrics.pairwise import polynomial_kernel
 
-    x, y = _two_classes(rng, int(rng.integers(300, 700)), int(rng.integers(6, 20)))
+    x, y = _two_classes(rng, *(MNIST if wide else _size(rng, (300, 700), (6, 20))))
+    if wide:
+        x = np.where(rng.random(x.shape) < INKED, x, 0.0)
     gram = polynomial_kernel(x, degree=int(rng.integers(2, 4)), gamma=1.0 / x.shape[1], coef0=1.0)
     penalty = 10.0 ** rng.uniform(-5, -2)
 
@@ -218,14 +237,15 @@ def _kernel_svm(rng: np.random.Generator, minibatch: bool, iterations: int) -> I
 
 
 def _mlp(
-    rng: np.random.Generator, minibatch: bool, iterations: int
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
 ) -> Iterator[float] | list[float]:
     """Train one hidden layer of sigmoids and a softmax, like MLlib's classifier."""
     from sklearn.datasets import make_classification
 
-    n, d, k, h = int(rng.integers(500, 2000)), 20, int(rng.integers(2, 6)), int(rng.integers(8, 40))
+    n, d = EPSILON if wide else (*_size(rng, (500, 2000)), 20)
+    k, h = _size(rng, (2, 6), (8, 40))
     x, y = make_classification(
-        n, d, n_informative=10, n_classes=k, class_sep=rng.uniform(0.7, 1.5),
+        n, d, n_informative=d // 2, n_classes=k, class_sep=rng.uniform(0.7, 1.5),
         flip_y=rng.uniform(0.0, 0.15), random_state=_integer(rng),
     )  # fmt: skip
     x, one_hot, cut = x / x.std(axis=0), np.eye(k)[y], (d + 1) * h
@@ -250,11 +270,14 @@ def _mlp(
     return _descend(objective, start, rng.uniform(0.2, 1.5), rng, n, minibatch)
 
 
-def _boosting(rng: np.random.Generator, minibatch: bool, iterations: int, kind: str) -> list[float]:
+def _boosting(
+    rng: np.random.Generator, minibatch: bool, iterations: int, kind: str, wide: bool
+) -> list[float]:
     """Train boosted trees. With `minibatch`, each tree is trained on a part of the samples."""
     from sklearn import ensemble
 
-    n, d = int(rng.integers(400, 1500)), int(rng.integers(5, 15))
+    table_1 = EPSILON if kind == "Classifier" else YEAR
+    n, d = table_1 if wide else _size(rng, (400, 1500), (5, 15))
     x, y = (_two_classes if kind == "Classifier" else _regression)(rng, n, d)
     model = getattr(ensemble, f"GradientBoosting{kind}")(
         n_estimators=iterations, learning_rate=10.0 ** rng.uniform(-1.7, -0.3),
@@ -264,17 +287,22 @@ def _boosting(rng: np.random.Generator, minibatch: bool, iterations: int, kind: 
     return [float(loss) for loss in model.fit(x, y).train_score_]
 
 
-def _gbt_classifier(rng: np.random.Generator, minibatch: bool, iterations: int) -> list[float]:
-    return _boosting(rng, minibatch, iterations, "Classifier")
+def _gbt_classifier(
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
+) -> list[float]:
+    return _boosting(rng, minibatch, iterations, "Classifier", wide)
 
 
-def _gbt_regressor(rng: np.random.Generator, minibatch: bool, iterations: int) -> list[float]:
-    return _boosting(rng, minibatch, iterations, "Regressor")
+def _gbt_regressor(
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
+) -> list[float]:
+    return _boosting(rng, minibatch, iterations, "Regressor", wide)
 
 
-def _documents(rng: np.random.Generator) -> tuple[Array, int]:
+def _documents(rng: np.random.Generator, wide: bool) -> tuple[Array, int]:
     """Draw word counts from a topic model, and a number of topics to fit."""
-    n, words, topics = (int(rng.integers(*span)) for span in ((150, 400), (200, 500), (5, 20)))
+    n, words = PRESS if wide else _size(rng, (150, 400), (200, 500))
+    (topics,) = _size(rng, (5, 20))
     of_topic = rng.dirichlet(np.full(words, rng.uniform(0.02, 0.2)), size=topics)
     mixture = rng.dirichlet(np.full(topics, rng.uniform(0.1, 0.5)), size=n)
     lengths = rng.integers(30, 200, size=n)
@@ -284,9 +312,11 @@ def _documents(rng: np.random.Generator) -> tuple[Array, int]:
     return np.array(counts, dtype=float), int(rng.integers(4, 25))
 
 
-def _lda(rng: np.random.Generator, minibatch: bool, iterations: int) -> Iterator[float]:
+def _lda(
+    rng: np.random.Generator, minibatch: bool, iterations: int, wide: bool = False
+) -> Iterator[float]:
     """Run EM with Dirichlet priors or its online form; the loss is -log-likelihood per word."""
-    counts, topics = _documents(rng)
+    counts, topics = _documents(rng, wide)
     prior, offset = rng.uniform(0.01, 0.1), rng.uniform(2, 20)
     of_topic = rng.dirichlet(np.ones(counts.shape[1]), size=topics)
     mixture = rng.dirichlet(np.ones(topics), size=len(counts))
@@ -323,4 +353,29 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "gradient-boosted trees": _gbt_classifier,
     "gradient-boosted regression trees": _gbt_regressor,
     "LDA": _lda,
+}
+
+
+def _network(rng: np.random.Generator, minibatch: bool, iterations: int, data: str) -> list[float]:
+    """Train a network of one to three layers, by Adam or SGD with momentum, on real data."""
+    from sklearn import datasets, neural_network
+
+    x, y = getattr(datasets, f"load_{data}")(return_X_y=True)
+    x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-9)
+    y = (y - y.mean()) / y.std() if data == "diabetes" else y
+    made = neural_network.MLPRegressor if data == "diabetes" else neural_network.MLPClassifier
+    model = made(
+        rng.integers(8, 128, size=int(rng.integers(1, 4))), max_iter=iterations, tol=0.0,
+        solver=rng.choice(["adam", "sgd"]), learning_rate_init=10.0 ** rng.uniform(-3.3, -1.7),
+        activation=rng.choice(["relu", "tanh"]), alpha=10.0 ** rng.uniform(-6, -2),
+        batch_size=int(2 ** rng.integers(4, 8)) if minibatch else len(x),
+        n_iter_no_change=iterations, random_state=_integer(rng),
+    )  # fmt: skip
+    return [float(loss) for loss in model.fit(x, y).loss_curve_]
+
+
+#: Networks, by the data set of scikit-learn's that they are trained on.
+NETWORKS: dict[str, Callable[..., Any]] = {
+    f"network, {data}": partial(_network, data=data)
+    for data in ("digits", "breast_cancer", "diabetes", "wine")
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from benchmarks import nine_algorithms
+from benchmarks.curves.generate import ALGORITHMS, shipped
 from dask_slaq.simulation.study import Settings, run_all
 from dask_slaq.simulation.workload import curves as curve_files
 from dask_slaq.simulation.workload.curves import Curve
@@ -27,7 +27,7 @@ POLICIES = ("fair", "slaq2017", OURS)
 class Scale:
     """Sizes of a study."""
 
-    made: int = 54  # curves to train if no file is given
+    curves: int = 200  # most curves if no file is given
     origins: int = 40  # most forecast origins per curve
     jobs: int = 160
     cores: int = 640
@@ -46,7 +46,7 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
-    made=27, origins=6, jobs=24, seeds=1, interarrivals=(10.0, 4.0, 2.0), one_job=12,
+    curves=27, origins=6, jobs=24, seeds=1, interarrivals=(10.0, 4.0, 2.0), one_job=12,
     ladder_jobs=12,
     workers=(1, 2), model_bytes=(10_000, 10_000_000), iterations=2,
     decision_cores=(1000, 16_000), decision_jobs=(500, 1000),
@@ -58,19 +58,19 @@ class Study:
     """Curves and simulations of one run of the command."""
 
     scale: Scale = FULL
-    seed: int = 0  # of the trained curves and of the first list of jobs
-    given: Sequence[Curve] | None = None  # to use instead of training curves
+    seed: int = 0  # of the first list of jobs
+    given: Sequence[Curve] | None = None  # to use instead of those that come along
     processes: int = field(default_factory=lambda: min(2, os.cpu_count() or 1))
     #: Cache of runs that several figures share.
     kept: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def curves(self) -> list[Curve]:
-        """All curves, given or trained."""
+        """All curves, given or of the nine algorithms among those that come along."""
         if self.given is not None:
             return list(self.given)
-        lines = nine_algorithms.generate(self.seed, self.scale.made)
-        return [curve_files.parse(line) for line in lines]
+        nine = [curve for curve in shipped() if curve.group in ALGORITHMS]
+        return nine[: self.scale.curves]
 
     @cached_property
     def smooth(self) -> list[Curve]:
@@ -90,7 +90,7 @@ class Study:
         """Description of the origin of the curves."""
         if self.given is not None:
             return f"{len(self.curves)} curves of the files given"
-        return f"{len(self.curves)} curves of nine algorithms trained on synthetic data"
+        return f"{len(self.curves)} curves of nine algorithms that come along"
 
     def groups(self) -> dict[str, Curve]:
         """Return the first smooth curve of each algorithm."""

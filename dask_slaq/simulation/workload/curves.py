@@ -6,6 +6,7 @@ A line of a file is `{"id": ..., "loss": [...]}`, with the optional fields `algo
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -161,8 +162,10 @@ def records(path: str | Path, error: type[ValueError], parse: Callable[[Any, str
     """Return what `parse` makes of each line of `path` and its place, or raise `error`."""
     try:
         # `str.splitlines` would also split at characters that names may contain, such as U+2028.
-        lines = Path(path).read_bytes().split(b"\n")
-    except (OSError, ValueError) as problem:
+        whole = Path(path).read_bytes()
+        whole = gzip.decompress(whole) if whole.startswith(b"\x1f\x8b") else whole
+        lines = whole.split(b"\n")
+    except (OSError, ValueError, EOFError) as problem:
         raise error(f"{path}: cannot be read: {problem}") from problem
     found = []
     for number, line in enumerate(lines, start=1):
