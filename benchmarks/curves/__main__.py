@@ -9,11 +9,12 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import click
 
-from benchmarks.curves.generate import SHIPPED, generate
+from benchmarks.curves.generate import SHIPPED, plan, train
 
 
 @click.command(help=__doc__)
@@ -29,12 +30,14 @@ from benchmarks.curves.generate import SHIPPED, generate
 @click.option("--quick", is_flag=True, help="One curve per algorithm, and no wide ones.")
 def main(out: str, seed: int, count: int, wide: int, networks: int, quick: bool) -> None:
     """Train models, and write their loss curves."""
-    counts = {"count": 9, "networks": 4} if quick else {"count": count, "networks": networks}
+    made = plan(9, 0, 4) if quick else plan(count, wide, networks)
     lines = []
-    for line in generate(seed, wide=0 if quick else wide, **counts):
-        line["loss"] = [float(f"{loss:.6g}") for loss in line["loss"]]
-        lines.append(json.dumps(line))
-        print(f"{line['id']}: {len(line['loss'])} iterations", file=sys.stderr, flush=True)
+    with ProcessPoolExecutor() as pool:
+        found = [pool.submit(train, name, k, seed, wide=is_wide) for name, k, is_wide in made]
+        for line in (each.result() for each in found):
+            line["loss"] = [float(f"{loss:.6g}") for loss in line["loss"]]
+            lines.append(json.dumps(line))
+            print(f"{line['id']}: {len(line['loss'])} iterations", file=sys.stderr, flush=True)
     data = "".join(f"{line}\n" for line in lines).encode()
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)

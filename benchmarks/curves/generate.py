@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.curves.training import ALGORITHMS, NETWORKS
 from dask_slaq.simulation.workload.curves import Curve, read_curves
 
-__all__ = ["ALGORITHMS", "SHIPPED", "generate", "shipped", "train"]
+__all__ = ["ALGORITHMS", "SHIPPED", "generate", "plan", "shipped", "train"]
 
 #: Curves of ``python -m benchmarks.curves``, as it makes them by default.
 SHIPPED = Path(__file__).parents[1] / "data" / "curves.jsonl.gz"
@@ -57,17 +57,20 @@ def train(algorithm: str, number: int, seed: int = 0, *, wide: bool = False) -> 
     }
 
 
-def generate(
-    seed: int = 0, count: int = 144, *, wide: int = 0, networks: int = 0
-) -> Iterator[dict[str, Any]]:
-    """Train `count` curves, cycling through the algorithms; then `wide` ones, and `networks`."""
-    for names, most, is_wide in (
-        (list(ALGORITHMS), count, False),
-        (list(ALGORITHMS), wide, True),
-        (list(NETWORKS), networks, False),
-    ):
-        for i in range(most):
-            yield train(names[i % len(names)], i // len(names), seed, wide=is_wide)
+def plan(count: int, wide: int = 0, networks: int = 0) -> list[tuple[str, int, bool]]:
+    """Return algorithm, number and whether it is wide, of so many curves of each sort."""
+    sorts = (ALGORITHMS, count, False), (ALGORITHMS, wide, True), (NETWORKS, networks, False)
+    return [
+        (list(names)[i % len(names)], i // len(names), is_wide)
+        for names, most, is_wide in sorts
+        for i in range(most)
+    ]
+
+
+def generate(seed: int = 0, count: int = 144, **more: int) -> Iterator[dict[str, Any]]:
+    """Train the curves of a `plan`, cycling through the algorithms. See `train`."""
+    for algorithm, number, wide in plan(count, **more):
+        yield train(algorithm, number, seed, wide=wide)
 
 
 def shipped() -> list[Curve]:

@@ -365,7 +365,8 @@ def _network(rng: np.random.Generator, minibatch: bool, iterations: int, data: s
     y = (y - y.mean()) / y.std() if data == "diabetes" else y
     made = neural_network.MLPRegressor if data == "diabetes" else neural_network.MLPClassifier
     model = made(
-        rng.integers(8, 128, size=int(rng.integers(1, 4))), max_iter=iterations, tol=0.0,
+        hidden_layer_sizes=rng.integers(8, 128, size=int(rng.integers(1, 4))),
+        max_iter=iterations, tol=0.0,
         solver=rng.choice(["adam", "sgd"]), learning_rate_init=10.0 ** rng.uniform(-3.3, -1.7),
         activation=rng.choice(["relu", "tanh"]), alpha=10.0 ** rng.uniform(-6, -2),
         batch_size=int(2 ** rng.integers(4, 8)) if minibatch else len(x),
