@@ -13,14 +13,16 @@ import json
 import logging
 import math
 import multiprocessing
+import signal
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -38,7 +40,6 @@ from benchmarks.live_jobs import real_fits
 from benchmarks.live_jobs.real_time import run_threads
 from benchmarks.paper.quality import GROUPS, by_group
 from dask_slaq.demo.fits import LOADED, Spans, compile_kmeans, cpu_seconds, estimators, make_data
-from dask_slaq.demo.local import make_room
 
 __all__ = ["POLICIES", "Measured", "Setting", "Stretched", "compare", "make_list", "measure",
            "show"]  # fmt: skip
@@ -46,8 +47,6 @@ __all__ = ["POLICIES", "Measured", "Setting", "Stretched", "compare", "make_list
 POLICIES = ["none", "fair", "slaq2017", "first-to-target"]
 #: Fits of a process of drivers, and seconds until the first one starts, in which they connect.
 PER_DRIVER, LEAD, LEAD_EACH = 4, 1.0, 0.15
-#: Seconds until all processes of drivers have started.
-PATIENCE = 300.0
 FIGURES = {
     "t90_mean_s": "t90", "t95_mean_s": "t95", "completion_mean_s": "end", "makespan_s": "makespan",
 }  # fmt: skip
@@ -187,22 +186,28 @@ class _Fit(real_fits.Fit):
             super().train(client, data)
 
 
-def _prepare(barrier: Any) -> None:
-    """Import in a process of drivers what its first fits would otherwise wait for."""
-    make_room()
+def _prepare() -> None:
+    """Import in a process what its first fits would otherwise wait for, and keep it quiet."""
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     compile_kmeans()
     estimators(0)
-    barrier.wait(PATIENCE)
 
 
-def _drive(
-    address: str, policy: str, begin: float, fits: Sequence[tuple[JobTrace, Any]]
-) -> list[JobTrace]:
-    """Run some fits, each in a thread with a client of its own. Returns their traces."""
+def _drive(pipe: Connection, address: str) -> None:
+    """Run the fits that come by a pipe, each in a thread with a client of its own.
+
+    Sends None when it is ready, and then traces.
+    """
+    _prepare()
+    dask.config.set(clusters.QUIET)
     place = SimpleNamespace(scheduler_address=address, loop=None)
-    with dask.config.set(clusters.QUIET):
-        drivers = [_Fit(trace, policy, place, begin, trace.name, model) for trace, model in fits]
-        return run_threads(drivers, policy)
+    pipe.send(None)
+    with suppress(EOFError):  # the program has ended
+        while True:
+            policy, begin, fits = pipe.recv()
+            drivers = [_Fit(trace, policy, place, begin, trace.name, m) for trace, m in fits]
+            pipe.send(run_threads(drivers, policy))
 
 
 #: Runs by gap and policy.
@@ -211,13 +216,12 @@ Runs = dict[str, dict[str, list[Measured]]]
 
 @dataclass
 class _Place:
-    """Cluster, and processes of drivers."""
+    """Cluster, and pipes to the processes of drivers."""
 
     cluster: Any
     client: Client
-    drivers: Any
-    count: int
-    table: dict[str, float] = field(default_factory=dict)
+    drivers: list[Connection]
+    table: dict[str, float]
 
     def run(self, setting: Setting, policy: str, gap: float, seed: int) -> Measured:
         """Run a list under a policy."""
@@ -230,17 +234,13 @@ class _Place:
             meter, moved = clusters.meter(self.cluster), clusters.bytes_moved(client)
             lead = LEAD + LEAD_EACH * setting.fits
             begin, zero = time.perf_counter() + lead, time.time() + lead
-            given = [[(t, m) for t, _, m in fits[i :: self.count]] for i in range(self.count)]
-            asked = [
-                self.drivers.apply_async(
-                    _drive, (self.cluster.scheduler_address, policy, begin, some)
-                )
-                for some in given
-            ]
+            for i, pipe in enumerate(self.drivers):
+                some = [(trace, model) for trace, _, model in fits[i :: len(self.drivers)]]
+                pipe.send((policy, begin, some))
             time.sleep(max(begin - time.perf_counter(), 0.0))
             cpu, look = time.process_time(), cpu_seconds()
             with clusters.Lateness() as late:
-                traces = [trace for each in asked for trace in each.get()]
+                traces = [trace for pipe in self.drivers for trace in pipe.recv()]
             cpu, ended = time.process_time() - cpu, cpu_seconds()
             moved = clusters.bytes_moved(client) - moved
             self.cluster.scheduler.remove_plugin(meter.name)
@@ -280,8 +280,7 @@ def _left(trace: JobTrace, now: float) -> float:
 @contextmanager
 def _started(setting: Setting, say: Callable[[str], None]) -> Iterator[_Place]:
     """Start a cluster and drivers, with a table of times."""
-    context, count = multiprocessing.get_context("spawn"), -(-setting.fits // PER_DRIVER)
-    barrier = context.Barrier(count + 1)
+    context, drivers = multiprocessing.get_context("spawn"), []
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -294,14 +293,24 @@ def _started(setting: Setting, say: Callable[[str], None]) -> Iterator[_Place]:
                 silence_logs=logging.ERROR,  # Dask warns of keys that dask-ml's graphs share
             )
         )
-        client.run(make_room)
-        client.run(compile_kmeans)
-        drivers = stack.enter_context(context.Pool(count, _prepare, (barrier,)))
-        barrier.wait(PATIENCE)
+        for _ in range(0, setting.fits, PER_DRIVER):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_drive, args=(theirs, cluster.scheduler_address), daemon=True
+            )
+            process.start()
+            theirs.close()
+            stack.callback(process.terminate)
+            drivers.append(ours)
+        client.run(_prepare)
+        for pipe in drivers:
+            pipe.recv()
         client.register_plugin(Spans())
         table = calibrate(client, setting)
-        say(f"{setting.workers} workers, {count} processes of drivers, {len(table)} kinds of tasks")
-        yield _Place(cluster, client, drivers, count, table)
+        say(
+            f"{setting.workers} workers, {len(drivers)} processes of drivers, {len(table)} kinds of tasks"
+        )
+        yield _Place(cluster, client, drivers, table)
 
 
 def measure(
