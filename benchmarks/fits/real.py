@@ -308,7 +308,8 @@ def _started(setting: Setting, say: Callable[[str], None]) -> Iterator[_Place]:
         client.register_plugin(Spans())
         table = calibrate(client, setting)
         say(
-            f"{setting.workers} workers, {len(drivers)} processes of drivers, {len(table)} kinds of tasks"
+            f"{setting.workers} workers, {len(drivers)} processes of drivers, "
+            f"{len(table)} kinds of tasks"
         )
         yield _Place(cluster, client, drivers, table)
 
