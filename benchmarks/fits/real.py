@@ -255,13 +255,13 @@ class _Place:
 
 def cores(traces: Sequence[JobTrace], spans: Mapping[str, Any], zero: float) -> np.ndarray:
     """Return the core-seconds of each group of jobs by normalized loss, from spans of tasks."""
-    edges, found = np.arange(max(t.completion for t in traces) + 1), np.zeros(len(GROUPS))
-    used = {t.name: np.zeros(len(edges)) for t in traces}
-    for name, rows in spans.items():
-        for _, start, stop in rows:
-            for at in range(max(int(start - zero), 0), min(int(stop - zero) + 1, len(edges))):
-                used[name][at] += max(min(stop - zero, at + 1) - max(start - zero, at), 0.0)
-    for at in range(len(edges)):
+    seconds, found = np.arange(max(t.completion for t in traces) + 1), np.zeros(len(GROUPS))
+    used = {}
+    for trace in traces:
+        begin, end = np.array([span[1:] for span in spans[trace.name]]).T[:, :, None] - zero
+        lasts = np.minimum(end, seconds + 1) - np.maximum(begin, seconds)
+        used[trace.name] = np.clip(lasts, 0.0, None).sum(axis=0)
+    for at in range(len(seconds)):
         active = [t for t in traces if t.arrival <= at < t.completion]
         if active:
             found += by_group([_left(t, at) for t in active], [used[t.name][at] for t in active])
