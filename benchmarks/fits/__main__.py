@@ -139,8 +139,9 @@ def _run_real(setting: Setting, policies: list[str], gaps: list[float], seeds: l
         real.measure(setting, policies, gaps, seeds, repeat, say, runs)
     except KeyboardInterrupt:
         say("Stopped: what follows are the runs that have ended.")
-    found = {gap: real.compare(each) for gap, each in runs.items() if each}
-    give(found, output, *(real.show(*each) for each in found.items()))
+    finally:  # also if a fit failed
+        found = {gap: real.compare(each) for gap, each in runs.items() if each}
+        give(found, output, *(real.show(*each) for each in found.items()))
 
 
 def _name(seconds: float) -> str:
