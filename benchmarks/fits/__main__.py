@@ -80,7 +80,7 @@ def figures(runs: list[Run]) -> dict[str, float | None]:
 @click.option("--workers", default=Setting.workers, show_default=True, type=click.IntRange(1))
 @click.option("--stretch", default=Setting.stretch, show_default=True, type=click.FloatRange(1))
 @click.option("--fits-number", default=Setting.fits, show_default=True, type=click.IntRange(1))
-@click.option("--gaps", default="2s,4s,8s", show_default=True, callback=parse, help="Mean gaps.")
+@click.option("--gaps", default="4s,8s,16s", show_default=True, callback=parse, help="Mean gaps.")
 @click.option("--repeat", default=1, show_default=True, help="Times that each list runs.")
 @click.option("--table", help="File of CPU seconds of tasks: read, or if there is none, written.")
 @json_option
@@ -130,15 +130,23 @@ def _run_real(setting: Setting, policies: list[str], gaps: list[float], seeds: l
               repeat: int, output: str | None) -> None:  # fmt: skip
     """Run real fits until the end or a signal, and give what is measured by then."""
 
+    runs: real.Runs = {}
+    stopped: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        stopped.append(number)
+        raise KeyboardInterrupt
+
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
+        if stopped:  # by a signal in a callback, from which nothing is raised
+            raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    runs: real.Runs = {}
+    signal.signal(signal.SIGTERM, stop)
     try:
         real.measure(setting, policies, gaps, seeds, repeat, say, runs)
     except KeyboardInterrupt:
-        say("Stopped: what follows are the runs that have ended.")
+        print("Stopped: what follows are the runs that have ended.", file=sys.stderr)
     finally:  # also if a fit failed
         found = {gap: real.compare(each) for gap, each in runs.items() if each}
         give(found, output, *(real.show(*each) for each in found.items()))

@@ -60,7 +60,7 @@ class Setting:
     """
 
     workers: int = 16
-    stretch: float = 60.0
+    stretch: float = 100.0
     fits: int = 30
     rows: int = 20_000
     part: float = 0.7
