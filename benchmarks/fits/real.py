@@ -189,6 +189,7 @@ class _Fit(real_fits.Fit):
 def _prepare() -> None:
     """Import in a process what its first fits would otherwise wait for, and keep it quiet."""
     warnings.simplefilter("ignore")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # as of ends of connections
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     compile_kmeans()
     estimators(0)
