@@ -41,9 +41,12 @@ QUIET = {
 
 @contextmanager
 def local_cluster(
-    workers: int, *, threads: int = 1, processes: bool = False
+    workers: int, *, threads: int = 1, processes: bool = False, **options: Any
 ) -> Iterator[tuple[LocalCluster, Client]]:
-    """Start a fresh cluster, with a client. `processes`: workers are processes of their own."""
+    """Start a fresh cluster, with a client. `processes`: workers are processes of their own.
+
+    `options` are those of workers.
+    """
     gc.collect()
     with (
         dask.config.set(QUIET),
@@ -54,6 +57,7 @@ def local_cluster(
             dashboard_address=":0",
             scheduler_kwargs={"dashboard": False},
             memory_limit=0,
+            **options,
         ) as cluster,
         another_client(cluster) as client,
     ):

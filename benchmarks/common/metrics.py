@@ -51,7 +51,7 @@ class Run:
 
     `late` is the mean lateness in seconds of a sleeping thread of this process. Above a few
     milliseconds the machine was too busy for meaningful times. `charged` are the virtual seconds
-    that the scheduler's CPU time took.
+    that the scheduler's CPU time took, or on real processes this time.
     """
 
     seed: int

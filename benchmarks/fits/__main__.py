@@ -6,6 +6,12 @@ recorded loss. Lists: six at once; all over time, one every two seconds on avera
 which most comes after 90 % of the fall, one every four seconds. `none` is plain Dask; the oracle
 serves the least work left to 90 % of the fall first, without a promise. With ``--record FILE``,
 real fits are recorded, and nothing runs.
+
+With ``--real``, unmodified fits run on worker processes, whose tasks last `--stretch` times as
+long as they compute, asleep, so that two cores are enough for many workers; their drivers have
+processes of their own. They arrive at random, on average after each of the `--gaps`. Figures are
+those of the replay, the scheduler's CPU seconds, bytes moved, ratios to plain Dask's, the `worst`
+time of a fit over its own on plain Dask, and parts of the cores by groups of normalized loss.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +29,8 @@ import click
 from benchmarks import virtual
 from benchmarks.common.metrics import Run, summarize
 from benchmarks.common.results import Names, give, json_option
+from benchmarks.fits import real
+from benchmarks.fits.real import Setting
 from benchmarks.fits.recording import record
 from benchmarks.fits.replay import run
 from benchmarks.virtual.latency import parse
@@ -29,6 +38,8 @@ from dask_slaq.demo.fits import estimators
 
 LISTS = ("six", "twelve", "long")
 POLICIES = ["none", "fair", "max-total", "first-to-target", "oracle"]
+#: Rows per block of what is recorded, and what a short run of real fits does.
+ROWS, QUICK = 100_000, Setting(workers=2, stretch=5.0, fits=4, rows=5_000, part=0.2)
 FIGURES = ("t90_mean_s", "t95_mean_s", "completion_mean_s", "makespan_s", "busy")
 
 
@@ -44,7 +55,11 @@ def figures(runs: list[Run]) -> dict[str, float | None]:
 @click.option(
     "--latency", default="0,4ms", show_default=True, callback=parse, help="Comma-separated."
 )
-@click.option("--policies", type=Names("policy"), default=",".join(POLICIES), show_default=True)
+@click.option(
+    "--policies",
+    type=Names("policy"),
+    help=f"[default: {','.join(POLICIES)}; with --real {','.join(real.POLICIES)}]",
+)
 @click.option("--seeds", default=2, show_default=True, type=click.IntRange(1), help="Number.")
 @click.option("--seed", default=0, show_default=True, help="First seed.")
 @click.option(
@@ -57,17 +72,37 @@ def figures(runs: list[Run]) -> dict[str, float | None]:
 @click.option("--quick", is_flag=True, help="Six fits, one seed, two policies.")
 @click.option("--record", "target", help="Record real fits to this file, and run nothing.")
 @click.option(
-    "--rows", default=100_000, show_default=True, help="Rows per block of what is recorded."
+    "--rows",
+    type=click.IntRange(1),
+    help=f"Rows per block of what is recorded [default: {ROWS}], or real [{Setting.rows}].",
 )
+@click.option("--real", "is_real", is_flag=True, help="Run real fits; the options below are its.")
+@click.option("--workers", default=Setting.workers, show_default=True, type=click.IntRange(1))
+@click.option("--stretch", default=Setting.stretch, show_default=True, type=click.FloatRange(1))
+@click.option("--fits-number", default=Setting.fits, show_default=True, type=click.IntRange(1))
+@click.option("--gaps", default="4s,8s,16s", show_default=True, callback=parse, help="Mean gaps.")
+@click.option("--repeat", default=1, show_default=True, help="Times that each list runs.")
+@click.option("--table", help="File of CPU seconds of tasks: read, or if there is none, written.")
 @json_option
-def main(path: str | None, lists: list[str], latency: list[float], policies: list[str], seeds: int,
-         seed: int, charge: float, processes: int, quick: bool, target: str | None, rows: int,
+def main(path: str | None, lists: list[str], latency: list[float], policies: list[str] | None,
+         seeds: int, seed: int, charge: float, processes: int, quick: bool, target: str | None,
+         rows: int | None, is_real: bool, workers: int, stretch: float, fits_number: int,
+         gaps: list[float], repeat: int, table: str | None,
          output: str | None) -> None:  # fmt: skip
     """Run the benchmark."""
     if target is not None:
         with open(target, "w") as file:
-            json.dump(record(estimators(0, 0.7), rows), file)
+            json.dump(record(estimators(0, 0.7), rows or ROWS), file)
         return
+    if is_real:
+        setting = Setting(workers, stretch, fits_number, rows or Setting.rows, table=table)
+        policies = policies or real.POLICIES
+        if quick:
+            setting, policies = QUICK, ["none", "first-to-target"]
+            gaps, seeds, repeat = [0.5], 1, 1
+        _run_real(setting, policies, gaps, list(range(seed, seed + seeds)), repeat, output)
+        return
+    policies = policies or POLICIES
     if quick:
         lists, policies, seeds = ["six"], ["none", "first-to-target"], 1
     plan = [
@@ -89,6 +124,32 @@ def main(path: str | None, lists: list[str], latency: list[float], policies: lis
         for which in lists for seconds in latency for policy in policies
     ]  # fmt: skip
     give(found, output, "\n".join(lines))
+
+
+def _run_real(setting: Setting, policies: list[str], gaps: list[float], seeds: list[int],
+              repeat: int, output: str | None) -> None:  # fmt: skip
+    """Run real fits until the end or a signal, and give what is measured by then."""
+
+    runs: real.Runs = {}
+    stopped: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        stopped.append(number)
+        raise KeyboardInterrupt
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+        if stopped:  # by a signal in a callback, from which nothing is raised
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        real.measure(setting, policies, gaps, seeds, repeat, say, runs)
+    except KeyboardInterrupt:
+        print("Stopped: what follows are the runs that have ended.", file=sys.stderr)
+    finally:  # also if a fit failed
+        found = {gap: real.compare(each) for gap, each in runs.items() if each}
+        give(found, output, *(real.show(*each) for each in found.items()))
 
 
 def _name(seconds: float) -> str:
