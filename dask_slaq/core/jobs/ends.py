@@ -42,7 +42,7 @@ SHORTEST = 0.25
 #: Parts of the work at which it is noted what is expected, for each job.
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8])
 #: Scores that count as much as what is assumed, and scores that are remembered.
-PRIOR, REMEMBERED = 60, 500
+PRIOR, REMEMBERED = 60, 200
 #: Scores count as no farther from the middle: quantiles of what is infinite are nan, for all jobs.
 FARTHEST = 10.0
 #: Quantiles of the band and of the stated promise.
@@ -133,10 +133,8 @@ class EndForecasts:
         """
         column = self._table.column
         self._epoch = epoch
-        known = np.isfinite(total) & (total > 0) & (rates[0] > 0)
-        done = np.divide(attained, total, out=np.zeros(len(rows)), where=known).clip(0.0, 1.0)
-        left = np.where(known, np.maximum(total - attained, 0.0), math.nan)
-        times = np.log(np.maximum(left / np.maximum(rates, 1e-3), SHORTEST * epoch))
+        done, times = done_and_times(attained, total, rates, epoch)
+        known = ~np.isnan(times[0])
         middle = times.mean(axis=0) + MIDDLE + TO_END * done**3
         half = NARROWEST + SPREAD * np.ptp(times, axis=0)
         half = np.where(reason == GUESSED, GUESS * half, half)
@@ -189,3 +187,16 @@ class EndForecasts:
         if self._late:
             part = 1 - math.exp(-len(self._late) / PRIOR)
             self._room = max(float(np.quantile(self._late, STATED)), 1.0) ** part
+
+
+def done_and_times(
+    attained: FloatArray, total: FloatArray, rates: FloatArray, epoch: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the part (n,) of the work that is done, and logarithms of seconds (3, n) at `rates`.
+
+    They are 0 and nan of a job of unknown length, or that may have no thread.
+    """
+    known = np.isfinite(total) & (total > 0) & (rates[0] > 0)
+    done = np.divide(attained, total, out=np.zeros(len(total)), where=known).clip(0.0, 1.0)
+    left = np.where(known, np.maximum(total - attained, 0.0), math.nan)
+    return done, np.log(np.maximum(left / np.maximum(rates, 1e-3), SHORTEST * epoch))
