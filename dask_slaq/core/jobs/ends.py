@@ -28,10 +28,8 @@ COUNTED, ANNOUNCED, GUESSED = range(3)
 #: later, and farther apart, where short newcomers keep coming.
 MIDDLE, TO_END = 0.35, -0.55
 #: Half the width of the band in logarithms: if all times agree, and per logarithm of the quotient
-#: of the longest and the shortest.
-NARROWEST, SPREAD = 0.38, 0.18
-#: Factor of that for a guess.
-GUESS = 3.0
+#: of the longest and the shortest; and the factor of that for a guess.
+NARROWEST, SPREAD, GUESS = 0.38, 0.18, 3.0
 #: Part by which the promise of a job that begins is stated longer, to leave room for jobs to come;
 #: it shrinks to none at its end. `promise_kept` of that benchmark is 99 % with it.
 ROOM = 1.3
@@ -46,15 +44,15 @@ MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8])
 PRIOR, REMEMBERED = 60, 200
 #: Scores count as no farther from the middle: quantiles of what is infinite are nan, for all jobs.
 FARTHEST = 10.0
-#: Quantiles of the band and of the stated promise.
-BAND, STATED = (0.1, 0.5, 0.9), 0.98
+#: Quantiles of the band, their assumed scores, and quantile of the stated promise.
+BAND, ASSUMED, STATED = (0.1, 0.5, 0.9), np.array([-1.0, 0.0, 1.0]), 0.98
 #: Quotient of the ends of a band from which on it says nothing, and is not stated.
 WIDEST = 8.0
 #: Ends of which it is told how many were in their band.
 HITS = 50
 
-#: Columns in a `JobArrays`. What was expected at each of `MARKS`, and while the length was a guess:
-#: noted at ``end_at``, see `EndForecasts.forecast`.
+#: Columns in a `JobArrays`. What was expected while the length was a guess, and then at each of
+#: `MARKS`, is noted at ``end_at``: see `EndForecasts.forecast`.
 COLUMNS = {
     "end_at": ((len(MARKS) + 1,), np.float64, math.nan),
     "end_noted": ((len(MARKS) + 1, 5), np.float64, math.nan),
@@ -93,7 +91,7 @@ class EndForecasts:
         self._table = table
         self._scores = [deque[float](maxlen=REMEMBERED) for _ in range(3)]  # by reason
         self._late = deque[float](maxlen=REMEMBERED)  # real over stated promises, as assumed
-        self._band = np.tile([-1.0, 0.0, 1.0], (3, 1))  # scores of the ends and the middle
+        self._band = np.tile(ASSUMED, (3, 1))  # scores of the ends and the middle
         self._room = 1.0  # factor of the assumed room of promises
         # Of the last ended jobs: whether they ended in the band stated half-way, and the score.
         self.held: deque[tuple[bool, float]] = deque(maxlen=HITS)
@@ -108,9 +106,8 @@ class EndForecasts:
     def recall(self, held: Sequence[tuple[bool, float]]) -> None:
         """Put what is known of ends before the present ones, oldest first, before these."""
         self.held = deque([*held, *self.held], maxlen=HITS)
-        scores = self._scores[ANNOUNCED]
-        known = [min(max(score, -FARTHEST), FARTHEST) for _, score in held]
-        self._scores[ANNOUNCED] = deque([*known, *scores], maxlen=REMEMBERED)
+        known = np.clip([score for _, score in held], -FARTHEST, FARTHEST).tolist()
+        self._scores[ANNOUNCED] = deque([*known, *self._scores[ANNOUNCED]], maxlen=REMEMBERED)
         self._learn_quantiles()
 
     def forecast(
@@ -135,21 +132,19 @@ class EndForecasts:
         column = self._table.column
         self._epoch = epoch
         done, times = done_and_times(attained, total, rates, epoch)
-        known = ~np.isnan(times[0])
+        known, sure = ~np.isnan(times[0]), reason != GUESSED
         middle = times.mean(axis=0) + MIDDLE + TO_END * done**3
         half = NARROWEST + SPREAD * np.ptp(times, axis=0)
-        half = np.where(reason == GUESSED, GUESS * half, half)
+        half = np.where(sure, half, GUESS * half)
         band = np.exp(middle + half * self._band[reason].T)
         latest = np.maximum(promised, epoch) * (1 + ROOM * (1 - done))
         # One that has passed is not stated: it cannot be kept any more.
         stated = np.where(known, np.maximum(latest * self._room, band[1]), np.nan)
-        mark = np.searchsorted(MARKS, done, side="right") - 1
-        mark = np.where(reason == GUESSED, len(MARKS), mark)
+        mark = np.searchsorted(MARKS, done, side="right") * sure
         new = known & np.isnan(column["end_at"][rows, mark])
         column["end_at"][rows[new], mark[new]] = now
         noted = np.stack([middle, half, latest, band[0], band[2]], axis=1)
         column["end_noted"][rows[new], mark[new]] = noted[new]
-        sure = reason != GUESSED
         column["end_reason"][rows[sure]] = reason[sure]
         young = known & (done >= MARKS[1]) & np.isnan(column["end_promised"][rows])
         column["end_promised"][rows[young]] = now + stated[young]
@@ -165,8 +160,7 @@ class EndForecasts:
         real = np.maximum(now - at, 1e-9)
         scores = ((np.log(real) - middle) / half).clip(-FARTHEST, FARTHEST)
         for mark, score in zip(marks, scores.tolist(), strict=True):
-            reason = GUESSED if mark == len(MARKS) else column["end_reason"].item(row)
-            self._scores[reason].append(score)
+            self._scores[column["end_reason"].item(row) if mark else GUESSED].append(score)
         late = real / latest
         self._late.extend(late[late > 0].tolist())  # without a promise it is 0
         self._learn_quantiles()
@@ -183,8 +177,7 @@ class EndForecasts:
         for reason, scores in enumerate(self._scores):
             if scores:
                 part = 1 - math.exp(-len(scores) / PRIOR)
-                band = part * np.quantile(scores, BAND) + (1 - part) * np.array([-1.0, 0.0, 1.0])
-                self._band[reason] = band
+                self._band[reason] = (1 - part) * ASSUMED + part * np.quantile(scores, BAND)
         if self._late:
             part = 1 - math.exp(-len(self._late) / PRIOR)
             self._room = max(float(np.quantile(self._late, STATED)), 1.0) ** part

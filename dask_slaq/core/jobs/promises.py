@@ -78,13 +78,11 @@ def advance_fair_clock(
     fair = jobs.fair_clock.until_end(rows, total, np.maximum(threads, share), age)
     promised = times * (age + fair) - age
     # The first iteration includes start-up: it is the second report that tells the cost of one.
-    settled = jobs.runtimes.column["reports"][rows] > 1
-    announced = np.where(settled, ANNOUNCED, GUESSED)
+    announced = np.where(jobs.runtimes.column["reports"][rows] > 1, ANNOUNCED, GUESSED)
     reason = np.where(np.isfinite(column["max_iter"][rows]), announced, COUNTED)
-    used = attained - column["attained_before"][rows]
-    before = np.where(np.isnan(column["end_rate"][rows]), share, column["end_rate"][rows])
-    part = 1 - math.exp(-elapsed / (LATELY * epoch))
-    rate = before + part * (used / max(elapsed, 1e-9) - before)
+    got = (attained - column["attained_before"][rows]) / max(elapsed, 1e-9)
+    rate = np.where(np.isnan(column["end_rate"][rows]), share, column["end_rate"][rows])
+    rate += (1 - math.exp(-elapsed / (LATELY * epoch))) * (got - rate)
     column["end_rate"][rows] = rate
     rates = np.stack([share, np.minimum(capacity, usual), np.maximum(rate, IDLE * share)])
     return jobs.ends.forecast(
