@@ -394,11 +394,12 @@ class Engine:
         room = order.capacity(workers, eligible)
         fair = credit_entitlement(jobs, weight, capacity, elapsed)
         total = jobs.total(rows, speeds.work)
-        limits = {}
+        limits, most = {}, room
         if self.owners is not None:
+            most = np.minimum(room, self.owners.limits(order))
             limits["within"] = partial(self.owners.within_limits, order, capacity)
         self._ends = advance_fair_clock(
-            jobs, weight, room, total, capacity, elapsed, now, promise, self.epoch, **limits
+            jobs, weight, most, total, capacity, elapsed, now, promise, self.epoch, **limits
         )
         snapshot = build_snapshot(
             jobs,
