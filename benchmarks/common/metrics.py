@@ -142,8 +142,8 @@ def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, flo
     return result
 
 
-COLUMNS = ["t90/s", "t95/s", "makespan/s", "moved/MB", "busy", "active", "late/ms", "inside", "mksp/none",
-           "t90/base", "worst rho"]  # fmt: skip
+COLUMNS = ["t90/s", "t95/s", "makespan/s", "moved/MB", "busy", "active", "late/ms", "inside",
+           "mksp/none", "t90/base", "worst rho"]  # fmt: skip
 
 
 def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:

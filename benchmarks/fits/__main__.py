@@ -36,7 +36,11 @@ def figures(runs: list[Run]) -> dict[str, float | None]:
     """Return the figures of one policy."""
     found = summarize(runs)
     row = {key: found["utilization" if key == "busy" else key] for key in FIGURES}
-    return {**row, "planned": found["planned"], "slowest_s": max(j["completion_s"] for j in found["jobs"])}
+    return {
+        **row,
+        "planned": found["planned"],
+        "slowest_s": max(j["completion_s"] for j in found["jobs"]),
+    }
 
 
 @click.command(help=__doc__)
@@ -97,7 +101,9 @@ def _name(seconds: float) -> str:
 
 
 def _line(which: str, seconds: float, policy: str, row: Mapping[str, Any]) -> str:
-    shown = "  ".join(f"{key.removesuffix('_s')} {row[key]:6.2f}" for key in FIGURES if row[key] is not None)
+    shown = "  ".join(
+        f"{key.removesuffix('_s')} {row[key]:6.2f}" for key in FIGURES if row[key] is not None
+    )
     return f"{which:8} {_name(seconds):>5} {policy:16} {shown}"
 
 

@@ -8,7 +8,6 @@ from dask_slaq.core.dispatch.contender import Group as Group
 from dask_slaq.core.dispatch.fill import Choice as Choice
 from dask_slaq.core.dispatch.fill import Filler as Filler
 from dask_slaq.core.dispatch.fill import undo as undo
-from dask_slaq.core.dispatch.order import ENTITLED as ENTITLED
 from dask_slaq.core.dispatch.order import OWED as OWED
 from dask_slaq.core.dispatch.order import Key as Key
 from dask_slaq.core.dispatch.order import Order as Order

@@ -144,6 +144,13 @@ class Account:
         owed = self.balance + (now - self.accrued_at) * self.rate
         return min(owed, max(self.balance, self.most_accrued * self.rate))
 
+    def tokens_in(self, now: float) -> float:
+        """Return the seconds until it holds tokens, as of at least a moment; inf if never."""
+        owed = self.owed(now)
+        if owed > (1 - 1e-6) * MOMENT * self.rate:  # which rounding of times does not miss
+            return 0.0
+        return MOMENT - owed / self.rate if self.rate else math.inf
+
     def settle(self, now: float) -> None:
         """Add what has accrued to the balance, so that what is above the maximum is lost."""
         self.balance, self.accrued_at = self.owed(now), now
@@ -242,8 +249,7 @@ class Contender:
         left = self.granted.share - self.threads + self.lent
         if left <= EPSILON or left >= 1 - EPSILON:
             return 0.0 if left > EPSILON else math.inf
-        owed = self.tokens.owed(now)
-        return 0.0 if owed > 0 else MOMENT - owed / self.tokens.rate
+        return self.tokens.tokens_in(now)
 
     def enter(self, ts: Any, sent: Sent, worker: str, *, moves: bool) -> None:
         """Record a task that is sent to a worker; if a grant `moves`, that is in the set then."""

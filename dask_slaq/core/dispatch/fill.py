@@ -138,7 +138,7 @@ class Filler:
             key, i, pool = heapq.heappop(queue)
             if self._in_sets and key.standing > ENTITLED:
                 return
-            self._rules.in_sets = self._in_sets and key.standing == ENTITLED
+            self._rules.in_sets = self._in_sets and key.entitled
             if pool.group is not None and (newer := rank(pool)) != key:
                 if newer is not None:  # another job of its owner was served meanwhile
                     heapq.heappush(queue, (newer, i, pool))
@@ -179,7 +179,7 @@ class Filler:
             why = f"lent, {why}" if self.order.lend else f"a grant moved: {why}"
         sent = Sent(pool, like, True, why, (), pool.service, expected, like.soonest, needs)
         sent.worker, sent.threads = address, threads or 1.0
-        sent.entitled = key.standing == ENTITLED
+        sent.entitled = key.entitled
         self.order.remove(pool, entry)
         pool.enter(entry.ts, sent, address, moves=not self.order.lend)
         if expected < math.inf:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from dask_slaq.core.dispatch.constants import BACK_WITHIN, MOMENT, SLACK
+from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
 from dask_slaq.core.dispatch.ready import Waiting
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ class Key(NamedTuple):
     service: float
     running: float
     name: str
+
+    @property
+    def entitled(self) -> bool:
+        """Whether it is for a thread of its share, where sets are strict."""
+        return self.standing == ENTITLED
 
 
 class Order:
@@ -89,9 +94,9 @@ class Order:
         is_new = granted.index == math.inf
         within = group is None or owner_lag > 0 or is_new
         below, owed = pool.threads < granted.most, account.owed(now)
-        if account.is_limit and not is_new and (owed <= 0 or not below):
-            if below and account.rate:
-                pool.cached.until = now - owed / account.rate + MOMENT
+        if account.is_limit and not is_new and (not below or account.tokens_in(now)):
+            if below:
+                pool.cached.until = now + account.tokens_in(now)
             return None
         if within and below and (owed > 0 or is_new):
             standing = OWED

@@ -11,9 +11,7 @@ from typing import Any
 
 from distributed.scheduler import TaskState, WorkerState
 
-from dask_slaq.core.dispatch import (
-    ANY, ENTITLED, OWED, Choice, Entry, Like, Sent, TaskKind, constants, undo,
-)  # fmt: skip
+from dask_slaq.core.dispatch import ANY, OWED, Choice, Entry, Like, Sent, TaskKind, constants, undo
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.records import TaskRecords
@@ -89,7 +87,7 @@ class TaskTracker(TaskRecords):
         order = (*key[:-1], next(self._count))
         expected = min(like.usual, constants.SHORT)  # while it is unknown, few are sent
         sent = Sent(pool, like, True, "short", order, pool.service, expected, like.soonest)
-        sent.entitled = key.standing == ENTITLED
+        sent.entitled = key.entitled
         self._flowing[ts] = sent
         self.control.prepare(Sending(ts, ws, pool.granted.planned, order))
         return ws
