@@ -138,6 +138,8 @@ class Filler:
             key, i, pool = heapq.heappop(queue)
             if self._in_sets and key.standing > ENTITLED:
                 return
+            if self._in_sets and pool.gang:
+                continue  # its tasks start together, in its set and outside
             self._rules.in_sets = self._in_sets and key.entitled
             if pool.group is not None and (newer := rank(pool)) != key:
                 if newer is not None:  # another job of its owner was served meanwhile

@@ -107,6 +107,11 @@ def _soonest_first(seconds: float | None) -> float:
     return math.nan if seconds is None else -seconds
 
 
+def _standing(row: Row) -> str:
+    more = [f"{row[name]:.3g} {name}" for name in ("lent", "borrowed", "owed") if row.get(name)]
+    return ", ".join([f"{row['share']:.3g} granted", *more])
+
+
 _TABLES: dict[str, Any] = {"terminal": True, "notebook": True}
 JOB_COLUMNS = (
     Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=340),
@@ -168,40 +173,15 @@ JOB_COLUMNS = (
         "threads granted",
         "threads",
         heading="granted",
-        title="granted threads",
+        title="threads",
         digits=3,
         **_TABLES,
-        board=120,
         kept="<f8",
         metric=True,
     ),
-    Column(
-        "lent",
-        "granted threads on which tasks of other jobs run now",
-        "threads",
-        title="lent: granted, but others run there",
-        digits=3,
-        board=230,
-        metric=True,
-    ),
-    Column(
-        "borrowed",
-        "threads above the granted ones on which it runs now",
-        "threads",
-        title="borrowed: runs above what is granted",
-        digits=3,
-        board=240,
-        metric=True,
-    ),
-    Column(
-        "owed",
-        "core-seconds that it is behind its promise, which are served first",
-        "s",
-        title="owed: core-s behind its promise",
-        digits=3,
-        board=220,
-        metric=True,
-    ),
+    Column("lent", "granted threads on which tasks of others run now", "threads", metric=True),
+    Column("borrowed", "threads on which it runs above those granted", "threads", metric=True),
+    Column("owed", "core-seconds behind its promise, which are served first", "s", metric=True),
     Column(
         "attained",
         "core-seconds used by tasks that have ended",
@@ -240,6 +220,16 @@ JOB_COLUMNS = (
         title="what it does or waits for",
         **_TABLES,
         board=500,
+    ),
+    Column(
+        "standing",
+        "threads granted, lent and borrowed, and core-seconds owed",
+        status=False,
+        left=True,
+        title="threads granted; lent: others run there; borrowed: above these; core-s owed: behind "
+        "its promise",
+        shown=_standing,
+        board=560,
     ),
     Column("position", "number of jobs that are served before it, None if it has no ready task"),
     Column("index", "order of dispatch: the highest first"),
