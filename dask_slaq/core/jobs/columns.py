@@ -108,6 +108,8 @@ def _soonest_first(seconds: float | None) -> float:
 
 
 def _standing(row: Row) -> str:
+    if "share" not in row:  # it has ended
+        return ""
     more = [f"{row[name]:.3g} {name}" for name in ("lent", "borrowed", "owed") if row.get(name)]
     return ", ".join([f"{row['share']:.3g} granted", *more])
 
