@@ -43,13 +43,18 @@ LISTS = ("six", "twelve", "long", *HALVES)
 POLICIES = ["none", "fair", "max-total", "first-to-target", "oracle"]
 #: Rows per block of what is recorded, and what a short run of real fits does.
 ROWS, QUICK = 100_000, Setting(workers=2, stretch=5.0, fits=4, rows=5_000, part=0.2)
-FIGURES = ("t90_mean_s", "t95_mean_s", "completion_mean_s", "makespan_s", "busy")
+FIGURES = ("t90_mean_s", "t95_mean_s", "completion_mean_s", "makespan_s", "busy", "inside")
 
 
 def figures(runs: list[Run]) -> dict[str, float | None]:
     """Return the figures of one policy."""
     found = summarize(runs)
-    return {key: found["utilization" if key == "busy" else key] for key in FIGURES}
+    row = {key: found["utilization" if key == "busy" else key] for key in FIGURES}
+    return {
+        **row,
+        "planned": found["planned"],
+        "slowest_s": max(j["completion_s"] for j in found["jobs"]),
+    }
 
 
 @click.command(help=__doc__)
@@ -162,7 +167,9 @@ def _name(seconds: float) -> str:
 
 
 def _line(which: str, seconds: float, policy: str, row: Mapping[str, Any]) -> str:
-    shown = "  ".join(f"{key.removesuffix('_s')} {row[key]:6.2f}" for key in FIGURES)
+    shown = "  ".join(
+        f"{key.removesuffix('_s')} {row[key]:6.2f}" for key in FIGURES if row[key] is not None
+    )
     return f"{which:8} {_name(seconds):>5} {policy:16} {shown}"
 
 

@@ -122,8 +122,9 @@ def run(which: str, path: str | None, policy: str, seed: int, latency: float, ch
                 ]  # fmt: skip
                 await asyncio.gather(*data[name])
             begin, meter = virtual.now(), clusters.meter(cluster)
+            inside = clusters.inside(cluster)
             await asyncio.gather(*(drive(clients[n], n, data[n], begin) for n in jobs))
             data.clear()
-            return Run(seed, list(traces.values()), 0, meter.seconds, WORKERS)
+            return Run(seed, list(traces.values()), 0, meter.seconds, WORKERS, inside=inside.parts)
 
     return virtual.run(main, seed=seed, limit=LIMIT)
