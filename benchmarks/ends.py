@@ -14,7 +14,8 @@ import click
 import numpy as np
 
 from benchmarks.common.results import give, json_option, seeds_options
-from benchmarks.live_jobs.owned import COUNT, Watched, make_owned_jobs, run_owned
+from benchmarks.live_jobs.fit_ends import Noted
+from benchmarks.live_jobs.owned import COUNT, LOAD, Watched, make_owned_jobs, run_owned
 from benchmarks.virtual import latency_option
 
 __all__ = ["figures", "main"]
@@ -31,7 +32,8 @@ def figures(runs: Sequence[tuple[Watched, Watched]], seed: int = 0) -> dict[str,
     A job is looked at once in each fifth of its work, at any moment. By fifth, ``band`` is the
     share of ends in their 80 % band, ``answers`` their number, and ``shown`` the share of looks
     at which an end was shown. ``four_times`` is the share of ends that were wrong by more than
-    `WRONG`, ``promise_kept`` that of promises, as stated when a fifth of the work was done.
+    `WRONG`, and ``width`` the median quotient of the ends of a band. ``promise_kept`` is the share
+    of promises that were kept, as stated when a fifth of the work was done.
     ``first_report_worst`` is the longest wait for a first report over that under `fair`.
     """
     rng = np.random.default_rng(seed)
@@ -67,7 +69,8 @@ def figures(runs: Sequence[tuple[Watched, Watched]], seed: int = 0) -> dict[str,
         "answers": {fifth: len(found[fifth]) for fifth in FIFTHS},
         "shown": {fifth: float(np.mean(shown[fifth])) for fifth in FIFTHS},
         "before_first_report": {"answers": len(before), "band": _within(before)},
-        "width": float(np.median([(e["high"] - e["low"]) / max(r, EPOCH) for r, e in every])),
+        "inside": _within(every),
+        "width": float(np.median([ends["high"] / ends["low"] for _, ends in every])),
     }
 
 
@@ -89,20 +92,34 @@ def _is_wrong(real: float, expected: float) -> bool:
 @seeds_options
 @click.option("--live", is_flag=True, help="On Dask's scheduler, as always.")
 @click.option("--owners", is_flag=True, help="Jobs of four owners, of all shapes, as always.")
+@click.option("--load", default=LOAD, show_default=True, help="Share of the threads wanted.")
+@click.option("--fit", is_flag=True, help="Give the constants that these ends would have chosen.")
 @click.option("--quick", is_flag=True, help="One seed of few jobs.")
 @latency_option
 @json_option
 def main(
-    policy: str, seeds: int, seed: int, live: bool, owners: bool, quick: bool, output: str | None
+    policy: str,
+    seeds: int,
+    seed: int,
+    live: bool,
+    owners: bool,
+    load: float,
+    fit: bool,
+    quick: bool,
+    output: str | None,
 ) -> None:
     """Measure how often the 80 % band of the expected end holds the real one."""
     runs: list[tuple[Watched, Watched]] = []
+    noted = Noted()
     for each in range(seed, seed + (1 if quick else seeds)):
-        jobs = make_owned_jobs(each, 10 if quick else COUNT)
-        runs.append((run_owned(jobs, policy, each), run_owned(jobs, "fair", each)))
+        jobs = make_owned_jobs(each, 10 if quick else COUNT, load)
+        with noted:
+            run = run_owned(jobs, policy, each)
+        if not fit:
+            runs.append((run, run_owned(jobs, "fair", each)))
         if output != "-":
-            click.echo(f"seeds until {each}: {figures(runs)}")
-    give(figures(runs), output)
+            click.echo(f"seeds until {each}: {noted.constants() if fit else figures(runs)}")
+    give(noted.constants() if fit else figures(runs), output)
 
 
 if __name__ == "__main__":

@@ -103,8 +103,9 @@ def _run_on(clock: str) -> Callable[..., Run]:
 @click.option(
     "--policies",
     type=results.Names("policy"),
-    help="Policies, comma-separated; 'none' is plain Dask without the plugin, and 'idle' has it, "
-    "but no jobs.  [default: none,fair,max-total]",
+    help="Policies, comma-separated; 'none' is plain Dask without the plugin, 'idle' has it, "
+    "but no jobs, and 'strict' is the default policy with strict worker sets.  "
+    "[default: none,fair,max-total]",
 )
 @click.option(
     "--workloads",

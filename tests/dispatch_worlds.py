@@ -104,14 +104,17 @@ class Built:
 
     def fill(self) -> list[Any]:
         """Return the choices for all workers that are open."""
-        filler, found = Filler(self.order, self, 0.025), []
+        return list(self.choices())
+
+    def choices(self) -> Any:
+        """Yield these one by one, and send each before the next."""
+        filler = Filler(self.order, self, 0.025)
         for slots in sorted(self.places.values(), key=lambda s: (s.load / s.nthreads, s.address)):
             filler.look(slots, NOW)
         for choice in filler.choices(NOW):
-            found.append(choice)
+            yield choice
             self._send(choice)
         self.kept = filler.has_kept_slots
-        return found
 
     def _send(self, choice: Any) -> None:
         slots = self.places[choice.address]

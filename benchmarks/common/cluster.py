@@ -1,7 +1,8 @@
 """Clusters and job blocks for benchmarks, under plain Dask or with the plugin.
 
 Under the policy `none`, nothing of `dask_slaq` is imported, registered or called. Under `idle`, the
-plugin is registered, but nothing is a job.
+plugin is registered, but nothing is a job. `strict` is the default policy with strict worker sets,
+as is `NAME-strict` another one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 __all__ = [
     "another_client",
     "bytes_moved",
+    "inside",
     "job_block",
     "local_cluster",
     "meter",
@@ -27,6 +29,7 @@ __all__ = [
     "register",
 ]
 
+STRICT, DEFAULT = "strict", "first-to-target"
 #: Configuration of the clusters. In-process workers share one interpreter, so services that only
 #: add load are off. `scheduler` is set because concurrent drivers make their clients current and
 #: later restore the previous value, which must be the same for all of them.
@@ -41,9 +44,12 @@ QUIET = {
 
 @contextmanager
 def local_cluster(
-    workers: int, *, threads: int = 1, processes: bool = False
+    workers: int, *, threads: int = 1, processes: bool = False, **options: Any
 ) -> Iterator[tuple[LocalCluster, Client]]:
-    """Start a fresh cluster, with a client. `processes`: workers are processes of their own."""
+    """Start a fresh cluster, with a client. `processes`: workers are processes of their own.
+
+    `options` are those of workers.
+    """
     gc.collect()
     with (
         dask.config.set(QUIET),
@@ -54,6 +60,7 @@ def local_cluster(
             dashboard_address=":0",
             scheduler_kwargs={"dashboard": False},
             memory_limit=0,
+            **options,
         ) as cluster,
         another_client(cluster) as client,
     ):
@@ -81,6 +88,10 @@ def plugin(policy: str, *, predictor: Any = None, **settings: Any) -> Any:
     if policy == "none":
         return None
     from dask_slaq import SlaqPlugin
+
+    if policy.endswith(STRICT):
+        settings["lend"] = False
+        policy = policy.removesuffix(STRICT).removesuffix("-") or DEFAULT
 
     if predictor is not None:
         settings["predictor"] = predictor
@@ -151,6 +162,35 @@ class Meter(SchedulerPlugin):
                     self._until[worker] = spell["stop"]
 
 
+class Inside(SchedulerPlugin):
+    """Counter of the tasks of jobs that are sent: into the worker set of their job, or outside.
+
+    `planned` are those inside the set of the last decision, before any grant moved.
+    """
+
+    name = "benchmark-inside"
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.sent = self.inside = self.planned = 0
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Count a task that was sent."""
+        if finish != "processing" or (slaq := self.scheduler.plugins.get("slaq")) is None:
+            return
+        pool = slaq.pools.tracker.pool_of.get(key)
+        if pool is not None and pool.reports:
+            address = self.scheduler.tasks[key].processing_on.address
+            self.sent += 1
+            self.inside += address in pool.granted.workers
+            self.planned += address in pool.granted.planned
+
+    @property
+    def parts(self) -> tuple[float, float] | None:
+        """Shares of the tasks that were sent inside their set, and inside the planned one."""
+        return (self.inside / self.sent, self.planned / self.sent) if self.sent else None
+
+
 class Lateness(threading.Thread):
     """Thread that measures the mean seconds by which this process wakes late from a sleep.
 
@@ -182,6 +222,13 @@ class Lateness(threading.Thread):
 def meter(cluster: Any) -> Meter:
     """Attach a meter to the scheduler of a local or virtual cluster."""
     found = Meter()
+    cluster.scheduler.add_plugin(found, name=found.name)
+    return found
+
+
+def inside(cluster: Any) -> Inside:
+    """Count tasks in and outside of worker sets, once the plugin is registered."""
+    found = Inside(cluster.scheduler)
     cluster.scheduler.add_plugin(found, name=found.name)
     return found
 

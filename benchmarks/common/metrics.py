@@ -51,7 +51,9 @@ class Run:
 
     `late` is the mean lateness in seconds of a sleeping thread of this process. Above a few
     milliseconds the machine was too busy for meaningful times. `charged` are the virtual seconds
-    that the scheduler's CPU time took.
+    that the scheduler's CPU time took, or on real processes this time. `inside` are the shares of
+    tasks that were sent inside the worker set of their job, and inside the one that was planned
+    before grants moved.
     """
 
     seed: int
@@ -61,6 +63,7 @@ class Run:
     threads: int
     late: float = 0.0
     charged: float = 0.0
+    inside: tuple[float, float] | None = None
 
     @property
     def makespan(self) -> float:
@@ -102,6 +105,8 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
         "utilization": _mean(run.utilization for run in runs),
         "active_jobs": _mean(run.active for run in runs),
         "late_s": _mean(run.late for run in runs),
+        "inside": _mean(run.inside and run.inside[0] for run in runs),
+        "planned": _mean(run.inside and run.inside[1] for run in runs),
         "charged_s": _mean(run.charged for run in runs),
         "runs": [{"seed": r.seed, "makespan_s": r.makespan, "late_s": r.late} for r in runs],
         "jobs": jobs,
@@ -138,8 +143,8 @@ def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, flo
     return result
 
 
-COLUMNS = ["t90/s", "t95/s", "makespan/s", "moved/MB", "busy", "active", "late/ms", "mksp/none",
-           "t90/base", "worst rho"]  # fmt: skip
+COLUMNS = ["t90/s", "t95/s", "makespan/s", "moved/MB", "busy", "active", "late/ms", "inside",
+           "mksp/none", "t90/base", "worst rho"]  # fmt: skip
 
 
 def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
@@ -150,7 +155,7 @@ def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
         rows.append([
             name, row["t90_mean_s"], row["t95_mean_s"], row["makespan_s"],
             row["bytes_moved"] / 1e6, f"{row['utilization']:.0%}", row["active_jobs"],
-            1e3 * row["late_s"], over.get("makespan_over_none"),
+            1e3 * row["late_s"], row["inside"], over.get("makespan_over_none"),
             over.get("t90_over_best_baseline"), over.get("rho_max"),
         ])  # fmt: skip
     return results.table([workload, *COLUMNS], rows)

@@ -15,7 +15,7 @@ from dask import delayed
 from benchmarks import virtual
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
-from benchmarks.fits.recording import Fit, lengthen, read
+from benchmarks.fits.recording import HALVES, OTHERS, Fit, lengthen, read
 from dask_slaq.core.policies import Allocation, Snapshot
 
 __all__ = ["run"]
@@ -50,7 +50,7 @@ def make_list(name: str, fits: Mapping[str, Fit], seed: int) -> dict[str, tuple[
     names = [list(fits)[i] for i in rng.permutation(len(fits))]
     if name == "six":
         return {each: (0.0, fits[each]) for each in names[:6]}
-    gap, times = (2.0, 1) if name == "twelve" else (4.0, 4)
+    gap, times = (4.0, 4) if name == "long" else (2.0, 1)
     at = np.cumsum(rng.exponential(gap, len(names)))
     made = (lengthen(fits[each], times) for each in names)
     return dict(zip(names, zip((at - at[0]).tolist(), made, strict=True), strict=True))
@@ -71,7 +71,10 @@ def graph(name: str, k: int, data: list[Any], seconds: list[float]) -> Any:
 
 def run(which: str, path: str | None, policy: str, seed: int, latency: float, charge: float) -> Run:
     """Run a list under one policy."""
-    jobs = make_list(which, read(path), seed)
+    fits = read(path or (OTHERS if which in HALVES else None))
+    if which in HALVES:
+        fits = dict(list(fits.items())[HALVES.index(which) :: 2])
+    jobs = make_list(which, fits, seed)
     traces = {name: JobTrace(name, arrival) for name, (arrival, _) in jobs.items()}
     oracle = Oracle() if policy == "oracle" else None
     settings = {"epoch": "1s"}
@@ -86,7 +89,7 @@ def run(which: str, path: str | None, policy: str, seed: int, latency: float, ch
         await asyncio.sleep(begin + arrival - virtual.now())
         if oracle is not None:
             oracle.left[name] = False, fit.seconds(0, goal)
-        async with clusters.job_block(policy, name, client, len(fit.losses) - 1) as block:
+        async with clusters.job_block(policy, name, client, fit.max_iter) as block:
             for k, (gap, seconds) in enumerate(fit.iterations):
                 await asyncio.sleep(gap)
                 future = client.compute(graph(name, k, data, seconds))
@@ -119,8 +122,9 @@ def run(which: str, path: str | None, policy: str, seed: int, latency: float, ch
                 ]  # fmt: skip
                 await asyncio.gather(*data[name])
             begin, meter = virtual.now(), clusters.meter(cluster)
+            inside = clusters.inside(cluster)
             await asyncio.gather(*(drive(clients[n], n, data[n], begin) for n in jobs))
             data.clear()
-            return Run(seed, list(traces.values()), 0, meter.seconds, WORKERS)
+            return Run(seed, list(traces.values()), 0, meter.seconds, WORKERS, inside=inside.parts)
 
     return virtual.run(main, seed=seed, limit=LIMIT)

@@ -2,7 +2,7 @@
 
 They announce what they are: their iterations, or tasks that can be counted. One owner has a limit
 of threads, one label a limit of tasks. Some report first after many tasks, some start tasks
-together, some come at once. Together they want four fifths of the threads.
+together, some come at once. While they arrive, they want a `load` of the threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["OwnedJob", "Watched", "make_owned_jobs", "run_owned"]
 OWNERS = {"ann": {"weight": 2}, "bob": {}, "cat": {"max-threads": 2}, "dan": {}}
 LIMITS = {"io": 1}
 THREADS = 4
-#: Share of the threads that the jobs want from the first arrival to the last.
+#: Share of the threads that the jobs want from the first arrival to the last, if not said.
 LOAD = 0.8
 #: Jobs of a run, and seconds between two looks at them.
 COUNT, EACH = 20, 0.5
@@ -70,8 +70,8 @@ class Watched:
     ended: dict[str, float] = field(default_factory=dict)
 
 
-def make_owned_jobs(seed: int, count: int = COUNT) -> list[OwnedJob]:
-    """Make the jobs of a seed: half of them come one by one, a fifth at once."""
+def make_owned_jobs(seed: int, count: int = COUNT, load: float = LOAD) -> list[OwnedJob]:
+    """Make the jobs of a seed: four fifths of them come one by one, the others at once."""
     rng = random.Random(f"owned-{seed}")
     shapes = [SHAPES[i % len(SHAPES)] for i in range(count)]
     rng.shuffle(shapes)
@@ -84,7 +84,7 @@ def make_owned_jobs(seed: int, count: int = COUNT) -> list[OwnedJob]:
         iterations = max(round((work / seconds - first) / tasks) + 1, 5)
         owner = rng.choice(list(OWNERS))
         jobs.append(OwnedJob(f"job-{i:02d}", owner, shape, 0.0, iterations, tasks, seconds, first))
-    span = sum(job.work for job in jobs) / (LOAD * THREADS)
+    span = sum(job.work for job in jobs) / (load * THREADS)
     burst = rng.uniform(0.2, 0.7) * span
     times = [burst if i % 5 == 4 else rng.uniform(0, span) for i in range(count)]
     return [

@@ -20,7 +20,7 @@ from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.real_time import JobThread, run_threads
 from dask_slaq.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
 
-__all__ = ["MIXES", "nine", "publish", "runner"]
+__all__ = ["MIXES", "Fit", "nine", "publish", "runner"]
 
 DATA = ("classes", "amounts", "counts", "clusters")
 #: Rows per partition (25 MB).
@@ -101,13 +101,13 @@ def _fit_all(
 ) -> list[JobTrace]:
     start = time.perf_counter() + 0.2
     drivers = [
-        _Fit(JobTrace(name, i * GAP), policy, cluster, start, *models[name])
+        Fit(JobTrace(name, i * GAP), policy, cluster, start, *models[name])
         for i, name in enumerate(models)
     ]
     return run_threads(drivers, policy)
 
 
-class _Fit(JobThread):
+class Fit(JobThread):
     """Thread that runs one fit as a job."""
 
     def __init__(

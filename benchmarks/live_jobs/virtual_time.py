@@ -73,11 +73,19 @@ def run_virtual(
         async with virtual.Cluster(threads=[1] * workers) as cluster, AsyncExitStack() as stack:
             stack.enter_context(virtual.charge_scheduler(cluster.scheduler, charge))
             meter = clusters.meter(cluster)
+            counted: list[clusters.Inside] = []  # after the plugin has seen each task
+
+            def begin(cluster: virtual.Cluster) -> None:
+                prepare(cluster)
+                counted.append(clusters.inside(cluster))
+
             train = partial(_train_all, cluster, jobs, policy, plugin, partition_bytes, past)
-            traces = await train(compute or COMPUTE, prepare)
+            traces = await train(compute or COMPUTE, begin)
             sent = sum(int(w.transfer_outgoing_bytes_total) for w in cluster.workers)
             spent = virtual.seconds_charged()
-            return Run(seed, traces, sent, meter.seconds, workers, charged=spent)
+            return Run(
+                seed, traces, sent, meter.seconds, workers, charged=spent, inside=counted[0].parts
+            )
 
     limit = PATIENCE + PATIENCE_EACH * sum(float(job.seconds.sum()) for job in jobs)
     return virtual.run(main, seed=seed, limit=limit)

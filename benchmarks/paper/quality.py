@@ -17,8 +17,9 @@ from dask_slaq.simulation.metrics import Run, normalized_loss
 from dask_slaq.simulation.study import Settings, job_lists, run
 from dask_slaq.simulation.workload.curves import Curve, fit_for_jobs
 
-__all__ = ["contention", "contention_rows", "cores", "cores_rows", "gains", "gains_rows", "losses",
-           "losses_rows", "one_job", "one_job_rows", "times", "times_rows"]  # fmt: skip
+__all__ = ["by_group", "contention", "contention_rows", "cores", "cores_rows", "gains",
+           "gains_rows", "losses", "losses_rows", "one_job", "one_job_rows", "times",
+           "times_rows"]  # fmt: skip
 
 #: Percent of the loss reduction.
 REDUCTIONS = (25.0, 50.0, 75.0, 80.0, 85.0, 90.0, 95.0, 100.0)
@@ -58,12 +59,16 @@ def watch(policy: str, settings: Settings, curves: Sequence[Curve]) -> Watched:
         if start >= SHOWN or not lasts.any():
             continue
         now = [loss[i][np.searchsorted(done.outcome.times[i], start, "right")] for i in active]
-        order = np.argsort(-np.array(now), kind="stable")
-        # Cores of the jobs up to each part of the ranking; a job may be in two groups.
-        upto = np.append(0.0, np.cumsum(threads[order]))
-        at = np.interp(np.array((0.0, *PARTS)) * len(active), np.arange(len(upto)), upto)
-        found += np.diff(at)[:, None] * lasts
+        found += by_group(now, threads)[:, None] * lasts
     return Watched(done, found)
+
+
+def by_group(loss: Sequence[float], threads: Sequence[float]) -> FloatArray:
+    """Return the threads of each of the `GROUPS` of jobs; a job may be in two of them."""
+    order = np.argsort(-np.array(loss), kind="stable")
+    upto = np.append(0.0, np.cumsum(np.asarray(threads)[order]))
+    at = np.interp(np.array((0.0, *PARTS)) * len(order), np.arange(len(upto)), upto)
+    return np.diff(at)
 
 
 def _main(study: Study) -> dict[str, list[Watched]]:

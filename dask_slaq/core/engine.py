@@ -69,8 +69,6 @@ class Engine:
     - `floor`: fraction in [0, 1] of its fair entitlement that a job of unknown length gets.
     - `move_pause`: seconds for which a newly granted thread does not compute, because data is
       moving to it.
-    - `strict`: whether jobs run only on the workers of their sets. If so, every job with ready or
-      running tasks gets a part of a thread, because another job may be waiting for its results.
     - `owners`: weights and limits of owners. None lets jobs compete whoever owns them.
     - `memory`: past runs, with which jobs of a known kind are compared, and to which their runs are
       added when they end.
@@ -100,7 +98,6 @@ class Engine:
         floor: float = PRESETS["floor"],
         predictor: Predictor | str | None = PRESETS["predictor"],
         move_pause: float = 0.0,
-        strict: bool = False,
         owners: Mapping[str, OwnerTerms] | None = None,
         memory: PastRuns | None = None,
     ) -> None:
@@ -113,7 +110,6 @@ class Engine:
         self.floor = floor
         self.latest = latest
         self.move_pause = move_pause
-        self.strict = strict
         self.jobs = Jobs()
         self.owners: Owners | None = None
         if owners is not None:
@@ -394,11 +390,12 @@ class Engine:
         room = order.capacity(workers, eligible)
         fair = credit_entitlement(jobs, weight, capacity, elapsed)
         total = jobs.total(rows, speeds.work)
-        limits = {}
+        limits, most = {}, room
         if self.owners is not None:
+            most = np.minimum(room, self.owners.limits(order))
             limits["within"] = partial(self.owners.within_limits, order, capacity)
         self._ends = advance_fair_clock(
-            jobs, weight, room, total, capacity, elapsed, now, promise, self.epoch, **limits
+            jobs, weight, most, total, capacity, elapsed, now, promise, self.epoch, **limits
         )
         snapshot = build_snapshot(
             jobs,
@@ -411,7 +408,7 @@ class Engine:
             normalizer=self.in_force("normalizer"),
             epoch=self.epoch,
             move_pause=self.move_pause,
-            strict=self.strict or traits.by_tokens,
+            by_tokens=traits.by_tokens,
             needs=traits.needs,
         )
         allocation = self._allocate(snapshot)
@@ -423,7 +420,7 @@ class Engine:
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by tasks alone
-        whole = (allocation.share >= 1) & waves & (not (self.strict or linear))
+        whole = (allocation.share >= 1) & waves & (not linear)
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
         sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
         blind = not traits.follows_losses  # such a policy keeps every promise by itself

@@ -124,7 +124,7 @@ class Gains:
         return self.speeds(self.held)
 
 
-#: Minimum threads of a job that has tasks, if jobs run only on the workers of their sets.
+#: Minimum threads of a job that has tasks, if shares are limits.
 LEAST = 0.05
 
 
@@ -140,7 +140,7 @@ def build_snapshot(
     normalizer: str,
     epoch: float,
     move_pause: float,
-    strict: bool,
+    by_tokens: bool,
     needs: Collection[str],
 ) -> Snapshot:
     """Return a snapshot of the `jobs`, with the work left if the policy `needs` it."""
@@ -174,7 +174,7 @@ def build_snapshot(
     cap = np.minimum(np.minimum(room, column["most"][rows]), speeds.useful)
     cap[column["paused"][rows]] = 0.0
     floor = column["floor"][rows]
-    if strict:
+    if by_tokens:
         floor = np.where(column["demand"][rows] > 0, np.maximum(floor, LEAST), floor)
     work, left = speeds.core_seconds(held), {}
     if needs:

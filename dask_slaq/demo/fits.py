@@ -142,7 +142,7 @@ def gradient_seconds() -> float:
     return float(np.median(times))
 
 
-class _Spans(SchedulerPlugin):
+class Spans(SchedulerPlugin):
     """Plugin that notes when tasks computed, by the fit that they are annotated with."""
 
     name = "demo-spans"
@@ -150,9 +150,11 @@ class _Spans(SchedulerPlugin):
     of: ClassVar[dict[str, list[tuple[str, float, float]]]] = defaultdict(list)
 
     async def start(self, scheduler: Any) -> None:
+        """Keep the scheduler."""
         self._scheduler = scheduler
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Note when a task computed."""
         ran = [each for each in kwargs.get("startstops") or () if each["action"] == "compute"]
         fit = (self._scheduler.tasks[key].annotations or {}).get("slaq_demo") if ran else None
         if fit:
@@ -178,10 +180,10 @@ def fits(client: Client, options: Options) -> local.Result:
     wait(list(data.values()))
     gaps = SPACING * options.seconds * rng.exponential(size=len(names))
     arrivals = dict(zip(names, np.cumsum(gaps) - gaps[0], strict=True))
-    plain, runs, looks = "none", [], [_others()]
+    plain, runs, looks = "none", [], [cpu_seconds()]
     sleep(IDLE)
-    looks.append(_others())
-    client.register_plugin(_Spans())
+    looks.append(cpu_seconds())
+    client.register_plugin(Spans())
     ours = slaq.SlaqPlugin().settings.policy
     for way in (plain, ours, ours, plain):  # so drift of the machine cancels
         plugin = slaq.SlaqPlugin()  # a new one remembers no run
@@ -193,9 +195,9 @@ def fits(client: Client, options: Options) -> local.Result:
             _fit(client, training, data[name], clone(model), way != plain)
 
         runs.append(many_tasks.train_all(way, arrivals, fit, comparable=False))
-        looks.append(_others())
+        looks.append(cpu_seconds())
         for training in runs[-1].trainings:
-            training.spans = _Spans.of.pop(training.name, [])
+            training.spans = Spans.of.pop(training.name, [])
         if way != plain:
             client.unregister_scheduler_plugin(plugin.name)
     figures = many_tasks.figures_of(runs, options.seed)
@@ -206,18 +208,18 @@ def fits(client: Client, options: Options) -> local.Result:
         f"worker processes: on plain Dask, twice each in a block of its own, and on plain Dask "
         f"again (seed {options.seed}). Losses are drawn as the part of their fall that is left."
     )
-    load = max((used - u) / (at - t) for (t, u), (at, used) in pairwise(looks))
+    load = max((others - was) / (at - t) for (t, _, was), (at, _, others) in pairwise(looks))
     said = BUSY if load > LOADED or disagree(figures) else many_tasks.verdict(figures)
     said += f" Other programs used {load:.1f} cores at most."
     return local.Result(about, runs, {"policies": figures}, many_tasks.SHOWN, said)
 
 
-def _others() -> tuple[float, float]:
-    """Return the time, and the CPU seconds that other programs have used."""
+def cpu_seconds() -> tuple[float, float, float]:
+    """Return the time, and the CPU seconds that this program and others have used."""
     mine, cpu = psutil.Process(), psutil.cpu_times()
     own = [each.cpu_times() for each in (mine, *mine.children(recursive=True))]
-    used = cpu.user + cpu.system + getattr(cpu, "nice", 0.0)
-    return time(), used - sum(each.user + each.system for each in own)
+    ours = sum(each.user + each.system for each in own)
+    return time(), ours, cpu.user + cpu.system + getattr(cpu, "nice", 0.0) - ours
 
 
 def disagree(figures: local.Figures) -> bool:

@@ -234,7 +234,6 @@ class SlaqPlugin(DaskHooks):
             latest=chosen.latest,
             floor=chosen.floor,
             predictor=predictor,
-            strict=not chosen.lend,
             owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             memory=self.memory.runs,
         )

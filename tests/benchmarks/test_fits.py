@@ -1,12 +1,16 @@
 """Recorded fits are replayed under every policy, with the latency of messages."""
 
 import json
+import time
 
 import pytest
 from commands import as_json
 
 from benchmarks import virtual
+from benchmarks.common.metrics import JobTrace
+from benchmarks.fits import real
 from benchmarks.fits.__main__ import main
+from benchmarks.fits.real import Setting
 from benchmarks.fits.recording import Fit, _iterations, lengthen
 
 FITS = {
@@ -59,3 +63,52 @@ def test_a_longer_fit_has_the_same_beginning_and_end():
 def test_what_no_task_computes_is_the_drivers_time():
     runs = [(1.0, 2.0), (1.5, 2.5), (4.0, 5.0)]
     assert _iterations(runs, [0.0, 3.0, 6.0]) == [(1.5, [1.0, 1.0]), (2.0, [1.0])]
+
+
+def test_real_fits_are_the_same_under_every_policy_and_last_as_their_table_says(tmp_path):
+    setting = Setting(2, 2.0, fits=2, rows=1_000, part=0.2, table=str(tmp_path / "table.json"))
+    runs = {}
+    real.measure(setting, ["none", "first-to-target"], [0.1], [0], 1, lambda line: None, runs)
+    table = json.loads((tmp_path / "table.json").read_text())
+    assert len(table) > 10 and all(0 < seconds < 1 for seconds in table.values())
+    plain, ours = (done.run for [done] in runs["0.1s"].values())
+    for trace, other in zip(plain.traces, ours.traces, strict=True):
+        assert (trace.name, trace.arrival) == (other.name, other.arrival)
+        assert trace.losses == pytest.approx(other.losses) and len(trace.losses) > 2
+    rows = real.compare(runs["0.1s"])
+    assert rows["none"]["worst"] == rows["none"]["over_none"]["t90_mean_s"] == 1
+    row = rows["first-to-target"]
+    assert row["t90_mean_s"] <= row["completion_mean_s"] <= row["makespan_s"]
+    assert 0 < row["utilization"] <= 1 and row["charged_s"] > 0 and row["cores"] > 0
+    assert sum(row["by_group"].values()) == pytest.approx(1)
+    assert "first-to-target" in real.show("0.1s", rows)
+
+
+def test_a_task_lasts_as_its_table_says():
+    class Sum:
+        key = ("sum-0123", 0)
+
+        def __call__(self, inputs):
+            return sum(inputs.values())
+
+    def run(task, inputs):
+        return task(inputs)
+
+    with real.Stretched() as pool:
+        assert pool.submit(run, Sum(), {"a": 1, "b": 2}).result() == 3
+        [kind] = pool.seen
+        assert kind.startswith("sum ")
+        pool.table, pool.stretch = {kind: 0.01}, 5.0
+        begin = time.perf_counter()
+        assert pool.submit(run, Sum(), {"a": 1, "b": 2}).result() == 3
+        assert time.perf_counter() - begin >= 0.05
+
+
+def test_cores_are_counted_by_normalized_loss():
+    traces = [
+        JobTrace("begins", 0.0, [1.5, 3.5], [4.0, 0.0], 4.0),
+        JobTrace("ends", 0.0, [0.1, 0.2], [4.0, 0.0], 4.0),
+    ]
+    spans = {"begins": [("w", 100.0, 104.0)], "ends": [("w", 101.5, 102.0)]}
+    highest, following, lowest = real.cores(traces, spans, 100.0)
+    assert highest == following == pytest.approx(2.0) and lowest == pytest.approx(0.5)

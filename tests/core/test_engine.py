@@ -99,18 +99,6 @@ def test_a_job_of_actors_is_not_said_to_have_too_few_reports():
     assert why.startswith("no task of it has ended between its reports")
 
 
-def test_strict_sets_leave_no_job_that_has_work_without_a_worker():
-    # Others may be waiting for that work: two jobs can share a key.
-    engine = trained("max-total", floor=0.0, strict=True)
-    engine.observe_demand("old", 0)
-    engine.reallocate(WORKERS, 1.0)
-    assert engine.grants["old"].workers == {}
-    engine.observe_demand("old", 1)
-    engine.reallocate(WORKERS, 2.0)
-    assert 0 < engine.grants["old"].share < 0.1
-    assert engine.grants["old"].workers
-
-
 def test_a_job_near_the_end_that_it_told_gains_little_and_one_beyond_it_is_as_others():
     def share(max_iter):
         engine = trained(floor=0.0)

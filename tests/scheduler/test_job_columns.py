@@ -15,9 +15,9 @@ STATUS = {
     *("age", "iteration", "max_iter", "loss", "normalized_loss", "predicted", "share", "index"),
     *("workers", "running", "ready", "attained", "reports", "weight", "min_share", "max_share"),
     *("target", "eta", "latest", "ends", "owner", "state", "kind", "like_runs", "why", "reason"),
-    "position",
+    *("position", "lent", "borrowed", "owed"),
 }
-METRICS = {"normalized_loss", "share", "running", "ready", "iteration"}
+METRICS = {"normalized_loss", "share", "running", "ready", "iteration", "lent", "borrowed", "owed"}
 HISTORY = {"iteration", "loss", "normalized_loss", "predicted", "share", "running", "core_seconds"}
 
 

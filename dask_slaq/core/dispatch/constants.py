@@ -12,6 +12,10 @@ TRIVIAL, NEWEST = BETWEEN_MESSAGES / 2, 0.5
 #: `SOON`, is not held: a round trip would delay it by a part that matters. A thread also stays free
 #: for `SHORT` rather than have one worker make all data of a job.
 SHORT, SOON = 0.050, 0.100
+#: Seconds after which a job is served that has used up its tokens: at 0 it has none yet.
+MOMENT = 1e-4
+#: Threads that do not count.
+EPSILON = 1e-9
 #: Seconds of its share that a job may lack before it matters: what it is owed at most when it comes
 #: back, and by which it is served later while it has root tasks only.
 SLACK = 0.25

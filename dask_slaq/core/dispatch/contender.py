@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dask_slaq.core.dispatch.constants import EPSILON, MOMENT
 from dask_slaq.core.dispatch.order import Key
 from dask_slaq.core.dispatch.ready import ANY, Entry, Ready, TaskKind, Waiting
 from dask_slaq.core.dispatch.slots import Sent
@@ -117,7 +118,13 @@ class Granted:
     share: float = 1.0  # threads
     index: float = math.inf  # a newcomer comes first until its first grant
     most: float = math.inf  # threads
-    workers: frozenset[str] = frozenset()
+    planned: frozenset[str] = frozenset()  # workers, by the last decision
+    moved: Counter[str] = field(default_factory=Counter)  # threads that moved here, by worker
+
+    @property
+    def workers(self) -> frozenset[str]:
+        """The worker set: the planned one, and where a grant has moved for a task."""
+        return self.planned.union(self.moved) if self.moved else self.planned
 
 
 @dataclass(slots=True, eq=False)
@@ -136,6 +143,13 @@ class Account:
             return self.balance
         owed = self.balance + (now - self.accrued_at) * self.rate
         return min(owed, max(self.balance, self.most_accrued * self.rate))
+
+    def tokens_in(self, now: float) -> float:
+        """Return the seconds until it holds tokens, as of at least a moment; inf if never."""
+        owed = self.owed(now)
+        if owed > (1 - 1e-6) * MOMENT * self.rate:  # which rounding of times does not miss
+            return 0.0
+        return MOMENT - owed / self.rate if self.rate else math.inf
 
     def settle(self, now: float) -> None:
         """Add what has accrued to the balance, so that what is above the maximum is lost."""
@@ -178,6 +192,8 @@ class Contender:
     paused: bool = False
     group: Group | None = None  # the jobs of the same owner, if owners are configured
     account: Account = field(default_factory=Account)
+    # Tokens of its share, which decide on the fraction of a thread in it where sets are strict.
+    tokens: Account = field(default_factory=Account)
     # Core-seconds used over weight: start tag of start-time fair queueing (Goyal, Vin, Cheng,
     # SIGCOMM 1996). It and the account are charged in advance, and corrected when a task ends.
     service: float = 0.0
@@ -205,9 +221,12 @@ class Contender:
     ) -> None:
         """Put a grant into force; its guarantee only if `guaranteed`, or as a limit `by_tokens`."""
         self.touch()
-        workers = self.granted.workers if terms.workers is None else frozenset(terms.workers)
-        self.granted = Granted(terms.share, terms.index, terms.most, workers)
+        workers = self.granted.planned if terms.workers is None else frozenset(terms.workers)
+        moved = self.granted.moved
+        self.granted = Granted(terms.share, terms.index, terms.most, workers, moved)
         account = self.account
+        self.tokens.settle(now)
+        self.tokens.rate = terms.share
         if by_tokens:  # debts stay, and what was charged in advance is among them
             account.settle(now)
             account.is_limit, account.rate = True, terms.rate
@@ -221,6 +240,34 @@ class Contender:
     def touch(self) -> None:
         """Have its place in the order of jobs found anew."""
         self.cached.until = -math.inf
+
+    def entitled_in(self, now: float) -> float:
+        """Return in how many seconds it may have one more thread by its share; inf if it has all.
+
+        A fraction of a thread is one for a part of the time, by tokens.
+        """
+        left = self.granted.share - self.threads + self.lent
+        if left <= EPSILON or left >= 1 - EPSILON:
+            return 0.0 if left > EPSILON else math.inf
+        return self.tokens.tokens_in(now)
+
+    def enter(self, ts: Any, sent: Sent, worker: str, *, moves: bool) -> None:
+        """Record a task that is sent to a worker; if a grant `moves`, that is in the set then."""
+        self.running[ts] = sent
+        self.use(sent.threads)
+        if moves and worker not in self.granted.planned:
+            sent.moved = worker
+            self.granted.moved[worker] += 1
+
+    def leave(self, ts: Any, sent: Sent) -> None:
+        """Forget a task that is on no worker any more; a grant that moved for it goes back."""
+        if self.running.get(ts) is sent:
+            del self.running[ts]
+        self.use(-sent.threads)
+        if sent.moved:
+            self.granted.moved[sent.moved] -= 1
+            self.granted.moved += Counter()  # drops what is 0
+            sent.moved = ""
 
     def use(self, threads: float) -> None:
         """Count threads of tasks that came to a worker; negative if they left it."""
@@ -246,11 +293,13 @@ class Contender:
         yield from (sent.needs for sent in self.running.values() if not sent.lends)
         yield from self.holds.values()
 
-    def charge(self, seconds: float) -> None:
-        """Charge the job for core-seconds used; negative to refund."""
+    def charge(self, seconds: float, sent: Sent | None = None) -> None:
+        """Charge the job for core-seconds used, in a task that was `sent`; negative to refund."""
         self.cached.until = -math.inf
         self.service += seconds / self.weight
         self.account.balance -= seconds
+        if sent is not None and sent.entitled:
+            self.tokens.balance -= seconds
         if self.group is not None:
             self.group.tokens -= seconds
 

@@ -17,13 +17,16 @@ from typing import Any, NamedTuple
 from dask_slaq.core.dispatch.cluster import Cluster, Pinned
 from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
 from dask_slaq.core.dispatch.contender import Contender
-from dask_slaq.core.dispatch.order import Key, Order
+from dask_slaq.core.dispatch.order import ENTITLED, Key, Order
 from dask_slaq.core.dispatch.ready import ANY, Entry, Ready
 from dask_slaq.core.dispatch.slot_rules import SlotRules
 from dask_slaq.core.dispatch.slots import Sent, Slots
 
 #: Why a job is served, by the class of its key.
-TURNS = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")
+TURNS = (
+    *("it is owed core-seconds", "its owner is owed", "it is below its share", "its turn"),
+    "over its cap",
+)
 
 
 class Choice(NamedTuple):
@@ -46,7 +49,7 @@ class Filler:
         self.soon: dict[str, Slots] = {}  # workers where a task would start soon
         self.has_kept_slots = False  # whether slots were kept for a job that is about to come back
         self.opens_in: dict[Slots, float] = {}  # seconds, of workers that were closed, if known
-        self._now = 0.0
+        self._now, self._in_sets = 0.0, False
         self._rules = SlotRules(order, cluster, ahead)
         self._may = self._rules.may
 
@@ -88,9 +91,12 @@ class Filler:
             return
         self._rules.begin(now)
         pinned = self.cluster.pinned(now)
-        yield from self._serve(self._near(pinned), pinned)
-        if waiting.pools and (self.free or self.soon):
-            yield from self._serve(list(waiting.pools), None)
+        # Strict sets come first; what nobody there can use is granted to others.
+        for in_sets in (False,) if self.order.lend else (True, False):
+            self._in_sets = in_sets
+            yield from self._serve(self._near(pinned), pinned)
+            if waiting.pools and (self.free or self.soon):
+                yield from self._serve(list(waiting.pools), None)
 
     def _near(self, pinned: Mapping[Contender, Any]) -> Collection[Contender]:
         """Return the jobs that may have a task for an open worker without moving its inputs."""
@@ -130,6 +136,11 @@ class Filler:
         heapq.heapify(queue)
         while queue and (self.free or self.soon):
             key, i, pool = heapq.heappop(queue)
+            if self._in_sets and key.standing > ENTITLED:
+                return
+            if self._in_sets and pool.gang:
+                continue  # its tasks start together, in its set and outside
+            self._rules.in_sets = self._in_sets and key.entitled
             if pool.group is not None and (newer := rank(pool)) != key:
                 if newer is not None:  # another job of its owner was served meanwhile
                     heapq.heappush(queue, (newer, i, pool))
@@ -166,16 +177,16 @@ class Filler:
         like, address = entry.like, slots.address
         expected = math.inf if threads else like.expected
         needs = entry.kind.resources or ()
-        if address not in pool.granted.workers:
-            why = f"lent, {why}"
+        if address not in pool.granted.planned:
+            why = f"lent, {why}" if self.order.lend else f"a grant moved: {why}"
         sent = Sent(pool, like, True, why, (), pool.service, expected, like.soonest, needs)
         sent.worker, sent.threads = address, threads or 1.0
+        sent.entitled = key.entitled
         self.order.remove(pool, entry)
-        pool.running[entry.ts] = sent
-        pool.use(sent.threads)
+        pool.enter(entry.ts, sent, address, moves=not self.order.lend)
         if expected < math.inf:
             sent.ahead = expected * sent.threads
-            pool.charge(sent.ahead)
+            pool.charge(sent.ahead, sent)
         if not entry.homes:
             pool.made_at[address] = pool.made_at.get(address, 0.0) + 1
         return Choice(pool, entry, address, key, why, sent)
@@ -308,7 +319,7 @@ class Filler:
             if best is not None and looked >= LOOKED_AT:
                 break
             there = made.get(slots.address, 0.0) / slots.nthreads
-            rank = (slots.load >= slots.nthreads, there, slots.address not in pool.granted.workers)
+            rank = (slots.load >= slots.nthreads, there, slots.address not in pool.granted.planned)
             if there <= most and (least is None or rank < least) and self._may(pool, entry, slots):
                 best, least = slots, rank
         self.has_kept_slots = self.has_kept_slots or (best is None and moves and most < math.inf)
@@ -325,14 +336,12 @@ class Filler:
     def _moved(self, pool: Contender, ready: Ready) -> tuple[Entry, Slots, str] | None:
         """Return a task that would wait for its home longer than it takes to move its inputs."""
         free = list(islice(self.free.values(), LOOKED_AT))
-        count, lend = ready.count_at, self.order.lend
+        count = ready.count_at
         for home in heapq.nlargest(LOOKED_AT, ready.homes, key=lambda home: (count[home], home)):
             entry = ready.at(home) if home else None
             if entry is None:
                 continue
-            there = (
-                self.cluster.slots(a) for a in entry.homes if lend or a in pool.granted.workers
-            )
+            there = (self.cluster.slots(a) for a in entry.homes)
             waits = min(
                 (self._wait(each, entry, ready) for each in there if each is not None),
                 default=math.inf,
@@ -380,10 +389,8 @@ class Filler:
 def undo(order: Order, choice: Choice, *, listed: bool) -> None:
     """Take a choice back that was not sent; its task is `listed` again if it waits still."""
     pool, sent, ts = choice.pool, choice.sent, choice.entry.ts
-    if pool.running.get(ts) is sent:
-        del pool.running[ts]
-    pool.use(-sent.threads)
-    pool.charge(-sent.ahead)
+    pool.leave(ts, sent)
+    pool.charge(-sent.ahead, sent)
     if not choice.entry.homes:
         pool.made_at[choice.address] -= 1
         if not pool.made_at[choice.address]:

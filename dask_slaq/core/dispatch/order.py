@@ -1,8 +1,9 @@
 """Order in which jobs are served.
 
 Jobs that are owed, or whose owner is, come first, those that wait longest for it before; then jobs
-within their cap, by index, and by service among equals; then jobs over their cap. Jobs that run on
-what nobody else wants come after all others.
+within their cap, by index, and by service among equals, of which those below their share come first
+if worker sets are strict; then jobs over their cap. Jobs that run on what nobody else wants come
+after all others.
 """
 
 from __future__ import annotations
@@ -23,11 +24,8 @@ if TYPE_CHECKING:
 #: Jobs with ready tasks that are asked whether they come before another one.
 MOST_ASKED = 50
 
-#: Seconds after which a job is served that has used up its tokens: at 0 it has none yet.
-MOMENT = 1e-4
-
 # Classes of the jobs of one owner, in the order in which they are served.
-OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
+OWED, OWNER_OWED, ENTITLED, WITHIN_CAP, OVER_CAP = range(5)
 
 
 class Key(NamedTuple):
@@ -42,11 +40,17 @@ class Key(NamedTuple):
     running: float
     name: str
 
+    @property
+    def entitled(self) -> bool:
+        """Whether it is for a thread of its share, where sets are strict."""
+        return self.standing == ENTITLED
+
 
 class Order:
     """Jobs in the order in which they are served, and their ready tasks.
 
-    `lend` is whether jobs are served above their cap and outside their worker sets, and
+    `lend` is whether jobs are served above their cap, and before others that are below their share;
+    if not, a task takes a thread outside of its job's worker set only with its grant. And
     `saturation` the root tasks per thread that a worker is sent, which may be infinite. `listed`
     returns all jobs that a ready task is listed in if it is listed in several; `prefers` is told of
     a job whose user gave priorities while other owners compete.
@@ -90,9 +94,9 @@ class Order:
         is_new = granted.index == math.inf
         within = group is None or owner_lag > 0 or is_new
         below, owed = pool.threads < granted.most, account.owed(now)
-        if account.is_limit and not is_new and (owed <= 0 or not below):
-            if below and account.rate:
-                pool.cached.until = now - owed / account.rate + MOMENT
+        if account.is_limit and not is_new and (not below or account.tokens_in(now)):
+            if below:
+                pool.cached.until = now + account.tokens_in(now)
             return None
         if within and below and (owed > 0 or is_new):
             standing = OWED
@@ -106,6 +110,12 @@ class Order:
             standing = OWNER_OWED if owner_lag > 0 else WITHIN_CAP
             if account.rate and group is None:
                 pool.cached.until = now - owed / account.rate  # from then on it is owed something
+            if not (self.lend or owner_lag > 0):
+                entitled_in = pool.entitled_in(now)
+                if entitled_in:
+                    pool.cached.until = min(pool.cached.until, now + entitled_in)
+                else:
+                    standing = ENTITLED
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
             service += SLACK * granted.share / pool.weight  # results in memory are used before

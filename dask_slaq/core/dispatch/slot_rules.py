@@ -22,6 +22,7 @@ class SlotRules:
 
     def __init__(self, order: Order, cluster: Cluster, ahead: float) -> None:
         self._order, self._cluster, self._ahead = order, cluster, ahead
+        self.in_sets = False  # whether jobs take the threads of their worker sets only
         self._now = 0.0
         self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
         self._coming: Collection[Contender] = ()  # jobs that are about to have ready tasks
@@ -40,11 +41,8 @@ class SlotRules:
         kind, group = entry.kind, pool.group
         if group is not None and not (group.may_start() and group.supplies(kind.resources or ())):
             return False
-        if not self._order.lend and slots.address not in pool.granted.workers:
-            # Tasks whose ``workers=`` are all outside the worker set would never run in it.
-            mine = (self._cluster.slots(a) for a in pool.granted.workers)
-            if kind is ANY or any(each is not None and kind.allows(each) for each in mine):
-                return False
+        if self.in_sets and slots.address not in pool.granted.planned:
+            return False
         if slots.load >= slots.nthreads and (
             pool.gang  # the others of it would wait for this one
             or pool.name in slots.taken

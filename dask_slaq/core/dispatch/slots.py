@@ -34,6 +34,8 @@ class Sent:
     start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
     worker: str = ""
     lends: bool = False  # whether it waits for tasks that it has submitted
+    moved: str = ""  # worker of which its job was granted a thread for it, outside the planned set
+    entitled: bool = False  # whether its job was below its share, whose tokens it takes
 
     def seconds_left(self, now: float) -> float:
         """Return the estimated seconds until the task ends; infinite if unknown.

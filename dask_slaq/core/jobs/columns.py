@@ -107,6 +107,13 @@ def _soonest_first(seconds: float | None) -> float:
     return math.nan if seconds is None else -seconds
 
 
+def _standing(row: Row) -> str:
+    if "share" not in row:  # it has ended
+        return ""
+    more = [f"{row[name]:.3g} {name}" for name in ("lent", "borrowed", "owed") if row.get(name)]
+    return ", ".join([f"{row['share']:.3g} granted", *more])
+
+
 _TABLES: dict[str, Any] = {"terminal": True, "notebook": True}
 JOB_COLUMNS = (
     Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=340),
@@ -174,6 +181,9 @@ JOB_COLUMNS = (
         kept="<f8",
         metric=True,
     ),
+    Column("lent", "granted threads on which tasks of others run now", "threads", metric=True),
+    Column("borrowed", "threads on which it runs above those granted", "threads", metric=True),
+    Column("owed", "core-seconds behind its promise, which are served first", "s", metric=True),
     Column(
         "attained",
         "core-seconds used by tasks that have ended",
@@ -212,6 +222,16 @@ JOB_COLUMNS = (
         title="what it does or waits for",
         **_TABLES,
         board=500,
+    ),
+    Column(
+        "standing",
+        "threads granted, lent and borrowed, and core-seconds owed",
+        status=False,
+        left=True,
+        title="threads granted; lent: others run there; borrowed: above these; core-s owed: behind "
+        "its promise",
+        shown=_standing,
+        board=560,
     ),
     Column("position", "number of jobs that are served before it, None if it has no ready task"),
     Column("index", "order of dispatch: the highest first"),

@@ -1,4 +1,11 @@
-"""When jobs of known length end: in the fair world, by their promise, and as expected."""
+"""When jobs of known length end: in the fair world, by their promise, and as expected.
+
+A job does its work left at a rate between three: its fair share, all threads that it can use, and
+what it had lately. It is expected to end in the geometric mean of the three times, times a
+`middle`. The band is as wide as these times differ, which is what others may still bring or leave.
+How far earlier ends were off, in half-widths of the band, corrects both, by the reason for which a
+length is known (normalized split conformal prediction: Lei et al., JASA 2018).
+"""
 
 from __future__ import annotations
 
@@ -9,43 +16,48 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
+from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 
-#: Parts of the work at which a job enters the next group.
-MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
-#: Number of groups: for each part, jobs whose iterations are known, and others that announced some.
-GROUPS = 2 * len(MARKS)
-#: Weight of the fair share, in logarithms; the rest is that of all threads that a job can use.
-SHARED = 0.75
-#: Assumed quotients of each group: real seconds over those from the two rates (low, middle, high),
-#: and over those until the promise of the present jobs.
-ASSUMED = np.array(
-    [
-        *[[0.60, 1.15, 2.6, 2.3], [0.2, 0.9, 3.0, 2.3]],
-        *[[0.55, 0.95, 1.9, 2.2], [0.2, 0.9, 3.0, 2.2]],
-        *[[0.55, 0.95, 1.9, 1.7], [0.2, 0.9, 3.0, 1.7]],
-        *[[0.50, 0.90, 1.8, 1.3], [0.2, 0.9, 3.0, 1.3]],
-        *[[0.45, 0.75, 1.6, 1.1], [0.2, 0.8, 2.5, 1.1]],
-        *[[0.35, 0.60, 1.5, 1.1], [0.2, 0.8, 2.5, 1.1]],
-    ]
-)
+#: Reasons for which a length is known: tasks that were counted; announced iterations; and these
+#: before the second report, while the cost of one is a guess.
+COUNTED, ANNOUNCED, GUESSED = range(3)
+#: Until ends have shown otherwise, logarithms of real seconds over the mean of the three times: at
+#: the begin, and what is added, times the cube of the part of the work that is done, to the end.
+#: Source of these five: `python -m benchmarks.ends --live --owners --load 1.2 --fit`, the lowest
+#: interval score (Gneiting and Raftery, JASA 2007). It gives .25, -.48, .39, .15 and 2.5; ends are
+#: later, and farther apart, where short newcomers keep coming.
+MIDDLE, TO_END = 0.35, -0.55
+#: Half the width of the band in logarithms: if all times agree, and per logarithm of the quotient
+#: of the longest and the shortest; and the factor of that for a guess.
+NARROWEST, SPREAD, GUESS = 0.38, 0.18, 3.0
+#: Part by which the promise of a job that begins is stated longer, to leave room for jobs to come;
+#: it shrinks to none at its end. `promise_kept` of that benchmark is 99 % with it.
+ROOM = 1.3
+#: Epochs over which the threads that a job had lately are a running mean, and least part of its
+#: fair share that these count as: it may have had nothing to do.
+LATELY, IDLE = 5.0, 0.1
+#: Epochs that a job has left at least: less cannot be told, as decisions are an epoch apart.
+SHORTEST = 0.25
+#: Parts of the work at which it is noted what is expected, for each job.
+MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8])
 #: Scores that count as much as what is assumed, and scores that are remembered.
 PRIOR, REMEMBERED = 60, 200
 #: Scores count as no farther from the middle: quantiles of what is infinite are nan, for all jobs.
 FARTHEST = 10.0
-#: Quantiles of the band and of the stated promise.
-BAND, STATED = (0.1, 0.5, 0.9), 0.98
-#: Quotient of the ends of a band from which on it says nothing, and is not stated: until jobs that
-#: have ended show otherwise, the first iteration does not tell what the others will take.
+#: Quantiles of the band, their assumed scores, and quantile of the stated promise.
+BAND, ASSUMED, STATED = (0.1, 0.5, 0.9), np.array([-1.0, 0.0, 1.0]), 0.98
+#: Quotient of the ends of a band from which on it says nothing, and is not stated.
 WIDEST = 8.0
 #: Ends of which it is told how many were in their band.
 HITS = 50
 
-#: Columns in a `JobArrays`: for each group, what was expected (see `EndForecasts.forecast`) and
-#: shown in seconds from ``end_at``.
+#: Columns in a `JobArrays`. What was expected while the length was a guess, and then at each of
+#: `MARKS`, is noted at ``end_at``: see `EndForecasts.forecast`.
 COLUMNS = {
-    "end_at": ((GROUPS,), np.float64, math.nan),
-    "end_band": ((GROUPS, 5), np.float64, math.nan),
+    "end_at": ((len(MARKS) + 1,), np.float64, math.nan),
+    "end_noted": ((len(MARKS) + 1, 5), np.float64, math.nan),
+    "end_reason": ((), np.int64, ANNOUNCED),  # the last one that was no guess
+    "end_rate": ((), np.float64, math.nan),  # threads that the job had lately
     # The promised end, and the threads of the cluster, when a fifth of the work was done.
     "end_promised": ((), np.float64, math.nan),
     "end_threads": ((), np.float64, math.nan),
@@ -72,18 +84,14 @@ class Hits(NamedTuple):
 class EndForecasts:
     """Forecasts of the ends of the jobs in `table`, corrected by those that have ended.
 
-    A job is expected to need its work left at a rate between its fair share and all threads that it
-    can use. How wrong this was gives the band of all (split conformal prediction: Lei et al., JASA
-    2018). A score is 0 for the assumed middle, -1 for the low end of the band, and 1 for the high
-    one.
+    A score is 0 for the assumed middle, -1 for the low end of the assumed band, 1 for the high one.
     """
 
     def __init__(self, table: JobArrays) -> None:
         self._table = table
-        # Of each group; then of jobs whose iterations are known, and of others.
-        self._scores = [deque[float](maxlen=REMEMBERED) for _ in range(GROUPS + 2)]
+        self._scores = [deque[float](maxlen=REMEMBERED) for _ in range(3)]  # by reason
         self._late = deque[float](maxlen=REMEMBERED)  # real over stated promises, as assumed
-        self._band = np.tile([-1.0, 0.0, 1.0], (GROUPS, 1))  # scores of the ends and the middle
+        self._band = np.tile(ASSUMED, (3, 1))  # scores of the ends and the middle
         self._room = 1.0  # factor of the assumed room of promises
         # Of the last ended jobs: whether they ended in the band stated half-way, and the score.
         self.held: deque[tuple[bool, float]] = deque(maxlen=HITS)
@@ -98,10 +106,8 @@ class EndForecasts:
     def recall(self, held: Sequence[tuple[bool, float]]) -> None:
         """Put what is known of ends before the present ones, oldest first, before these."""
         self.held = deque([*held, *self.held], maxlen=HITS)
-        scores = self._scores[GROUPS]
-        known = [*(min(max(score, -FARTHEST), FARTHEST) for _, score in held), *scores]
-        scores.clear()
-        scores.extend(known)
+        known = np.clip([score for _, score in held], -FARTHEST, FARTHEST).tolist()
+        self._scores[ANNOUNCED] = deque([*known, *self._scores[ANNOUNCED]], maxlen=REMEMBERED)
         self._learn_quantiles()
 
     def forecast(
@@ -109,38 +115,37 @@ class EndForecasts:
         rows: IntArray,
         attained: FloatArray,
         total: FloatArray,
-        share: FloatArray,
-        most: FloatArray,
-        settled: BoolArray,
+        rates: FloatArray,
+        reason: IntArray,
         fair: FloatArray,
         promised: FloatArray,
         epoch: float,
         now: float,
         threads: float,
     ) -> Ends:
-        """Return when jobs end, and keep what is expected of those that are new to a group.
+        """Return when jobs end, and note what is expected of those that are at a new mark.
 
-        Arrays are (n,): `attained` and `total` in core-seconds, `share` and `most` in threads, and
-        `fair` and `promised` in seconds; `settled` tells whether the cost of iterations was
-        observed.
+        Arrays are (n,): `attained` and `total` in core-seconds, `fair` and `promised` in seconds,
+        and why `total` is known. `rates` (3, n), in threads, are the fair share, all that a job can
+        use, and what it had lately.
         """
         column = self._table.column
         self._epoch = epoch
-        known = np.isfinite(total) & (total > 0) & (share > 0)
-        done = np.divide(attained, total, out=np.zeros(len(rows)), where=known)
-        left = np.where(known, np.maximum(total - attained, 0.0), math.nan)
-        alone, full = (np.maximum(left / np.maximum(rate, 1e-3), epoch) for rate in (share, most))
-        base = alone**SHARED * full ** (1 - SHARED)
-        mark = np.searchsorted(MARKS, np.minimum(done, 1.0), side="right") - 1
-        group = 2 * mark + ~settled
-        band = base * _quotients(ASSUMED[group, :3].T, self._band[group].T)
-        latest = np.maximum(promised, epoch)
-        room = np.maximum(ASSUMED[group, 3] * self._room, 1.0)
+        done, times = done_and_times(attained, total, rates, epoch)
+        known, sure = ~np.isnan(times[0]), reason != GUESSED
+        middle = times.mean(axis=0) + MIDDLE + TO_END * done**3
+        half = NARROWEST + SPREAD * np.ptp(times, axis=0)
+        half = np.where(sure, half, GUESS * half)
+        band = np.exp(middle + half * self._band[reason].T)
+        latest = np.maximum(promised, epoch) * (1 + ROOM * (1 - done))
         # One that has passed is not stated: it cannot be kept any more.
-        stated = np.where(known, np.maximum(room * latest, band[1]), np.nan)
-        new = known & np.isnan(column["end_at"][rows, group])
-        column["end_at"][rows[new], group[new]] = now
-        column["end_band"][rows[new], group[new]] = np.stack([base, latest, *band], axis=1)[new]
+        stated = np.where(known, np.maximum(latest * self._room, band[1]), np.nan)
+        mark = np.searchsorted(MARKS, done, side="right") * sure
+        new = known & np.isnan(column["end_at"][rows, mark])
+        column["end_at"][rows[new], mark[new]] = now
+        noted = np.stack([middle, half, latest, band[0], band[2]], axis=1)
+        column["end_noted"][rows[new], mark[new]] = noted[new]
+        column["end_reason"][rows[sure]] = reason[sure]
         young = known & (done >= MARKS[1]) & np.isnan(column["end_promised"][rows])
         column["end_promised"][rows[young]] = now + stated[young]
         column["end_threads"][rows[young]] = threads
@@ -148,56 +153,44 @@ class EndForecasts:
 
     def learn(self, row: int, now: float) -> None:
         """Compare what was expected of the job in a `row` with its end."""
-        at, band = (self._table.column[name][row] for name in ("end_at", "end_band"))
-        groups = np.flatnonzero(~np.isnan(at))
-        real = np.maximum(now - at[groups], 1e-9)
-        scores = _scores(ASSUMED[groups, :3].T, real / band[groups, 0])
-        for group, score, late in zip(
-            groups, scores, real / band[groups, 1] / ASSUMED[groups, 3], strict=True
-        ):
-            self._scores[group].append(float(score))
-            self._scores[GROUPS + group % 2].append(float(score))
-            if late > 0:  # there was a promise
-                self._late.append(float(late))
+        column = self._table.column
+        marks = np.flatnonzero(~np.isnan(column["end_at"][row]))
+        at, noted = column["end_at"][row, marks], column["end_noted"][row, marks]
+        middle, half, latest, low, high = noted.T
+        real = np.maximum(now - at, 1e-9)
+        scores = ((np.log(real) - middle) / half).clip(-FARTHEST, FARTHEST)
+        for mark, score in zip(marks, scores.tolist(), strict=True):
+            self._scores[column["end_reason"].item(row) if mark else GUESSED].append(score)
+        late = real / latest
+        self._late.extend(late[late > 0].tolist())  # without a promise it is 0
         self._learn_quantiles()
         # Nobody could go by what was stated less than an epoch before the end.
-        seen = (at < now - self._epoch) & (band[:, 4] <= WIDEST * band[:, 2])
-        shown = np.flatnonzero(seen[groups])
+        shown = np.flatnonzero((at < now - self._epoch) & (high <= WIDEST * low))
         if len(shown):
-            middle = shown[(len(shown) - 1) // 2]
-            low, high = band[groups[middle], [2, 4]]
-            self.held.append((bool(low <= real[middle] <= high), float(scores[middle])))
+            half_way = shown[(len(shown) - 1) // 2]
+            held = low[half_way] <= real[half_way] <= high[half_way]
+            self.held.append((bool(held), float(scores[half_way])))
             self.judged += 1
 
     def _learn_quantiles(self) -> None:
-        """Find the quantiles of the scores: of a group, of its kind, and while few, as assumed."""
-        kinds = [_mixed(np.array([-1.0, 0.0, 1.0]), scores) for scores in self._scores[GROUPS:]]
-        for group in range(GROUPS):
-            self._band[group] = _mixed(kinds[group % 2], self._scores[group])
+        """Find the quantiles of the scores, mixed with those assumed while there are few."""
+        for reason, scores in enumerate(self._scores):
+            if scores:
+                part = 1 - math.exp(-len(scores) / PRIOR)
+                self._band[reason] = (1 - part) * ASSUMED + part * np.quantile(scores, BAND)
         if self._late:
             part = 1 - math.exp(-len(self._late) / PRIOR)
             self._room = max(float(np.quantile(self._late, STATED)), 1.0) ** part
 
 
-def _mixed(assumed: FloatArray, scores: Sequence[float]) -> FloatArray:
-    """Return the quantiles (3,) of `scores`, mixed with those `assumed` while there are few."""
-    if not scores:
-        return assumed
-    part = 1 - math.exp(-len(scores) / PRIOR)
-    mixed: FloatArray = part * np.quantile(scores, BAND) + (1 - part) * assumed
-    return mixed
+def done_and_times(
+    attained: FloatArray, total: FloatArray, rates: FloatArray, epoch: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the part (n,) of the work that is done, and logarithms of seconds (3, n) at `rates`.
 
-
-def _quotients(assumed: FloatArray, scores: FloatArray) -> FloatArray:
-    """Return the quotients (3, n) at `scores` (3, n); those `assumed` (3, n) have -1, 0, 1."""
-    low, middle, high = np.log(assumed)
-    found: FloatArray = np.exp(middle + scores * np.where(scores > 0, high - middle, middle - low))
-    return found
-
-
-def _scores(assumed: FloatArray, quotients: FloatArray) -> FloatArray:
-    """Return the scores (n,) of `quotients` (n,), where those `assumed` (3, n) have -1, 0, 1."""
-    low, middle, high = np.log(assumed)
-    over = np.log(quotients) - middle
-    found: FloatArray = over / np.where(over > 0, high - middle, middle - low)
-    return found.clip(-FARTHEST, FARTHEST)
+    They are 0 and nan of a job of unknown length, or that may have no thread.
+    """
+    known = np.isfinite(total) & (total > 0) & (rates[0] > 0)
+    done = np.divide(attained, total, out=np.zeros(len(total)), where=known).clip(0.0, 1.0)
+    left = np.where(known, np.maximum(total - attained, 0.0), math.nan)
+    return done, np.log(np.maximum(left / np.maximum(rates, 1e-3), SHORTEST * epoch))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray
-from dask_slaq.core.jobs.ends import Ends
+from dask_slaq.core.jobs.ends import ANNOUNCED, COUNTED, GUESSED, IDLE, LATELY, Ends
 from dask_slaq.core.jobs.jobs import Jobs
 
 #: Epochs' worth of its fair share up to which a job without a report comes first. Without a bound
@@ -78,11 +78,16 @@ def advance_fair_clock(
     fair = jobs.fair_clock.until_end(rows, total, np.maximum(threads, share), age)
     promised = times * (age + fair) - age
     # The first iteration includes start-up: it is the second report that tells the cost of one.
-    settled = ~np.isfinite(column["max_iter"][rows]) | (jobs.runtimes.column["reports"][rows] > 1)
+    announced = np.where(jobs.runtimes.column["reports"][rows] > 1, ANNOUNCED, GUESSED)
+    reason = np.where(np.isfinite(column["max_iter"][rows]), announced, COUNTED)
+    got = (attained - column["attained_before"][rows]) / max(elapsed, 1e-9)
+    rate = np.where(np.isnan(column["end_rate"][rows]), share, column["end_rate"][rows])
+    rate += (1 - math.exp(-elapsed / (LATELY * epoch))) * (got - rate)
+    column["end_rate"][rows] = rate
+    rates = np.stack([share, np.minimum(capacity, usual), np.maximum(rate, IDLE * share)])
     return jobs.ends.forecast(
-        rows, attained, total, share, np.minimum(capacity, usual), settled, fair, promised, epoch,
-        now, capacity,
-    )  # fmt: skip
+        rows, attained, total, rates, reason, fair, promised, epoch, now, capacity
+    )
 
 
 def refill_tokens(

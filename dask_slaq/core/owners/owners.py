@@ -275,6 +275,11 @@ class Owners:
                 cap[mine] = fair_fill(weight[mine], 0.0 * cap[mine], cap[mine], most)
         return cap
 
+    def limits(self, order: JobOrder) -> FloatArray:
+        """Return the most threads (n_jobs,) that the owner of each job, and its teams, may use."""
+        most = [min(self.of(name).max_threads for name in self.line(each)) for each in order.owners]
+        return np.array(most, np.float64)[order.owner]
+
     def charge(self, owner: str, seconds: float) -> None:
         """Charge an owner for core-seconds of a job that ends before the next decision."""
         if owner in self._accounts:

@@ -46,7 +46,7 @@ FIRST: dict[str, Event] = {
     "use": {"used": {}},
 }
 #: Settings of an engine in the event ``start``, besides its policy and owners.
-SETTINGS = ("epoch", "normalizer", "runtime", "latest", "floor", "move_pause", "strict")
+SETTINGS = ("epoch", "normalizer", "runtime", "latest", "floor", "move_pause")
 
 
 class Recorder:

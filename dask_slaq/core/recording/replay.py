@@ -118,6 +118,7 @@ class Replay:
             return
         self._memory = Recalled()
         settings = dict(event["settings"])
+        settings.pop("strict", None)  # of older versions
         if (owners := settings["owners"]) is not None:
             settings["owners"] = {name: OwnerTerms(*terms) for name, terms in owners.items()}
         made = predictor_named(_OWN[event["predictor"]], self._memory)

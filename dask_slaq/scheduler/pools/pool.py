@@ -40,6 +40,16 @@ class Pool(Contender):
     bytes_at: dict[str, float] = field(default_factory=dict)  # of inputs, by worker; they decay
 
     @property
+    def borrowed(self) -> float:
+        """Threads that its tasks use above those granted, of which a newcomer has none yet."""
+        return max(self.threads - self.lent - self.shown_share, 0.0)
+
+    @property
+    def shown_share(self) -> float:
+        """Threads that it was granted; 0 before the first decision on it."""
+        return self.granted.share if self.granted.index < math.inf else 0.0
+
+    @property
     def demand(self) -> int:
         """Number of tasks that have a thread or could use one."""
         return len(self.ready) + len(self.running) + self.waiting

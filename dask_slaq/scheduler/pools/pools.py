@@ -150,10 +150,10 @@ class Pools:
         durations = Durations(self.durations)
         pool = self.pools[name] = Pool(
             name, owner, weight, gang, self.waiting,
-            account=Account(most_accrued=self.epoch),
+            account=Account(most_accrued=self.epoch), tokens=Account(most_accrued=self.epoch),
             client=client, reports=reports, durations=durations,
         )  # fmt: skip
-        pool.granted.workers = frozenset(self.scheduler.workers)
+        pool.granted.planned = frozenset(self.scheduler.workers)
         pool.service = self.tracker.served
         if group is not None:
             pool.group = group
@@ -450,8 +450,7 @@ class Pools:
                 continue
             if pool.group is not None and not pool.group.supplies(entry.kind.resources or ()):
                 continue
-            allowed = (ws for ws in free if self.lend or ws.address in pool.granted.workers)
-            if self.limits.free_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):
+            if self.limits.free_in_pools(entry.kind.label) and any(map(entry.kind.suits, free)):
                 return True
         return False
 

@@ -159,8 +159,8 @@ class TaskRecords:
         if entry is not None:
             pool.push(entry)
         if sent is not None:
-            before.charge(-sent.ahead)
-            pool.charge(sent.ahead)
+            before.charge(-sent.ahead, sent)
+            pool.charge(sent.ahead, sent)
             self._enter(pool, ts, sent)
 
     def _part(self, ts: TaskState, pool: Pool) -> None:
@@ -248,8 +248,8 @@ class TaskRecords:
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
         assert ws is not None
-        sent.pool, pool.running[ts] = pool, sent
-        pool.use(sent.threads)
+        sent.pool = pool
+        pool.enter(ts, sent, ws.address, moves=not self._order.lend)
         if not sent.ours:
             pool.sent_by_dask[ws.address] += 1
             pool.index_of.sent_by_dask[pool] = None
@@ -262,8 +262,7 @@ class TaskRecords:
             pool = sent.pool
             if sent.lends:
                 pool.lend(sent, False)
-            del pool.running[ts]
-            pool.use(-sent.threads)
+            pool.leave(ts, sent)
             if not sent.ours:
                 pool.sent_by_dask[sent.worker] -= 1
                 if not pool.sent_by_dask[sent.worker]:
@@ -276,4 +275,4 @@ class TaskRecords:
         """Charge a task in advance, if its compute time is known."""
         if sent.expected < math.inf and not sent.ahead:
             sent.ahead = sent.expected * sent.threads
-            sent.pool.charge(sent.ahead)
+            sent.pool.charge(sent.ahead, sent)

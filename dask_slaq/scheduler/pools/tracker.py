@@ -82,15 +82,14 @@ class TaskTracker(TaskRecords):
         if self._order.has_before(key, now):
             return None
         ws = plain(ts)
-        if ws is None or not (self._order.lend or ws.address in pool.granted.workers):
-            return None
-        if self.sent.on(ws).free_in(now) > constants.SOON:
+        if ws is None or self.sent.on(ws).free_in(now) > constants.SOON:
             return None
         order = (*key[:-1], next(self._count))
         expected = min(like.usual, constants.SHORT)  # while it is unknown, few are sent
         sent = Sent(pool, like, True, "short", order, pool.service, expected, like.soonest)
+        sent.entitled = key.entitled
         self._flowing[ts] = sent
-        self.control.prepare(Sending(ts, ws, pool.granted.workers, order))
+        self.control.prepare(Sending(ts, ws, pool.granted.planned, order))
         return ws
 
     def came(self, ts: TaskState, rootish: bool) -> None:
@@ -228,7 +227,7 @@ class TaskTracker(TaskRecords):
         self._sending[ts] = choice
         ws = self.scheduler.workers[choice.address]
         bound = choice.entry.kind.allowed is not None
-        sending = Sending(ts, ws, pool.granted.workers, sent.order, bound)
+        sending = Sending(ts, ws, pool.granted.planned, sent.order, bound)
         self.control.send(sending, f"{pool.name}: {sent.why}")
         self._refused(ts)
         return ts.processing_on is not None
@@ -325,7 +324,7 @@ class TaskTracker(TaskRecords):
     def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
         sent = self._leave(ts)
-        pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
+        pool.charge(seconds - (sent.ahead if sent is not None else 0.0), sent)
         pool.gaps.computed += seconds
         if sent is not None:
             self.served = max(self.served, sent.tag)
@@ -366,7 +365,7 @@ class TaskTracker(TaskRecords):
             if pool is not None and sent is not None and sent.start is not None:
                 seconds = (now - sent.start) * sent.threads - sent.ahead
                 sent.ahead += seconds
-                pool.charge(seconds)
+                pool.charge(seconds, sent)
                 self.charge(pool.name, seconds, pool.demand)
 
     def uncharged(self, ts: TaskState, seconds: float) -> float:
@@ -409,7 +408,7 @@ class TaskTracker(TaskRecords):
         self.waited[ts.key] = self.waited.get(ts.key, 0.0) + waited
         self.charged_until[ts.key] = until
         sent = pool.running.get(ts)
-        pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
+        pool.charge(seconds - (sent.ahead if sent is not None else 0.0), sent)
         if sent is not None:
             sent.ahead = 0.0  # from now on its reports are charged
         self.charge(pool.name, seconds, pool.demand)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
 
-from dask_slaq.core.jobs.columns import time_to_target
+from dask_slaq.core.jobs.columns import JOB_COLUMNS, time_to_target
 from dask_slaq.core.owners.usage import DAY
 from dask_slaq.core.text import printable
 from dask_slaq.scheduler.jobs.hindrances import blocked_in
@@ -116,6 +116,9 @@ def _text(found: dict[str, Any]) -> str:
         f"{found['policy']} grants it {found['share']:.3g} threads: {found['why']}",
         f"of its tasks, {found['running']} run and {found['ready']} are ready",
     ]
+    standing = [c for c in JOB_COLUMNS if c.name in ("share", "lent", "borrowed", "owed")]
+    each = (f"{c.heading or c.name} {found[c.name]:.3g} ({c.about})" for c in standing)
+    sentences.append(f"it has {', '.join(each)}")
     if found["next_thread"] is not None:
         gain = f"{found['next_thread']:.2g}"
         line = f"another thread would gain {gain} of its predicted range in an epoch"

@@ -60,7 +60,7 @@ def _reason(
                 return "waits: no worker runs"
             return f"{_doing(pool)}: {_waits_in_dask(stuck)}"
         if pool.running:
-            return "runs: no further task is ready"
+            return f"{_doing(pool) if pool.borrowed >= 1 else 'runs'}: no further task is ready"
         if away := sum(ts.state == "processing" for ts in pool.unfinished):
             return f"runs {_tasks(away)} that gave up their thread, as in worker_client"
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
@@ -167,7 +167,11 @@ def _limit(pool: Pool) -> str | None:
 
 
 def _doing(pool: Pool) -> str:
-    return f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
+    count, borrowed = len(pool.running), int(pool.borrowed)
+    if borrowed and borrowed == count:
+        return f"runs on {count} borrowed thread{'s' * (count > 1)}"
+    more = f", {borrowed} of them on borrowed threads" if borrowed else ""
+    return f"runs {_tasks(count)}{more}" if count else "waits"
 
 
 def _tasks(count: int) -> str:

@@ -79,11 +79,16 @@ def status_of_jobs(
     kept = values_of_jobs(engine, jobs.pools.pools, names, {})
     kept["attained"] = kept.pop("core_seconds")
     rows = zip(*(column.tolist() for column in kept.values()), strict=True)
-    found = {}
+    found, pools = {}, jobs.pools.pools
+    granted = {name: pool.shown_share for name, pool in pools.items()}
+    of_all = standings(granted, {name: pool.threads - pool.lent for name, pool in pools.items()})
     for name, row in zip(names, rows, strict=True):
         job, grant, pool = engine.jobs[name], engine.grants.get(name), jobs.pools.pools[name]
         found[name] = {
             **dict(zip(kept, row, strict=True)),
+            "lent": of_all[name]["lent"],
+            "borrowed": of_all[name]["borrowed"],
+            "owed": 0.0 if pool.account.is_limit else max(pool.account.owed(now), 0.0),
             "owner": jobs.owner.get(name, ""),
             "state": state_of_job(jobs, name),
             "age": now - job.arrival,

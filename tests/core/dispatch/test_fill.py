@@ -21,7 +21,8 @@ from dispatch_worlds import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.dispatch import ANY, Group, Slots, undo
+from dask_slaq.core.dispatch import Group, Slots, undo
+from dask_slaq.core.dispatch.order import OWNER_OWED
 from dask_slaq.core.dispatch.slot_rules import SlotRules
 
 #: What it may meet, but for gangs and limits of owners, which have worlds of their own.
@@ -70,27 +71,36 @@ def rival(world):
             turn = 0
             since = NOW - balance[number] / job.rate if job.rate else -math.inf
         elif not below:
-            turn = 3
+            turn = 4
+        elif lag > 0:
+            turn = 1
         else:
-            turn = 1 if lag > 0 else 2
+            turn = 2 if not world.lend and running[number] < job.share else 3
         order = job.index, service[number], running[number] / job.weight
         first = -lag if turn < 2 else 0.0
         return turn > 1, first, turn, since, -order[0], order[1], order[2], f"job-{number}"
 
+    in_sets = not world.lend
     while True:
         best = None
         for number, job in enumerate(world.jobs):
             theirs = [n for n, task in ready.items() if number in (task.job, task.wanted_by)]
-            places = [w for w in by_load if free[w] and (world.lend or w in job.workers)]
             mine = key(number)
+            entitled = in_sets and mine is not None and mine[2] >= 2
+            places = [w for w in by_load if free[w] and (not entitled or w in job.workers)]
+            if entitled and mine[2] > 2:
+                continue
             if theirs and places and mine is not None and (best is None or mine < best[0]):
                 threads = {w: world.workers[w].threads for w in places}
                 place = min(
                     places, key=lambda w: (made[number][w] / threads[w], w not in job.workers)
                 )
                 best = mine, number, min(theirs), place
-        if best is None:
+        if best is None and not in_sets:
             return found
+        if best is None:
+            in_sets = False  # what nobody can use by his share is granted to others
+            continue
         _, number, task, place = best
         job, expected = world.jobs[number], ready.pop(task).seconds
         running[number] += 1
@@ -114,21 +124,17 @@ def test_it_chooses_as_a_slow_rival_does(world):
 
 def may(built, pool, entry, place):
     """Return whether a task may take a slot, by the rules that are in words in docs/dispatch.md."""
-    kind, world = entry.kind, built.world
+    kind = entry.kind
     if kind.label is not None and not built.free(kind.label):
         return False
     if kind.allowed is not None and place.address not in kind.allowed:
         return False
-    if not world.lend and place.address not in pool.granted.workers:
-        mine = (built.places[a] for a in pool.granted.workers)
-        if kind is ANY or any(kind.allows(p) for p in mine):
-            return False
     if entry.rootish:
         needs = [e.homes for e in pool.ready.values() if e.kind.resources]
         waits = sum(place.address in homes for homes in needs)
         waits += sum(not homes for homes in needs) // len(built.places)
         load = place.load + (waits + place.blocked if waits else 0)
-        if load >= max(world.saturation * place.nthreads, 1):
+        if load >= max(built.world.saturation * place.nthreads, 1):
             return False
     return all(
         place.resources.get(r, 0) - place.used_resources.get(r, 0) >= n
@@ -151,6 +157,26 @@ def test_no_free_thread_stays_beside_a_ready_task_that_may_take_it(world):
                         continue
                     if not entry.homes or place.address in entry.homes:
                         assert not may(built, pool, entry, place), (pool.name, entry, place)
+
+
+@given(worlds(scarce=False, roots=False, ahead=False, shared=False))
+def test_a_grant_moves_only_where_nobody_can_use_a_thread_by_his_set_and_share(world):
+    built = build(replace(world, lend=False))
+    for choice in built.choices():
+        granted = choice.pool.granted
+        assert choice.address in granted.workers
+        if choice.address in granted.planned or choice.key.standing <= OWNER_OWED:
+            continue
+        for pool in built.pools:
+            key = built.order.key(pool, NOW)
+            if pool is choice.pool or key is None or not key.entitled:
+                continue
+            first = next(iter(pool.first_ready()), None)
+            assert first is None or first.homes or choice.address not in pool.granted.planned
+    for pool in built.pools:
+        for ts, sent in list(pool.running.items()):
+            pool.leave(ts, sent)
+        assert pool.granted.workers == pool.granted.planned
 
 
 @given(anything)

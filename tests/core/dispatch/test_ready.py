@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.dispatch import ANY, Account, Contender, Entry, Like, Order
+from dask_slaq.core.dispatch.order import OWED, WITHIN_CAP
 from dask_slaq.core.dispatch.ready import Ready
 
 WORKERS = ("a", "b", "c")
@@ -74,6 +75,19 @@ def test_a_job_that_is_owed_nothing_comes_in_its_turn_and_one_without_an_account
     order = Order()
     one, first = Contender("a"), Contender("b")
     one.granted.index, first.granted.index = 1.0, math.inf
-    assert (order.key(one, NOW).standing, order.key(one, NOW).rank) == (2, 1)
-    assert (order.key(first, NOW).standing, order.key(first, NOW).rank) == (0, 0)
+    assert (order.key(one, NOW).standing, order.key(one, NOW).rank) == (WITHIN_CAP, 1)
+    assert (order.key(first, NOW).standing, order.key(first, NOW).rank) == (OWED, 0)
     assert order.key(one, NOW).owner_lag == order.key(first, NOW).owner_lag == 0.0
+
+
+def test_a_job_with_strict_sets_is_entitled_to_its_share_and_to_a_fraction_by_tokens():
+    order, job = Order(lend=False), Contender("a")
+    job.granted.index, job.granted.share = 1.0, 1.5
+    job.tokens = Account(-0.5, 1.5, NOW)
+    assert order.key(job, NOW).entitled
+    job.use(1.0)
+    assert not order.key(job, NOW + 0.3).entitled
+    assert order.key(job, NOW + 0.34).entitled
+    job.use(1.0)
+    assert not order.key(job, NOW + 9).entitled
+    assert order.key(job, NOW + 9).standing == WITHIN_CAP

@@ -147,7 +147,7 @@ OWNERS = {"ann": OwnerTerms(1.0, 3.0), "default": OwnerTerms(2.0)}
     ("policy", "more"),
     [
         ("none", {}),
-        ("fair", {"strict": True}),
+        ("fair", {}),
         ("max-total", {"owners": OWNERS}),
         ("first-to-target", {}),
     ],

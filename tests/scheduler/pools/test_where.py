@@ -86,10 +86,10 @@ async def test_a_task_waits_where_its_inputs_are(client, cluster, plugin, busy, 
     assert (place == other) is moves
 
 
-@pytest.mark.parametrize("why", ["gone", "paused", "not allowed", "lacks the resource", "strict"])
+@pytest.mark.parametrize("why", ["gone", "paused", "not allowed", "lacks the resource"])
 @gen_cluster(client=True, nthreads=[1, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
 async def test_a_task_does_not_wait_for_a_worker_that_it_cannot_have(c, s, a, b, why):
-    plugin = await start_plugin(c, s, policy=HALVES, lend=why != "strict", ahead=0)
+    plugin = await start_plugin(c, s, policy=HALVES, ahead=0)
     extra = {}
     if why == "lacks the resource":
         extra = {"resources": {"GPU": 1}}
@@ -98,15 +98,12 @@ async def test_a_task_does_not_wait_for_a_worker_that_it_cannot_have(c, s, a, b,
             pass
         extra = {"workers": [b.address, third.address]}
     async with jobs(c, "a", "b"):
-        place, home = b.address, a.address
-        if why == "strict":
-            place = set_of(plugin, "a")
-            (home,) = set(s.workers) - {place}
+        place = b.address
         with tasks_of("a"):
-            x = c.submit(big, key="x", workers=[home])
+            x = c.submit(big, key="x", workers=[a.address])
             await x
             busy = c.map(wait_for, ["go", "go"], pure=False, workers=[a.address, b.address])
-            await until(lambda: running(plugin, "a") == (1 if why == "strict" else 2))
+            await until(lambda: running(plugin, "a") == 2)
             later = c.submit(where, x, key="later", **extra)
             await until(lambda: s.tasks.get("later") in plugin.pools.pools["a"].ready)
         if why == "gone":
