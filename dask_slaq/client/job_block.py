@@ -20,7 +20,7 @@ import dask
 from dask_slaq.adapters import observe_fits
 from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.block import Block, running_job
-from dask_slaq.client.changes import pause, resume, set_job, stop
+from dask_slaq.client.changes import change, pause, stop, unpause
 from dask_slaq.client.connection import request
 from dask_slaq.client.live import Status
 from dask_slaq.client.queries import status
@@ -162,6 +162,12 @@ class Job(Block):
             The job is not running: the call is outside its block.
         StopTraining
             The job was stopped. The loss was reported.
+
+        Examples
+        --------
+        >>> with job("mine") as mine:  # doctest: +SKIP
+        ...     for _ in range(100):
+        ...         mine.report(one_iteration())
         """
         value = self._losses.loss_of(loss, step)
         if value is not None:
@@ -173,7 +179,7 @@ class Job(Block):
         if self._plain and self._settings["stop"] and self._settings["target_kind"] == "loss":
             target = self._settings["target"]  # without the plugin, nobody else looks
             if target is not None and is_usable(loss) and loss <= target:
-                self.ask_to_stop()
+                self._ask_to_stop()
         if self._asked_to_stop:
             raise StopTraining(self._why_stopped)
 
@@ -245,7 +251,7 @@ class Job(Block):
 
         return bound
 
-    def warn_of_threads(self) -> None:
+    def _warn_of_threads(self) -> None:
         """Warn that another thread submits tasks that do not belong to the job."""
         # Coroutines outside of the block share an asynchronous client with those inside.
         if self._client is not None and not (self._asynchronous or self.in_background):
@@ -257,24 +263,24 @@ class Job(Block):
                 self.name,
             )
 
-    def warn_of_limits(self, why: str) -> None:
+    def _warn_of_limits(self, why: str) -> None:
         """Warn that limits never let tasks of the job start."""
         logger.warning("%r is blocked: %s; stop it, or change that", self.name, why)
 
-    def set(self, **settings: float) -> Any:
-        """Change settings of the job while it runs: those that `set_job` takes."""
-        return set_job(self.name, client=self._client, **settings)
+    def set(self, **settings: float) -> None:
+        """Change settings of the job while it runs: those of `dask_slaq.change`."""
+        return change(self.name, client=self._client, **settings)
 
-    def pause(self) -> Any:
-        """Pause the job. See `dask_slaq.pause`."""
+    def pause(self) -> None:
+        """Pause the job; see `dask_slaq.pause`."""
         return pause(self.name, client=self._client)
 
-    def resume(self) -> Any:
-        """Resume the job."""
-        return resume(self.name, client=self._client)
+    def unpause(self) -> None:
+        """Let the paused job go on; see `dask_slaq.unpause`."""
+        return unpause(self.name, client=self._client)
 
-    def stop(self) -> Any:
-        """Let the next report raise `StopTraining`."""
+    def stop(self) -> None:
+        """Let the next report raise `StopTraining`; see `dask_slaq.stop`."""
         return stop(self.name, client=self._client)
 
     def __repr__(self) -> str:
@@ -293,7 +299,7 @@ class Job(Block):
             return escape(f"{self!r} ({error})")
 
     def _know_model(
-        self, future: TrainingFuture, function: Callable[..., Any], args: Any, kwargs: Any
+        self, future: TrainingFuture[Any], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         """Know a training that was submitted in the block, and what it is called with."""
 

@@ -45,6 +45,16 @@ def status(client: Client | None = None) -> Status:
     ------
     NoPlugin
         There is no client, or its scheduler does not run the plugin.
+
+    See Also
+    --------
+    explain : why one job has what it has.
+    progress : shows jobs until they have ended.
+
+    Examples
+    --------
+    >>> status()["jobs"]["logreg-C0.1"]["loss"]  # doctest: +SKIP
+    0.31
     """
     return ask(client, "slaq_status", Status)
 
@@ -130,6 +140,10 @@ def ended(client: Client | None = None) -> list[dict[str, Any]]:
     Raises
     ------
     NoPlugin
+
+    Examples
+    --------
+    >>> [end["job"] for end in ended() if end["event"] == "failed"]  # doctest: +SKIP
     """
     return ask(client, "slaq_ended")
 
@@ -161,6 +175,10 @@ def history(client: Client | None = None) -> xarray.Dataset:
     ------
     NoPlugin
         There is no client, or its scheduler does not run the plugin.
+
+    Examples
+    --------
+    >>> history().loss.sel(job="logreg-C0.1").plot()  # doctest: +SKIP
     """
     client = current_client(client)
     return client.sync(history_of, client)
@@ -212,6 +230,10 @@ def usage(
     NoPlugin
         There is no client, or its scheduler does not run the plugin.
     InvalidSetting
+
+    Examples
+    --------
+    >>> usage("7d", by=["owner", "kind"])["rows"]  # doctest: +SKIP
     """
     by, seconds = check_by(by), seconds_of(since)
     return ask(client, "slaq_usage", by=by, seconds=seconds)
@@ -291,7 +313,7 @@ def reserve(
     begin: str | float | datetime | None,
     end: str | float | datetime,
     client: Client | None = None,
-) -> Any:
+) -> dict[str, Any]:
     """Reserve threads for an owner: in that time it deserves at least these.
 
     What it does not use is lent, and running tasks of others end first. It lasts over restarts of
@@ -319,21 +341,60 @@ def reserve(
     ------
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was reserved.
+
+    Examples
+    --------
+    >>> reserve("ann", 16, "18:00", "22:00")["number"]  # doctest: +SKIP
+    1
     """
     first, last = span_of(begin, end, time.time())
     terms = {"owner": owner, "threads": threads, "begin": first, "end": last}
     return ask(client, "slaq_reserve", by=owner_of_client(), **terms)
 
 
-def unreserve(number: int, client: Client | None = None) -> Any:
-    """Remove a reservation by its number. See `reserve` and `reservations`."""
+def unreserve(number: int, client: Client | None = None) -> None:
+    """Remove a reservation.
+
+    Parameters
+    ----------
+    number : int
+        The ``number`` of it, see `reserve` and `reservations`.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Raises
+    ------
+    InvalidSetting, NotAllowed, NoPlugin
+        Nothing was removed.
+
+    Examples
+    --------
+    >>> unreserve(1)  # doctest: +SKIP
+    """
     return ask(client, "slaq_unreserve", by=owner_of_client(), number=number)
 
 
-def reservations(client: Client | None = None) -> Any:
+def reservations(client: Client | None = None) -> list[dict[str, Any]]:
     """Return the reservations that have not ended, by when they begin.
 
-    Each is a dict with the fields of `reserve`, and ``now``, whether it counts now.
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Returns
+    -------
+    list of dict
+        The keys of `reserve` but ``note``, and ``now``, whether it counts now.
+
+    Raises
+    ------
+    NoPlugin
+
+    Examples
+    --------
+    >>> [each["owner"] for each in reservations() if each["now"]]  # doctest: +SKIP
+    ['ann']
     """
     return ask(client, "slaq_reservations")
 

@@ -53,6 +53,18 @@ def report(
         Called neither in a job block nor in a task, or in a thread started there: use `Job.report`.
     StopTraining
         The job or search was stopped; `TrialPruned` if the search gave this model up.
+
+    See Also
+    --------
+    instrument : the fits of supported libraries report by themselves.
+
+    Examples
+    --------
+    >>> def train(params):
+    ...     for epoch in range(40):
+    ...         report(train_one_epoch(params))
+    >>> with search("grid", steps=40) as grid_search:  # doctest: +SKIP
+    ...     futures = grid_search.map(train, grid)
     """
     current = running_job.get()
     if current is not None:
@@ -76,6 +88,12 @@ class Pruned:
         Step of this loss, from 1.
     why : str
         ``"pruned"`` or ``"stopped"``.
+
+    Examples
+    --------
+    >>> results = [0.2, Pruned(loss=0.9, step=5)]
+    >>> [result for result in results if not isinstance(result, Pruned)]
+    [0.2]
     """
 
     loss: float

@@ -52,6 +52,19 @@ class StopTraining(SlaqError):
     """Request to end a training loop, raised by the next report of a job that was stopped.
 
     `loss` and `step` are those of the report, in a task of a search.
+
+    Examples
+    --------
+    >>> losses = iter([0.9, 0.5, StopTraining("job 'a' was stopped")])
+    >>> def report(loss):
+    ...     if isinstance(loss, Exception):
+    ...         raise loss
+    >>> try:
+    ...     for loss in losses:
+    ...         report(loss)
+    ... except StopTraining as stop:
+    ...     print(stop)
+    job 'a' was stopped
     """
 
     loss = math.nan
@@ -59,4 +72,10 @@ class StopTraining(SlaqError):
 
 
 class TrialPruned(StopTraining):
-    """Request to end the training of a model that its search gave up; see `dask_slaq.search`."""
+    """Request to end the training of a model that its search gave up; see `dask_slaq.search`.
+
+    Examples
+    --------
+    >>> isinstance(TrialPruned("model 3 ends worse than others"), StopTraining)
+    True
+    """

@@ -48,7 +48,7 @@ def _reason(
         # A fit in one long task trains on: nothing can take its thread away.
         computing = pool.computing
         on = f"; {_tasks(computing)} that began before train on, and `stop` ends them"
-        return "paused: resume it to start its tasks" + on * (computing > 0)
+        return "paused: unpause it to start its tasks" + on * (computing > 0)
     if (of_search := trials(name)) is not None:
         why = cannot_run(jobs, pool)
         return of_search if why is None else f"{of_search}; {why}"

@@ -170,7 +170,7 @@ async def test_a_paused_job_sends_nothing_while_another_goes_on(c, s, plugin, a)
         assert await c.gather(in_job(c, "b").map(inc, range(3), pure=False)) == [1, 2, 3]
         assert set(served(plugin)) == {"b"}
         assert plugin.pools.tick(1.0) == 0
-        await slaq.resume("a", client=c)
+        await slaq.unpause("a", client=c)
         assert await c.gather(paused) == [1, 2, 3]
 
 
