@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# ruff: noqa: F401, F403
+# ruff: noqa: F403
 if TYPE_CHECKING:  # for editors and type checkers
     from dask_slaq.adapters import instrument as instrument
     from dask_slaq.adapters import optuna as optuna

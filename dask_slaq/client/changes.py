@@ -73,10 +73,6 @@ def change(
     UnknownJob, NotAllowed, InvalidSetting, NoPlugin
         Nothing was changed.
 
-    See Also
-    --------
-    Search.set : changes the settings of a search, too.
-
     Examples
     --------
     >>> change("logreg-C0.1", weight=2, max_share=8)  # doctest: +SKIP

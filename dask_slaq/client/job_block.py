@@ -143,23 +143,16 @@ class Job(Block):
         Parameters
         ----------
         loss : float or Mapping
-            Any value that ``float()`` converts, except strings, bytes and booleans. One that is
-            nan or infinite is dropped with one warning, and its iteration counts. Of a mapping, the
-            `metric` of the job, or else the first one of the first report; a report without it
-            is dropped, with one warning.
+            Any value that ``float()`` converts, except strings, bytes and booleans, or metrics by
+            name; see `dask_slaq.report`.
         step : int, optional
-            Number of the iteration, from 0 or 1, if not every one is reported. By default the next
-            one. One that is not above the last counts as the next, with one warning; but the first
-            one begins the training again: what was reported before no longer counts.
+            As of `dask_slaq.report`. One that is not above the last counts as the next, with one
+            warning; but the first one begins the training again.
 
         Raises
         ------
-        NonFiniteLoss
-            The loss is not a number. Nothing is reported.
-        InvalidSetting
-            The step is not a whole number. Nothing is reported.
-        UnknownJob
-            The job is not running: the call is outside its block.
+        NonFiniteLoss, InvalidSetting, UnknownJob
+            The loss is not a number, the step not a whole one, or the call outside of the block.
         StopTraining
             The job was stopped. The loss was reported.
 
@@ -186,10 +179,9 @@ class Job(Block):
     def reporter(self) -> Reporter:
         """Return a picklable function ``report(loss)`` for the tasks of the job on workers.
 
-        A loss travels through the job's client, and arrives before the result of the task that
-        reported it. Call it once per iteration, so in one of the tasks that train together. After
-        the job was stopped, `report` raises `StopTraining` as soon as the worker knows, some
-        reports later; a worker that joins after the stop does not know.
+        A loss arrives before the result of the task that reported it. Call it once per iteration,
+        so in one of the tasks that train together. Some reports after the job was stopped, it
+        raises `StopTraining`; on a worker that joins after the stop it does not.
 
         Returns
         -------
@@ -198,7 +190,7 @@ class Job(Block):
         Raises
         ------
         UnknownJob
-            The job is not running: the call is outside its block.
+            The call is outside of the job's block.
 
         Examples
         --------
@@ -229,7 +221,6 @@ class Job(Block):
         Returns
         -------
         callable
-            Takes the same arguments and returns the same.
 
         Raises
         ------

@@ -57,13 +57,10 @@ class Status(dict[str, Any]):
 
     def __repr__(self) -> str:
         """Return the table as text; ``dict(status)`` shows all keys."""
-        doing = (
-            f"plain Dask schedules: {self['failed']}" if self.get("failed") else self.get("policy")
-        )
-        lines = aligned([HEADINGS, *self.table()], left=LEFT)
-        return "\n".join(
-            [printable(f"{doing}, {self.get('capacity')} threads"), *map(printable, lines)]
-        )
+        failed = self.get("failed")
+        doing = f"plain Dask schedules: {failed}" if failed else f"policy {self.get('policy')}"
+        lines = aligned([HEADINGS, *self.table()], LEFT)
+        return "\n".join(map(printable, (f"{doing}, {self.get('capacity')} threads", *lines)))
 
     def _repr_html_(self) -> str:
         """Return a table of all jobs."""
@@ -296,10 +293,9 @@ def alerts(
     handler : callable
         Called with a dict: ``event`` (``reached``, ``late``, ``converged``, ``stalled``,
         ``diverged``, ``silent``, ``blocked``, ``budget``, ``done``, ``stopped``, ``failed``,
-        ``lost``, ``audit`` or ``fell back``), ``job``, ``owner``, ``message``; those of the end of
-        a job also have ``iteration``, ``loss`` and ``seconds``. By default the alert is printed,
-        unless it is of the ``audit``; in a notebook below the cell of this call, also after the
-        cell has ended. It replaces the handler of an earlier call.
+        ``lost``, ``audit`` or ``fell back``), ``job``, ``owner``, ``message``; at the end of a job
+        also ``iteration``, ``loss`` and ``seconds``. By default all but the ``audit`` is printed,
+        in a notebook below the cell of this call. It replaces the handler of an earlier call.
     client : distributed.Client, optional
         Defaults to the current client.
 

@@ -44,12 +44,10 @@ def status(client: Client | None = None) -> Status:
     Raises
     ------
     NoPlugin
-        There is no client, or its scheduler does not run the plugin.
 
     See Also
     --------
     explain : why one job has what it has.
-    progress : shows jobs until they have ended.
 
     Examples
     --------
@@ -73,12 +71,11 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
     -------
     dict
         ``text`` is for people. The rest is the job's `status` and ``policy``, ``epoch``,
-        ``next_slot`` (expected seconds until a thread is free, None if unknown), ``next_thread``
-        (predicted fall of the normalized loss in one epoch by one more thread, None without a
-        forecast), ``rival`` (the job with the best use of another thread: ``job`` and
-        ``next_thread``, or None), ``yields`` (how its owner's weight counts because of what it used
-        lately, or None), ``last_sent`` (why its newest running task went to its worker, or None)
-        and ``would_change`` (what would give it more threads, as sentences).
+        ``would_change`` (what would give it more threads, as sentences), and, or None if unknown:
+        ``next_slot`` (seconds until a thread is free), ``next_thread`` (predicted fall of the
+        normalized loss in an epoch by one more thread), ``rival`` (``job`` and ``next_thread`` of
+        the best use of another thread), ``yields`` (how its owner's weight counts because of what
+        it used lately), ``last_sent`` (why its newest running task went to its worker).
 
     Raises
     ------
@@ -107,8 +104,7 @@ def whatif(workers: int | None = None, client: Client | None = None) -> dict[str
         ``text`` is for people. ``workers`` are there, and ``target`` pay. Of those asked for:
         ``last`` (seconds sooner at which the last job ends), ``seconds`` (of all jobs together),
         ``jobs`` (how many end sooner), ``cost`` (of the workers) and ``worth`` (of the time), in
-        the unit of ``price``, by which the setting ``slaq.scaling`` prices an hour of a worker;
-        without it, in worker-hours.
+        the unit of ``price`` in ``slaq.scaling``; without it, in worker-hours.
 
     Raises
     ------
@@ -174,7 +170,6 @@ def history(client: Client | None = None) -> xarray.Dataset:
     Raises
     ------
     NoPlugin
-        There is no client, or its scheduler does not run the plugin.
 
     Examples
     --------
@@ -217,19 +212,16 @@ def usage(
     Returns
     -------
     dict
-        ``rows``: a list with one dict per owner, kind, job or day, with ``core_seconds``,
-        ``waited`` (seconds in which jobs had tasks to run and no thread), ``jobs`` (number that
-        ended) and of these ``done``, ``stopped``, ``failed`` and ``lost``; work outside of jobs has
-        an empty kind and job. ``file``: where it is kept (``slaq.memory``), or None. ``since``:
-        Unix seconds of the scheduler's start if usage is known only since then, or None. ``note``:
-        what is missing, in words, or None. ``budgets``: a list with one dict per budget: its
-        ``owner``, ``core_hours``, ``used`` and ``left`` of the last ``days``, ``over``, ``text``.
+        ``rows``: a dict per owner, kind, job or day, with ``core_seconds``, ``waited`` (seconds in
+        which jobs had tasks to run and no thread), ``jobs`` (that ended), and of these ``done``,
+        ``stopped``, ``failed`` and ``lost``; work outside of jobs has an empty kind and job.
+        ``budgets``: a dict per budget: ``owner``, ``core_hours``, ``used`` and ``left`` of the last
+        ``days``, ``over``, ``text``. Or None: ``file`` (where it is kept), ``since`` (Unix seconds,
+        if usage is known only since then), ``note`` (what is missing, in words).
 
     Raises
     ------
-    NoPlugin
-        There is no client, or its scheduler does not run the plugin.
-    InvalidSetting
+    InvalidSetting, NoPlugin
 
     Examples
     --------

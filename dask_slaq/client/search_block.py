@@ -55,8 +55,6 @@ Result = TypeVar("Result")
 
 #: Seconds for which the end of a block waits for each training to have begun.
 LONGEST = 10.0
-#: Seconds for which what is displayed waits for an answer.
-PATIENCE = 2.0
 
 
 class Search(Job):
@@ -109,7 +107,6 @@ class Search(Job):
         Returns
         -------
         list of distributed.Future
-            In the order of the arguments.
 
         Raises
         ------
@@ -220,11 +217,6 @@ class Search(Job):
             parameter, ``metrics_NAME`` for each metric, and the rest of `trials`, without the
             curves. With an asynchronous client, an awaitable is returned.
 
-        Raises
-        ------
-        SlaqError, NoPlugin
-            As of `trials`.
-
         Examples
         --------
         >>> grid_search.results().head()  # doctest: +SKIP
@@ -245,11 +237,6 @@ class Search(Job):
             Of shape (model, step), nan where a model did not report, in the order of `trials`. The
             coordinates ``key``, ``state`` and ``params_NAME`` are per model. With an asynchronous
             client, an awaitable is returned.
-
-        Raises
-        ------
-        SlaqError, NoPlugin
-            As of `trials`.
 
         Examples
         --------
@@ -311,9 +298,7 @@ class Search(Job):
         """Return the rows of now; those of the last answer where none comes while this waits."""
         if self._entered_with is not None and not self._entered_with.asynchronous:
             with contextlib.suppress(Exception):  # what displays a search shows what is known
-                self._entered_with.sync(
-                    self._trials, self._entered_with, curves=False, callback_timeout=PATIENCE
-                )
+                self._entered_with.sync(self._trials, self._entered_with, False, callback_timeout=2)
         return self._rows
 
     def _ask(

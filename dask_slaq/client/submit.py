@@ -142,10 +142,8 @@ def submit(
 
     Examples
     --------
-    >>> futures = [
-    ...     submit(KMeans(k).fit, X, name=f"kmeans-{k}") for k in (2, 4, 8)
-    ... ]  # doctest: +SKIP
-    >>> models = [future.result() for future in futures]  # doctest: +SKIP
+    >>> future = submit(KMeans(8).fit, X, name="kmeans-8")  # doctest: +SKIP
+    >>> model = future.result()  # doctest: +SKIP
     """
     client = current_client(client)
     mine = {key: kwargs.pop(key) for key in JOB_SETTINGS if key in kwargs}

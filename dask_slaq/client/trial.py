@@ -36,27 +36,21 @@ def report(
         `Search.trials`.
     step : int, optional
         Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
-        default the next one. The first one once more, after others, begins a new curve, as after a
-        learning-rate finder: what was reported before no longer counts.
+        default the next one. The first one once more begins a new curve: what was reported before
+        no longer counts.
     state : object or callable, optional
-        Whatever the function needs to go on after this report, or a callable that returns it, which
-        is called only when the state is kept. With it, a model of a search may leave its worker in
-        the report. Its task then begins again, here or elsewhere, where `resume` returns the state.
+        What the function needs to go on after this report, or a callable that returns it. With it,
+        a model of a search may leave its worker in the report. Its task then begins again, here or
+        elsewhere, where `resume` returns the state.
 
     Raises
     ------
-    NonFiniteLoss
-        The loss is not a number.
-    InvalidSetting
-        The step is not a whole number.
+    NonFiniteLoss, InvalidSetting
+        The loss is not a number, or the step not a whole one.
     UnknownJob
         Called neither in a job block nor in a task, or in a thread started there: use `Job.report`.
     StopTraining
         The job or search was stopped; `TrialPruned` if the search gave this model up.
-
-    See Also
-    --------
-    instrument : the fits of supported libraries report by themselves.
 
     Examples
     --------
@@ -126,7 +120,6 @@ def trial(function: Callable[Arguments, Result]) -> Callable[Arguments, Result |
     Returns
     -------
     callable
-        Takes the same arguments.
 
     Examples
     --------

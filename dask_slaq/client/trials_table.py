@@ -50,7 +50,7 @@ class Trial(TypedDict):
     #: reported, only what `Search.map` knows.
     params: dict[str, Any]
     #: ``ready``, ``training``, ``waiting`` in a report, ``away`` from all workers, ``silent``,
-    #: ``done``, ``pruned``, ``stopped``, ``failed``; and the error with which it failed.
+    #: ``done``, ``pruned``, ``stopped``, ``failed`` or ``retried``; the error with which it failed.
     state: str
     error: str
     #: The last loss, as it was reported, and its step; the lowest, and its step.

@@ -55,16 +55,11 @@ class StopTraining(SlaqError):
 
     Examples
     --------
-    >>> losses = iter([0.9, 0.5, StopTraining("job 'a' was stopped")])
-    >>> def report(loss):
-    ...     if isinstance(loss, Exception):
-    ...         raise loss
-    >>> try:
-    ...     for loss in losses:
-    ...         report(loss)
-    ... except StopTraining as stop:
-    ...     print(stop)
-    job 'a' was stopped
+    >>> try:  # in a training loop
+    ...     raise StopTraining("job 'a' was stopped")
+    ... except StopTraining:
+    ...     print("keep the model so far")
+    keep the model so far
     """
 
     loss = math.nan
@@ -76,6 +71,6 @@ class TrialPruned(StopTraining):
 
     Examples
     --------
-    >>> isinstance(TrialPruned("model 3 ends worse than others"), StopTraining)
+    >>> issubclass(TrialPruned, StopTraining)
     True
     """

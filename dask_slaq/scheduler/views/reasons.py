@@ -13,6 +13,9 @@ from dask_slaq.scheduler.jobs.hindrances import blocked_in, silence_of
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Limits, Pool, Pools, name_of
 
+#: Where a job that is granted no thread now has the threads of its tasks from.
+_LENT = " on borrowed threads"
+
 
 def reason(jobs: ScheduledJobs, name: str, *about: Any) -> str:
     """Return in one sentence what a job does or waits for, and that it is silent; see `_reason`."""
@@ -60,7 +63,8 @@ def _reason(
                 return "waits: no worker runs"
             return f"{_doing(pool)}: {_waits_in_dask(stuck)}"
         if pool.running:
-            return "runs: no further task is ready"
+            lent = _LENT * (jobs.pools.tracker.holding and not pool.granted.share)
+            return f"runs{lent}: no further task is ready"
         if away := sum(ts.state == "processing" for ts in pool.unfinished):
             return f"runs {_tasks(away)} that gave up their thread, as in worker_client"
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
@@ -148,7 +152,9 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
     if ahead and jobs.budgets.is_over(jobs.owner[pool.name]):
-        return f"{_doing(pool)} on what nobody else wants: {budget_of(jobs, jobs.owner[pool.name])}"
+        return (
+            f"{_doing(pool)}, by what nobody else wants: {budget_of(jobs, jobs.owner[pool.name])}"
+        )
     if ahead:
         others = "job is" if ahead == 1 else "jobs are"
         return f"{_doing(pool)}: {ahead} {others} served first when a thread is free"
@@ -167,7 +173,8 @@ def _limit(pool: Pool) -> str | None:
 
 
 def _doing(pool: Pool) -> str:
-    return f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
+    lent = _LENT * (not pool.granted.share)
+    return f"runs {_tasks(len(pool.running))}{lent}" if pool.running else "waits"
 
 
 def _tasks(count: int) -> str:
