@@ -84,13 +84,12 @@ def has_section(function: Callable[..., Any], section: str) -> bool:
 def test_public_names_have_a_full_docstring(name):
     face = getattr(dask_slaq, name)
     gives = getattr(face, "__annotations__", {}).get("return", "None") not in ("None", None)
-    needed = set(SECTIONS)
+    needed = {section for section, others in SECTIONS.items() if name not in others}
     if not arguments(face):
-        needed.discard("Parameters")
+        needed -= {"Parameters"}
     if inspect.isclass(face) or not gives:
-        needed.discard("Returns")
-    missing = [n for n in SECTIONS if n in needed and name not in SECTIONS[n]]
-    assert [section for section in missing if not has_section(face, section)] == []
+        needed -= {"Returns"}
+    assert {section for section in needed if not has_section(face, section)} == set()
 
 
 @pytest.mark.parametrize("kind", [Job, Search])
@@ -98,23 +97,16 @@ def test_methods_of_blocks_are_documented(kind):
     """Those without an example say where there is one."""
     for name, method in inspect.getmembers(kind, callable):
         if not name.startswith("_"):
-            seen = has_section(method, "Examples") or re.search(
-                r"`.+`", inspect.getdoc(method) or ""
-            )
-            assert seen, name
+            doc = inspect.getdoc(method) or ""
+            assert has_section(method, "Examples") or re.search(r"`.+`", doc), name
 
 
 def test_examples_of_public_names_run():
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
     names = {name: getattr(dask_slaq, name) for name in dask_slaq.__all__} | {"slaq": dask_slaq}
     for name in dask_slaq.__all__:
-        names = {
-            **vars(dask_slaq),
-            **{each: getattr(dask_slaq, each) for each in dask_slaq.__all__},
-        }
-        for test in finder.find(getattr(dask_slaq, name), name, globs={**names, "slaq": dask_slaq}):
-            assert test.examples, name
-            assert runner.run(test).failed == 0, name
+        (test,) = finder.find(getattr(dask_slaq, name), name, globs=dict(names))
+        assert test.examples and runner.run(test).failed == 0, name
 
 
 def documented_inside() -> Iterator[str]:

@@ -204,8 +204,7 @@ def set_owner(
         Most of each resource that tasks of its jobs use at once, such as ``{"GPU": 4}``, in place
         of all earlier ones.
     weight, latest, worth_per_hour, client : optional
-        As of `change`: the weight is relative to other owners, later jobs end at the latest, and
-        the worth is of jobs that say none themselves.
+        As of `change`: relative to other owners, of later jobs, and of jobs that say none.
 
     Raises
     ------

@@ -183,9 +183,8 @@ class Search(Job):
         Returns
         -------
         Best
-            ``params``, that ``loss`` and ``future``, whose result is what the function returned;
-            None if this client has dropped it. With an asynchronous client, an awaitable is
-            returned.
+            ``params``, that ``loss`` and ``future``, whose result is what the function returned.
+            With an asynchronous client, an awaitable is returned.
 
         Raises
         ------

@@ -75,7 +75,7 @@ class Trial(TypedDict):
 
 
 class Best(NamedTuple):
-    """Best model of a search: its parameters, its last loss, and the future of its result.
+    """Best model of a search: its `params`, its last `loss`, and the `future` of its result.
 
     The future is None if this client no longer holds the result.
     """

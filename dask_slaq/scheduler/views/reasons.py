@@ -13,8 +13,7 @@ from dask_slaq.scheduler.jobs.hindrances import blocked_in, silence_of
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Limits, Pool, Pools, name_of
 
-#: Where a job that is granted no thread now has the threads of its tasks from.
-_LENT = " on borrowed threads"
+_LENT = " on borrowed threads"  # of a job that is granted none
 
 
 def reason(jobs: ScheduledJobs, name: str, *about: Any) -> str:
@@ -152,9 +151,8 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
     if ahead and jobs.budgets.is_over(jobs.owner[pool.name]):
-        return (
-            f"{_doing(pool)}, by what nobody else wants: {budget_of(jobs, jobs.owner[pool.name])}"
-        )
+        why = budget_of(jobs, jobs.owner[pool.name])
+        return f"{_doing(pool)}, on what nobody else wants: {why}"
     if ahead:
         others = "job is" if ahead == 1 else "jobs are"
         return f"{_doing(pool)}: {ahead} {others} served first when a thread is free"
