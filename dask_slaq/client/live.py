@@ -59,7 +59,8 @@ class Status(dict[str, Any]):
         """Return the table as text; ``dict(status)`` shows all keys."""
         failed = self.get("failed")
         doing = f"plain Dask schedules: {failed}" if failed else f"policy {self.get('policy')}"
-        lines = aligned([HEADINGS, *self.table()], LEFT)
+        body = self.table()
+        lines = aligned([HEADINGS, *body], LEFT) if body else ["no job is running"]
         return "\n".join(map(printable, (f"{doing}, {self.get('capacity')} threads", *lines)))
 
     def _repr_html_(self) -> str:

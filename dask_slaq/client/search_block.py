@@ -246,7 +246,7 @@ class Search(Job):
     def set(  # type: ignore[override]
         self,
         *,
-        prune: Any = None,
+        prune: bool | str | Mapping[str, float] | None = None,
         steps: int | None = None,
         max_waiting: int | None = None,
         goal: str | None = None,
@@ -280,7 +280,7 @@ class Search(Job):
         return SearchInTask, (self.name,)
 
     def __repr__(self) -> str:
-        rows, doing = self._look(), "its block is open" if self.is_open else "its block was left"
+        rows, doing = self._look(), "open" if self.is_open else "left: await its trials()"
         if self._entered_with is None:
             doing = "not begun"
         elif self._plain:
@@ -422,7 +422,7 @@ class Search(Job):
             return []
         rows = await request(client, "slaq_trials", run=self._run, curves=curves, **self._mark())
         found = read_rows(rows, self._given)
-        self._rows = [row | {"curve": [], "curves": {}} for row in found]
+        self._rows = [row | {"curve": [], "curves": {}} for row in found] or self._rows
         return found
 
     def _enter(self, client: Client) -> Search:

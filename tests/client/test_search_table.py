@@ -11,6 +11,7 @@ from distributed import Event, wait
 from driving import until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.client import Trial
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 
 STEPS = 12
@@ -75,6 +76,7 @@ async def test_rows_have_times_curves_and_errors_and_no_stale_forecasts(c, s, pl
     rows = await search.trials()
     assert len(rows) == 5
     for row in rows:
+        assert row.keys() == Trial.__annotations__.keys()
         assert before - 1 <= row["began"] <= row["ended"] <= time.time() + 1
         assert math.isnan(row["predicted"]) and math.isnan(row["low"])
         wanted = [(k + 1, row["params"]["offset"] + 1 / (k + 1)) for k in range(STEPS)]
@@ -194,7 +196,7 @@ async def test_what_is_printed_of_a_search_and_of_the_plugin(c, s, plugin, a):
     search = slaq.search("grid", client=c, steps=STEPS)
     assert repr(search) == "<Search 'grid': not begun>"
     async with search:
-        assert repr(search) == "<Search 'grid': its block is open>"
+        assert repr(search) == "<Search 'grid': open>"
         assert repr(plugin) == "<SlaqPlugin fair, 1 job>"
         blocked = c.submit(Event("go").wait)
         futures = search.map(train, GRID[:2])
