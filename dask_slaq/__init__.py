@@ -43,20 +43,18 @@ _MODULES = {name: f"dask_slaq.{module}" for module, names in _NAMES.items() for 
 __all__ = sorted(_MODULES)
 
 
-def _import(name: str) -> Any:
-    if name == "dask_setup":  # looked up by ``--preload dask_slaq``
-        return import_module("dask_slaq.scheduler.preload").dask_setup
-    if name == "__version__":
-        return import_module("importlib.metadata").version("dask-slaq")
-    if name in ("optuna", "xgboost"):  # what programs call that use these libraries
-        return import_module(f"dask_slaq.adapters.{name}")
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # checkers would take any name for one of this module
 
-
-if not TYPE_CHECKING:  # which would take every name for one of this module
-    __getattr__ = _import
+    def __getattr__(name: str) -> Any:
+        if name == "dask_setup":  # looked up by ``--preload dask_slaq``
+            return import_module("dask_slaq.scheduler.preload").dask_setup
+        if name == "__version__":
+            return import_module("importlib.metadata").version("dask-slaq")
+        if name in ("optuna", "xgboost"):  # what programs call that use these libraries
+            return import_module(f"dask_slaq.adapters.{name}")
+        if name in _MODULES:
+            return getattr(import_module(_MODULES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import dask_slaq as slaq
+
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import dask_slaq as slaq
@@ -50,6 +52,10 @@ PANDAS = "from typing import Any\nclass DataFrame: ...\ndef __getattr__(name: st
 def short(text: str) -> str:
     """A type without the modules of its names."""
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
+
+
+def test_checkers_are_told_all_names():
+    assert set(slaq.client.__all__) == set(slaq._NAMES["client"])
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def job(
     by : str or float, optional
         Time in which the target should be reached, such as ``"10min"`` or in seconds; see `alerts`.
     stop : bool
-        Whether it is stopped at its target. Otherwise it goes on with what other jobs leave.
+        Whether it stops at its target. Otherwise it goes on with `min_share` and what others leave.
     kind : str or mapping, optional
         Jobs of one kind have loss curves of like shape, so past ones tell how this one will go:
         a name such as ``"resnet"``, or a mapping with the name and numbers >= 0 that shape the
@@ -153,6 +153,7 @@ def search(
         ``"all"`` to those whose loss falls fastest. Packages on the scheduler may add goals.
     steps : int, optional
         Maximum number of steps of a model, which are its reports unless these name their steps.
+        Forecasts are better with it.
     maximize : bool
         Whether models report scores, which are higher for better models.
     metric : str, optional
@@ -168,7 +169,7 @@ def search(
     group : str or callable, optional
         Parameter, such as a fold or a data set, or function of the parameters (run on workers): for
         `prune`, models are compared within their group only, and those whose other parameters are
-        equal are pruned in all groups or in none. Folds of scikit-learn are grouped without it.
+        equal are pruned in all groups or in none. scikit-learn's folds are grouped without it.
     max_waiting : int
         About how many models may have begun and wait. Each keeps its memory and a thread. A worker
         above 60 % of its memory limit lets no further ones wait.
@@ -180,13 +181,15 @@ def search(
         times as long as its reports took so far: there is an alert. None for never.
     states : str, optional
         Path or URL (of fsspec) of a folder for the states of the models, from which a search of
-        this name whose tasks have the same keys goes on, on another cluster, too. It is emptied
-        when the search ends with its last task. By default states are in memory, on two workers.
+        this name whose tasks have the same keys goes on, on another cluster, too. The files go when
+        the search ends with its last task. By default states are in memory, on two workers.
     keep : str or float, optional
         Time, as ``"10min"`` or in seconds, for which the search goes on after its program has ended
-        or an exception has left its block. By default it ends, or goes on as plain tasks.
+        or an exception has left its block. By default it ends with its program, and goes on as
+        plain tasks after an exception.
     reattach : bool
-        Whether to take over a search of this name and owner that is kept, with its `futures`.
+        Whether to take over a search of this name and owner that is kept, with its `futures`. If
+        there is none, a new one begins.
     carries : list of str or tuple
         What belongs to the process besides random generators, printing, the working folder and the
         environment, and a model takes along while it waits, on workers of one thread: the path of

@@ -36,12 +36,12 @@ def report(
         `Search.trials`.
     step : int, optional
         Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
-        default the next one. The first one once more begins a new curve: what was reported before
-        no longer counts.
+        default the next one. The first one once more, after others, begins a new curve: what was
+        reported before no longer counts.
     state : object or callable, optional
-        What the function needs to go on after this report, or a callable that returns it. With it,
-        a model of a search may leave its worker in the report. Its task then begins again, here or
-        elsewhere, where `resume` returns the state.
+        What the function needs to go on after this report, or a callable that returns it, called
+        only when it is kept. With it, a model of a search may leave its worker in the report. Its
+        task then begins again, here or elsewhere, where `resume` returns the state.
 
     Raises
     ------
