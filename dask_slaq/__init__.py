@@ -10,68 +10,51 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# ruff: noqa: F401
+# ruff: noqa: F403
 if TYPE_CHECKING:  # for editors and type checkers
-    from dask_slaq.adapters import instrument
-    from dask_slaq.client import (
-        Pruned,
-        alerts,
-        ended,
-        explain,
-        history,
-        job,
-        pause,
-        progress,
-        report,
-        reservations,
-        reserve,
-        resume,
-        search,
-        set_limit,
-        set_owner,
-        set_policy,
-        status,
-        stop,
-        submit,
-        trial,
-        unreserve,
-        usage,
-        whatif,
-    )
-    from dask_slaq.client import set_job as set
-    from dask_slaq.core.errors import StopTraining, TrialPruned
-    from dask_slaq.scheduler.plugin import SlaqPlugin
-    from dask_slaq.simulation import simulate
-    from dask_slaq.worker import steps, waited
+    from dask_slaq.adapters import instrument as instrument
+    from dask_slaq.adapters import optuna as optuna
+    from dask_slaq.adapters import xgboost as xgboost
+    from dask_slaq.client import *
+    from dask_slaq.core.errors import StopTraining as StopTraining
+    from dask_slaq.core.errors import TrialPruned as TrialPruned
+    from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
+    from dask_slaq.simulation import simulate as simulate
+    from dask_slaq.worker import resume as resume
+    from dask_slaq.worker import steps as steps
+    from dask_slaq.worker import waited as waited
+
+    __version__: str
 
 #: Names by the module that they are imported from on first use, so that a scheduler starts fast.
 _NAMES = {
     "client": (
-        *("Pruned", "alerts", "ended", "explain", "history", "job", "pause", "progress", "report"),
-        *("reservations", "reserve", "resume", "search", "set", "set_limit", "set_owner"),
-        *("set_policy", "status", "stop", "submit", "trial", "unreserve", "usage", "whatif"),
+        *("Pruned", "alerts", "change", "ended", "explain", "history", "job", "pause", "progress"),
+        *("report", "reservations", "reserve", "search", "set_limit", "set_owner", "set_policy"),
+        *("status", "stop", "submit", "trial", "unpause", "unreserve", "usage", "whatif"),
     ),
     "core.errors": ("StopTraining", "TrialPruned"),
     "scheduler.plugin": ("SlaqPlugin",),
     "adapters": ("instrument",),
     "simulation": ("simulate",),
-    "worker": ("steps", "waited"),
+    "worker": ("resume", "steps", "waited"),
 }
 _MODULES = {name: f"dask_slaq.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "dask_setup":  # looked up by ``--preload dask_slaq``
-        return import_module("dask_slaq.scheduler.preload").dask_setup
-    if name == "__version__":
-        return import_module("importlib.metadata").version("dask-slaq")
-    if name in ("optuna", "xgboost"):  # what programs call that use these libraries
-        return import_module(f"dask_slaq.adapters.{name}")
-    if name in _MODULES:
-        # `set` is an alias, as the module that defines it needs the builtin.
-        return getattr(import_module(_MODULES[name]), "set_job" if name == "set" else name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # checkers would take any name for one of this module
+
+    def __getattr__(name: str) -> Any:
+        if name == "dask_setup":  # looked up by ``--preload dask_slaq``
+            return import_module("dask_slaq.scheduler.preload").dask_setup
+        if name == "__version__":
+            return import_module("importlib.metadata").version("dask-slaq")
+        if name in ("optuna", "xgboost"):  # what programs call that use these libraries
+            return import_module(f"dask_slaq.adapters.{name}")
+        if name in _MODULES:
+            return getattr(import_module(_MODULES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -187,7 +187,7 @@ def check_policy(make: MakePolicy, examples: int = 100, seed: int = 0) -> None:
 
     Examples
     --------
-    >>> from dask_slaq.core.policies import policy
+    >>> from dask_slaq.policies import policy
     >>> check_policy(lambda: policy("fair"), examples=3)
     """
     assert isinstance(getattr(make(), "name", None), str), "a policy has a name"

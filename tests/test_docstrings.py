@@ -4,6 +4,7 @@ What people call is `dask_slaq.__all__`, and what the pages of docs/reference sh
 """
 
 import ast
+import doctest
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -12,7 +13,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import pytest
+
 import dask_slaq
+from dask_slaq.client import Job, Search
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"
@@ -61,6 +65,48 @@ def test_what_people_call_says_what_each_argument_is():
         elsewhere = re.search(r"\b[Ss]ee `|Create it with `", doc)
         if len(names) > 1 and function.__doc__ and not elsewhere:
             assert [n for n in names if not re.search(rf"\b{n}\b", about)] == [], function
+
+
+#: Sections of each name in `dask_slaq.__all__`, but of those that have nothing to say there.
+SECTIONS = {
+    "Parameters": {"Pruned", "StopTraining", "TrialPruned"},
+    "Returns": {"SlaqPlugin", "steps", "instrument"},
+    "Raises": {"Pruned", "StopTraining", "TrialPruned", "resume", "trial", "waited"},
+    "Examples": set(),
+}
+
+
+def has_section(function: Callable[..., Any], section: str) -> bool:
+    return bool(re.search(rf"^{section}\n-+$", inspect.getdoc(function) or "", re.M))
+
+
+@pytest.mark.parametrize("name", dask_slaq.__all__)
+def test_public_names_have_a_full_docstring(name):
+    face = getattr(dask_slaq, name)
+    gives = getattr(face, "__annotations__", {}).get("return", "None") not in ("None", None)
+    needed = {section for section, others in SECTIONS.items() if name not in others}
+    if not arguments(face):
+        needed -= {"Parameters"}
+    if inspect.isclass(face) or not gives:
+        needed -= {"Returns"}
+    assert {section for section in needed if not has_section(face, section)} == set()
+
+
+@pytest.mark.parametrize("kind", [Job, Search])
+def test_methods_of_blocks_are_documented(kind):
+    """Those without an example say where there is one."""
+    for name, method in inspect.getmembers(kind, callable):
+        if not name.startswith("_"):
+            doc = inspect.getdoc(method) or ""
+            assert has_section(method, "Examples") or re.search(r"`.+`", doc), name
+
+
+def test_examples_of_public_names_run():
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    names = {name: getattr(dask_slaq, name) for name in dask_slaq.__all__} | {"slaq": dask_slaq}
+    for name in dask_slaq.__all__:
+        (test,) = finder.find(getattr(dask_slaq, name), name, globs=dict(names))
+        assert test.examples and runner.run(test).failed == 0, name
 
 
 def documented_inside() -> Iterator[str]:

@@ -35,7 +35,7 @@ def test_a_notebook_runs(path):
     if path.stem == "first-steps":
         assert "image/png" in text
     else:
-        assert "paused: resume it" in text
+        assert "paused: unpause it" in text
 
 
 @pytest.mark.slow

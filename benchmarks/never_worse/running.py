@@ -215,7 +215,7 @@ async def _steer(event: Event, cluster: Any, clients: dict[str, Any], running: A
 
     name = list(running)[event.which]
     if not running[name].done():
-        steer = slaq.pause if event.kind == "job_pauses" else slaq.resume
+        steer = slaq.pause if event.kind == "job_pauses" else slaq.unpause
         await steer(name, client=clients[name])
 
 

@@ -24,33 +24,22 @@ _patches = Patches(LOOPS)
 def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
     """Make supported training loops report their loss while the block is open.
 
-    The block applies to the thread (more precisely, the `contextvars` context) that opened it. The
-    same loops run unchanged in all other threads. Of nested blocks, the innermost one receives the
-    reports.
+    A fit gives the same result as without the block and never fails because of it. Only what the
+    thread (or `contextvars` context) calls that opened the block reports, to the innermost block.
+    See ``docs/adapters.md`` for what each library reports.
 
     Parameters
     ----------
     report : callable, optional
-        Called as ``report(loss)`` with a finite Python float, in the thread that called ``fit``:
-        once for the loss of the starting point, then once per iteration. By default the reports go
-        to the job that is open in this context (`dask_slaq.report`).
+        Called as ``report(loss)`` with a finite float, once for the loss of the starting point,
+        where it is known, then once per iteration. By default the reports go to the job that is
+        open here. If it raises `StopTraining`, the fit ends with the model so far; if anything
+        else, there is one warning, and the fit goes on unobserved.
 
     Raises
     ------
-    TypeError
-        `report` is not callable.
-    InvalidSetting
-        The value of ``slaq.repairs`` is invalid.
-
-    Notes
-    -----
-    A fit gives the same result as without the block and never fails because of it. A report that
-    raises `StopTraining` ends the fit with the model so far. If a report raises anything else, or
-    a library differs from the one that its adapter was written for, there is one warning and the
-    loop continues unobserved.
-
-    Some loops call `report` in the thread of the client's event loop, and some do not report the
-    starting point: see ``docs/adapters.md``.
+    TypeError, InvalidSetting
+        `report` is not callable; the value of ``slaq.repairs`` is invalid.
 
     Examples
     --------

@@ -34,17 +34,17 @@ def _options_of_jobs(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_command(
-    "set",
+    "change",
     "Change settings of the running job JOB. Those that are not given stay as they are.",
     " --weight 2 --max-share 8",
 )
 @click.argument("job")
 @_options_of_jobs
 @scheduler_options
-def set_job(job: str, where: Where, **settings: float | None) -> None:
+def change(job: str, where: Where, **settings: float | None) -> None:
     flags = (f"--{name.replace('_', '-')}" for name in CHANGEABLE)
     given = _given(settings, ", ".join(flags))
-    call(where, "set_job", job, **given)
+    call(where, "change", job, **given)
     values = ", ".join(f"{name} {value:g}" for name, value in given.items())
     _say(f"{job}: {values}")
 
@@ -62,9 +62,9 @@ def _steering(name: str, text: str, done: str) -> click.Command:
     return steer
 
 
-_PAUSED = "no task of it starts until it is resumed, and those that run go on"
+_PAUSED = "no task of it starts until it is unpaused, and those that run go on"
 pause = _steering("pause", f"Pause the running job JOB: {_PAUSED}.", f"is paused: {_PAUSED}")
-resume = _steering("resume", "Resume the paused job JOB.", "goes on")
+unpause = _steering("unpause", "Let the paused job JOB go on.", "goes on")
 stop = _steering(
     "stop",
     "Stop the running job JOB: its next report of a loss raises StopTraining in its training "

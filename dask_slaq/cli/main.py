@@ -11,7 +11,7 @@ import click
 from dask_slaq.core.errors import SlaqError
 
 _MODULES = {
-    "change_commands": ("pause", "policy", "reserve", "resume", "stop"),
+    "change_commands": ("change", "pause", "policy", "reserve", "stop", "unpause"),
     "demo": ("demo",),
     "look_commands": ("advise", "audit", "explain", "jobs", "limits", "owners", "workers"),
     "memory": ("memory", "usage"),
@@ -20,7 +20,6 @@ _MODULES = {
 }
 #: Where each command is defined: ``module:name``.
 COMMANDS = {name: f"{module}:{name}" for module, names in _MODULES.items() for name in names}
-COMMANDS["set"] = "change_commands:set_job"
 
 
 class LazyGroup(click.Group):

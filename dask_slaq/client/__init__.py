@@ -2,13 +2,13 @@
 
 from dask_slaq.client.blocks import job as job
 from dask_slaq.client.blocks import search as search
+from dask_slaq.client.changes import change as change
 from dask_slaq.client.changes import pause as pause
-from dask_slaq.client.changes import resume as resume
-from dask_slaq.client.changes import set_job as set_job
 from dask_slaq.client.changes import set_limit as set_limit
 from dask_slaq.client.changes import set_owner as set_owner
 from dask_slaq.client.changes import set_policy as set_policy
 from dask_slaq.client.changes import stop as stop
+from dask_slaq.client.changes import unpause as unpause
 from dask_slaq.client.connection import check_started as check_started
 from dask_slaq.client.connection import introduce as introduce
 from dask_slaq.client.connection import request as request
@@ -33,4 +33,11 @@ from dask_slaq.client.submit import submit as submit
 from dask_slaq.client.trial import Pruned as Pruned
 from dask_slaq.client.trial import report as report
 from dask_slaq.client.trial import trial as trial
+from dask_slaq.client.trials_table import Best as Best
+from dask_slaq.client.trials_table import Trial as Trial
 from dask_slaq.client.trials_table import as_cells as as_cells
+
+#: What the package offers of it.
+__all__ = ["Pruned", "alerts", "change", "ended", "explain", "history", "job", "pause", "progress"]
+__all__ += ["report", "reservations", "reserve", "search", "set_limit", "set_owner", "set_policy"]
+__all__ += ["status", "stop", "submit", "trial", "unpause", "unreserve", "usage", "whatif"]

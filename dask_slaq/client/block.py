@@ -74,7 +74,7 @@ class Block:
         """Whether its block was entered and not left."""
         return self._client is not None
 
-    def ask_to_stop(self) -> None:
+    def _ask_to_stop(self) -> None:
         """Let the next report raise `StopTraining`, and fits that begin from now on."""
         self._asked_to_stop = True
         if self._block is not None:
@@ -127,7 +127,7 @@ class Block:
         except Exception as why:
             self._warn_of_end(client, why)
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> Any:  # its methods return awaitables, of what they else return
         client = self._find_client(asynchronous=True)
         await self._open(client)
         return self._enter(client)
@@ -217,7 +217,7 @@ class Block:
         """Enter a session whose fits end when the block is stopped."""
         self._block = self._stack.enter_context(session)
         if self._asked_to_stop:  # already
-            self.ask_to_stop()
+            self._ask_to_stop()
 
     def _leave(self) -> Client:
         client, self._client = self._client, None

@@ -61,24 +61,19 @@ def job(
         Factor of its fair time, at least 1, at which the job ends at the latest; inf for no
         promise. Defaults to the ``slaq.latest`` setting of the scheduler.
     resources : Mapping of str to float, optional
-        Worker resources that each task of the job needs, such as ``{"GPU": 1}``. The job is only
-        granted workers that supply them.
+        Worker resources that each task of the job needs, such as ``{"GPU": 1}``.
     target : float, optional
-        Loss to reach. Policies that rank jobs by the work left count up to it, and it stands in
-        for the predicted final loss while the loss cannot be extrapolated.
+        Loss to reach, up to which policies count the work left.
     max_iter : int, optional
-        Maximum number of iterations of the job; no loss reduction is predicted beyond it. Detected
-        automatically for a job with a single fit of a supported library.
+        Maximum number of iterations. Detected for a job with a single fit of a supported library.
     gang : bool
         Whether tasks that are ready together must start together.
     target_kind : {"loss", "reduction"}
         Whether `target` is a loss, or a part of the predicted loss reduction, in (0, 1).
     by : str or float, optional
-        Time in which the target should be reached, such as ``"10min"`` or in seconds. An alert
-        tells when it will not be; see `alerts`.
+        Time in which the target should be reached, such as ``"10min"`` or in seconds; see `alerts`.
     stop : bool
-        Whether the job is stopped at its target: its next report raises `StopTraining`. Otherwise
-        it goes on with its `min_share` and what other jobs leave.
+        Whether it stops at its target. Otherwise it goes on with `min_share` and what others leave.
     kind : str or mapping, optional
         Jobs of one kind have loss curves of like shape, so past ones tell how this one will go:
         a name such as ``"resnet"``, or a mapping with the name and numbers >= 0 that shape the
@@ -89,8 +84,7 @@ def job(
         setting, or else to ``user@host``.
     worth_per_hour : float, optional
         What it is worth that the job ends an hour sooner, in the unit of the price in the setting
-        ``slaq.scaling`` of the scheduler, which asks for workers by it. By default it is worth
-        what the cluster of late has cost per hour of a job.
+        ``slaq.scaling``. By default what the cluster of late has cost per hour of a job.
     metric : str, optional
         Name of the metric that is the loss, where mappings are reported.
     client : distributed.Client, optional
@@ -99,10 +93,9 @@ def job(
     Returns
     -------
     Job
-        A context manager. Entering it raises `DuplicateJob` if the name is taken, and
-        `InvalidSetting` if ``slaq.repairs`` is invalid. If the scheduler does not run the plugin,
-        the job runs under plain Dask with one warning per client; with ``slaq.require-plugin``,
-        `NoPlugin` is raised.
+        A context manager. Entering it raises `DuplicateJob` if the name is taken. If the scheduler
+        does not run the plugin, the job runs under plain Dask with one warning per client; with
+        ``slaq.require-plugin``, `NoPlugin` is raised.
 
     Raises
     ------
@@ -156,9 +149,8 @@ def search(
     name : str
         Name of the search, unique among the jobs running on the scheduler.
     goal : str
-        With ``"best"`` threads go to the models with the lowest predicted final loss, so that the
-        best ones are ready soon, with ``"all"`` to those whose loss falls fastest, so that all are
-        good soon. Packages where the scheduler runs may add goals.
+        With ``"best"`` threads go to the models with the lowest predicted final loss, with
+        ``"all"`` to those whose loss falls fastest. Packages on the scheduler may add goals.
     steps : int, optional
         Maximum number of steps of a model, which are its reports unless these name their steps.
         Forecasts are better with it.
@@ -175,33 +167,29 @@ def search(
         distance from their own first loss, and those that have not changed by four standard
         deviations of their losses.
     group : str or callable, optional
-        Parameter, such as a fold or a data set, or function of the parameters, by which models are
-        grouped for `prune`: they are compared within their group only, and those whose other
-        parameters are equal are pruned in all groups or in none. Functions run on workers. Fits of
-        scikit-learn's cross-validation are grouped by fold without it.
+        Parameter, such as a fold or a data set, or function of the parameters (run on workers): for
+        `prune`, models are compared within their group only, and those whose other parameters are
+        equal are pruned in all groups or in none. scikit-learn's folds are grouped without it.
     max_waiting : int
-        About how many models may have begun and wait: a few per worker may be on their way. Each
-        keeps its memory and a thread. A worker above 60 % of its memory limit lets no further ones
-        wait.
+        About how many models may have begun and wait. Each keeps its memory and a thread. A worker
+        above 60 % of its memory limit lets no further ones wait.
     trial_timeout : str or float, optional
         Time that a model may compute, as ``"10min"`` or in seconds. The next report after it raises
         `TrialPruned`.
     silent : str or float, optional
         Time without a report after which a model that trains counts as silent, if it is also ten
-        times as long as its reports took so far. There is an alert ``"silent"``, `explain` says so,
-        and its thread is no longer counted on until it reports. None for never.
+        times as long as its reports took so far: there is an alert. None for never.
     states : str, optional
-        Path or URL of a folder for the states of the models, by fsspec. They outlive the cluster: a
-        search of this name whose tasks have the same keys goes on from them. The files are removed
-        when the search ends with its last task. By default, Dask keeps states in the memory of two
-        workers.
+        Path or URL (of fsspec) of a folder for the states of the models, from which a search of
+        this name whose tasks have the same keys goes on, on another cluster, too. The files go when
+        the search ends with its last task. By default states are in memory, on two workers.
     keep : str or float, optional
-        Time, as ``"10min"`` or in seconds, for which the search goes on, with its results, after
-        its program has ended or an exception has left its block. By default it ends with its
-        program, and goes on as plain tasks after an exception.
+        Time, as ``"10min"`` or in seconds, for which the search goes on after its program has ended
+        or an exception has left its block. By default it ends with its program, and goes on as
+        plain tasks after an exception.
     reattach : bool
-        Whether to take over a search of this name and owner that is kept: its models, and their
-        futures in the `futures` of the search. If there is none, a new one begins.
+        Whether to take over a search of this name and owner that is kept, with its `futures`. If
+        there is none, a new one begins.
     carries : list of str or tuple
         What belongs to the process besides random generators, printing, the working folder and the
         environment, and a model takes along while it waits, on workers of one thread: the path of

@@ -20,7 +20,6 @@ from dask_slaq.core.jobs.settings import CHANGEABLE, check_changes, given_settin
 from dask_slaq.core.settings import BLOCKED, OUTSIDE, SILENT, STOP, shown
 from dask_slaq.core.trials import CHANGEABLE as OF_SEARCHES
 from dask_slaq.core.trials import SearchSettings
-from dask_slaq.worker import resume_trial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Methods of a job by the messages of the scheduler that they are called for.
-HEARD = {STOP: "ask_to_stop", OUTSIDE: "warn_of_threads", BLOCKED: "warn_of_limits"}
+HEARD = {STOP: "_ask_to_stop", OUTSIDE: "_warn_of_threads", BLOCKED: "_warn_of_limits"}
 
 # Jobs in their blocks by run, for each client.
 _running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDictionary()
 
 
-def set_job(
+def change(
     job: str,
     *,
     weight: float | None = None,
@@ -48,7 +47,7 @@ def set_job(
     latest: float | None = None,
     worth_per_hour: float | None = None,
     client: Client | None = None,
-) -> Any:
+) -> None:
     """Change settings of a running job. Settings that are None stay as they are.
 
     Parameters
@@ -73,12 +72,16 @@ def set_job(
     ------
     UnknownJob, NotAllowed, InvalidSetting, NoPlugin
         Nothing was changed.
+
+    Examples
+    --------
+    >>> change("logreg-C0.1", weight=2, max_share=8)  # doctest: +SKIP
     """
     return steer(client, job, "set", **given_settings(locals(), CHANGEABLE))
 
 
-def pause(job: str, client: Client | None = None) -> Any:
-    """Pause a job: no task of it starts until it is resumed.
+def pause(job: str, client: Client | None = None) -> None:
+    """Pause a job: no task of it starts until `unpause`.
 
     Tasks that run go on to their end. A fit in one long task, as of a boosting library, trains on:
     `stop` ends it.
@@ -93,40 +96,59 @@ def pause(job: str, client: Client | None = None) -> Any:
     Raises
     ------
     UnknownJob, NotAllowed, NoPlugin
+
+    Examples
+    --------
+    >>> pause("logreg-C0.1")  # doctest: +SKIP
     """
     return steer(client, job, "pause")
 
 
-def resume(job: str | None = None, client: Client | None = None) -> Any:
-    """Return the last state of this training, or with a name, resume a paused job.
-
-    A task of a `search` begins with it, and reports states with `report`. So it goes on, on
-    whichever worker, after it has left one or was lost with it.
+def unpause(job: str, client: Client | None = None) -> None:
+    """Let a paused job go on.
 
     Parameters
     ----------
-    job : str, optional
-        Name of a paused job, see `pause`. Without it, the state is returned.
-    client : distributed.Client, optional
-        For a job; defaults to the current client.
+    job, client
+        As of `pause`.
 
-    Returns
-    -------
-    object
-        The state that was kept last; None if there is none, and elsewhere.
+    Raises
+    ------
+    UnknownJob, NotAllowed, NoPlugin
+
+    See Also
+    --------
+    resume : returns the state from which a model goes on.
+
+    Examples
+    --------
+    >>> unpause("logreg-C0.1")  # doctest: +SKIP
     """
-    return resume_trial() if job is None else steer(client, job, "resume")
+    return steer(client, job, "unpause")
 
 
-def stop(job: str, client: Client | None = None) -> Any:
-    """Stop a job: its next report or fit raises `StopTraining` in its training loop. See `pause`.
+def stop(job: str, client: Client | None = None) -> None:
+    """Stop a job: its next report or fit raises `StopTraining` in its training loop.
 
     A fit of a supported library that has begun to iterate returns the model so far.
+
+    Parameters
+    ----------
+    job, client
+        As of `pause`.
+
+    Raises
+    ------
+    UnknownJob, NotAllowed, NoPlugin
+
+    Examples
+    --------
+    >>> stop("logreg-C0.1")  # doctest: +SKIP
     """
     return steer(client, job, "stop")
 
 
-def set_policy(policy: str, client: Client | None = None) -> Any:
+def set_policy(policy: str, client: Client | None = None) -> None:
     """Change the policy of the scheduler, without a restart.
 
     Parameters
@@ -139,6 +161,10 @@ def set_policy(policy: str, client: Client | None = None) -> Any:
     Raises
     ------
     UnknownPolicy, NotAllowed, NoPlugin
+
+    Examples
+    --------
+    >>> set_policy("fair")  # doctest: +SKIP
     """
     return ask(client, "slaq_policy", by=owner_of_client(), policy=policy)
 
@@ -156,7 +182,7 @@ def set_owner(
     over: str | None = None,
     max_resources: Mapping[str, float] | None = None,
     client: Client | None = None,
-) -> Any:
+) -> None:
     """Change settings of an owner, until the scheduler ends. Settings that are None stay.
 
     Parameters
@@ -178,19 +204,22 @@ def set_owner(
         Most of each resource that tasks of its jobs use at once, such as ``{"GPU": 4}``, in place
         of all earlier ones.
     weight, latest, worth_per_hour, client : optional
-        As of `set_job`: the weight is relative to other owners, later jobs end at the latest, and
-        the worth is of jobs that say none themselves.
+        As of `change`: relative to other owners, of later jobs, and of jobs that say none.
 
     Raises
     ------
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was changed.
+
+    Examples
+    --------
+    >>> set_owner("ann", max_threads=8, core_hours=3000, period="30d")  # doctest: +SKIP
     """
     given = {name: value for name, value in locals().items() if name != "client"}
     return ask(client, "slaq_owner", by=owner_of_client(), **_given(**given))
 
 
-def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:
+def set_limit(label: str, most: int | None, client: Client | None = None) -> None:
     """Change how many tasks of a label may run at once, until the scheduler ends.
 
     Parameters
@@ -206,6 +235,10 @@ def set_limit(label: str, most: int | None, client: Client | None = None) -> Any
     ------
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was changed.
+
+    Examples
+    --------
+    >>> set_limit("database", 4)  # doctest: +SKIP
     """
     return ask(client, "slaq_limit", by=owner_of_client(), label=label, most=most)
 
@@ -219,7 +252,7 @@ def steer(client: Client | None, job: str, what: str, **settings: Any) -> Any:
     given = _given(**settings)
     if what == "set" and not given:
         raise InvalidSetting(
-            f"set() of {shown(job)} changes nothing: None leaves a setting as it is; prune=False "
+            f"a call for {shown(job)} changes nothing: None leaves a setting as it is; prune=False "
             "ends pruning, and max_share=inf a limit"
         )
     client = current_client(client)
@@ -243,7 +276,7 @@ async def _steer_or_go_without(
             SearchSettings(**of_search)
         check_changes(settings, {})
         if what == "stop":
-            block.ask_to_stop()
+            block._ask_to_stop()
         if "target" in settings:
             block._settings["target"] = settings["target"]  # nobody else looks at it
 

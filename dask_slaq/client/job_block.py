@@ -20,7 +20,7 @@ import dask
 from dask_slaq.adapters import observe_fits
 from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.block import Block, running_job
-from dask_slaq.client.changes import pause, resume, set_job, stop
+from dask_slaq.client.changes import change, pause, stop, unpause
 from dask_slaq.client.connection import request
 from dask_slaq.client.live import Status
 from dask_slaq.client.queries import status
@@ -143,25 +143,24 @@ class Job(Block):
         Parameters
         ----------
         loss : float or Mapping
-            Any value that ``float()`` converts, except strings, bytes and booleans. One that is
-            nan or infinite is dropped with one warning, and its iteration counts. Of a mapping, the
-            `metric` of the job, or else the first one of the first report; a report without it
-            is dropped, with one warning.
+            Any value that ``float()`` converts, except strings, bytes and booleans, or metrics by
+            name; see `dask_slaq.report`.
         step : int, optional
-            Number of the iteration, from 0 or 1, if not every one is reported. By default the next
-            one. One that is not above the last counts as the next, with one warning; but the first
-            one begins the training again: what was reported before no longer counts.
+            As of `dask_slaq.report`. One that is not above the last counts as the next, with one
+            warning; but the first one begins the training again.
 
         Raises
         ------
-        NonFiniteLoss
-            The loss is not a number. Nothing is reported.
-        InvalidSetting
-            The step is not a whole number. Nothing is reported.
-        UnknownJob
-            The job is not running: the call is outside its block.
+        NonFiniteLoss, InvalidSetting, UnknownJob
+            The loss is not a number, the step not a whole one, or the call outside of the block.
         StopTraining
             The job was stopped. The loss was reported.
+
+        Examples
+        --------
+        >>> with job("mine") as mine:  # doctest: +SKIP
+        ...     for _ in range(100):
+        ...         mine.report(one_iteration())
         """
         value = self._losses.loss_of(loss, step)
         if value is not None:
@@ -173,17 +172,16 @@ class Job(Block):
         if self._plain and self._settings["stop"] and self._settings["target_kind"] == "loss":
             target = self._settings["target"]  # without the plugin, nobody else looks
             if target is not None and is_usable(loss) and loss <= target:
-                self.ask_to_stop()
+                self._ask_to_stop()
         if self._asked_to_stop:
             raise StopTraining(self._why_stopped)
 
     def reporter(self) -> Reporter:
         """Return a picklable function ``report(loss)`` for the tasks of the job on workers.
 
-        A loss travels through the job's client, and arrives before the result of the task that
-        reported it. Call it once per iteration, so in one of the tasks that train together. After
-        the job was stopped, `report` raises `StopTraining` as soon as the worker knows, some
-        reports later; a worker that joins after the stop does not know.
+        A loss arrives before the result of the task that reported it. Call it once per iteration,
+        so in one of the tasks that train together. Some reports after the job was stopped, it
+        raises `StopTraining`; on a worker that joins after the stop it does not.
 
         Returns
         -------
@@ -192,7 +190,7 @@ class Job(Block):
         Raises
         ------
         UnknownJob
-            The job is not running: the call is outside its block.
+            The call is outside of the job's block.
 
         Examples
         --------
@@ -223,7 +221,6 @@ class Job(Block):
         Returns
         -------
         callable
-            Takes the same arguments and returns the same.
 
         Raises
         ------
@@ -245,7 +242,7 @@ class Job(Block):
 
         return bound
 
-    def warn_of_threads(self) -> None:
+    def _warn_of_threads(self) -> None:
         """Warn that another thread submits tasks that do not belong to the job."""
         # Coroutines outside of the block share an asynchronous client with those inside.
         if self._client is not None and not (self._asynchronous or self.in_background):
@@ -257,24 +254,24 @@ class Job(Block):
                 self.name,
             )
 
-    def warn_of_limits(self, why: str) -> None:
+    def _warn_of_limits(self, why: str) -> None:
         """Warn that limits never let tasks of the job start."""
         logger.warning("%r is blocked: %s; stop it, or change that", self.name, why)
 
-    def set(self, **settings: float) -> Any:
-        """Change settings of the job while it runs: those that `set_job` takes."""
-        return set_job(self.name, client=self._client, **settings)
+    def set(self, **settings: float) -> None:
+        """Change settings of the job while it runs: those of `dask_slaq.change`."""
+        return change(self.name, client=self._client, **settings)
 
-    def pause(self) -> Any:
-        """Pause the job. See `dask_slaq.pause`."""
+    def pause(self) -> None:
+        """Pause the job; see `dask_slaq.pause`."""
         return pause(self.name, client=self._client)
 
-    def resume(self) -> Any:
-        """Resume the job."""
-        return resume(self.name, client=self._client)
+    def unpause(self) -> None:
+        """Let the paused job go on; see `dask_slaq.unpause`."""
+        return unpause(self.name, client=self._client)
 
-    def stop(self) -> Any:
-        """Let the next report raise `StopTraining`."""
+    def stop(self) -> None:
+        """Let the next report raise `StopTraining`; see `dask_slaq.stop`."""
         return stop(self.name, client=self._client)
 
     def __repr__(self) -> str:
@@ -293,7 +290,7 @@ class Job(Block):
             return escape(f"{self!r} ({error})")
 
     def _know_model(
-        self, future: TrainingFuture, function: Callable[..., Any], args: Any, kwargs: Any
+        self, future: TrainingFuture[Any], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         """Know a training that was submitted in the block, and what it is called with."""
 

@@ -18,7 +18,7 @@ from dask_slaq.client.trials_table import as_cells, as_html, html_row, in_words
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, rows
 from dask_slaq.core.settings import ALERT, ENDS, shown
-from dask_slaq.core.text import printable
+from dask_slaq.core.text import aligned, printable
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ PATIENCE = 10.0
 #: Columns of tables in notebooks, and of the progress in a terminal.
 COLUMNS = tuple(column for column in JOB_COLUMNS if column.notebook)
 HEADINGS = tuple(column.title or column.name for column in COLUMNS)
+LEFT = [k for k, column in enumerate(COLUMNS) if column.left]
 #: Number of searches whose models are shown, and of models in a terminal.
 MOST_SEARCHES, MOST_IN_TERMINAL = 4, 10
 #: States of models that have ended.
@@ -53,6 +54,14 @@ class Status(dict[str, Any]):
     def table(self) -> list[list[str]]:
         """Return the texts of `COLUMNS` for each job."""
         return [[column.text(row) for column in COLUMNS] for row in rows(self.get("jobs", {}))]
+
+    def __repr__(self) -> str:
+        """Return the table as text; ``dict(status)`` shows all keys."""
+        failed = self.get("failed")
+        doing = f"plain Dask schedules: {failed}" if failed else f"policy {self.get('policy')}"
+        body = self.table()
+        lines = aligned([HEADINGS, *body], LEFT) if body else ["no job is running"]
+        return "\n".join(map(printable, (f"{doing}, {self.get('capacity')} threads", *lines)))
 
     def _repr_html_(self) -> str:
         """Return a table of all jobs."""
@@ -96,6 +105,15 @@ def progress(
     ipywidgets.HTML, Status or None
         The widget or table in a notebook. It ends with the last loss and the seconds of each job.
         None in a terminal, and where the scheduler does not run the plugin.
+
+    Raises
+    ------
+    InvalidSetting, ImportError
+        What is given are no names of jobs; a terminal needs rich.
+
+    Examples
+    --------
+    >>> progress("grid")  # doctest: +SKIP
     """
     client = current_client(client)
     named = [jobs] if isinstance(jobs, str) else jobs
@@ -276,10 +294,9 @@ def alerts(
     handler : callable
         Called with a dict: ``event`` (``reached``, ``late``, ``converged``, ``stalled``,
         ``diverged``, ``silent``, ``blocked``, ``budget``, ``done``, ``stopped``, ``failed``,
-        ``lost``, ``audit`` or ``fell back``), ``job``, ``owner``, ``message``; those of the end of
-        a job also have ``iteration``, ``loss`` and ``seconds``. By default the alert is printed,
-        unless it is of the ``audit``; in a notebook below the cell of this call, also after the
-        cell has ended. It replaces the handler of an earlier call.
+        ``lost``, ``audit`` or ``fell back``), ``job``, ``owner``, ``message``; at the end of a job
+        also ``iteration``, ``loss`` and ``seconds``. By default all but the ``audit`` is printed,
+        in a notebook below the cell of this call. It replaces the handler of an earlier call.
     client : distributed.Client, optional
         Defaults to the current client.
 

@@ -44,7 +44,15 @@ def status(client: Client | None = None) -> Status:
     Raises
     ------
     NoPlugin
-        There is no client, or its scheduler does not run the plugin.
+
+    See Also
+    --------
+    explain : why one job has what it has.
+
+    Examples
+    --------
+    >>> status()["jobs"]["logreg-C0.1"]["loss"]  # doctest: +SKIP
+    0.31
     """
     return ask(client, "slaq_status", Status)
 
@@ -63,12 +71,11 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
     -------
     dict
         ``text`` is for people. The rest is the job's `status` and ``policy``, ``epoch``,
-        ``next_slot`` (expected seconds until a thread is free, None if unknown), ``next_thread``
-        (predicted fall of the normalized loss in one epoch by one more thread, None without a
-        forecast), ``rival`` (the job with the best use of another thread: ``job`` and
-        ``next_thread``, or None), ``yields`` (how its owner's weight counts because of what it used
-        lately, or None), ``last_sent`` (why its newest running task went to its worker, or None)
-        and ``would_change`` (what would give it more threads, as sentences).
+        ``would_change`` (what would give it more threads, as sentences), and, or None if unknown:
+        ``next_slot`` (seconds until a thread is free), ``next_thread`` (predicted fall of the
+        normalized loss in an epoch by one more thread), ``rival`` (``job`` and ``next_thread`` of
+        the best use of another thread), ``yields`` (how its owner's weight counts because of what
+        it used lately), ``last_sent`` (why its newest running task went to its worker).
 
     Raises
     ------
@@ -97,8 +104,7 @@ def whatif(workers: int | None = None, client: Client | None = None) -> dict[str
         ``text`` is for people. ``workers`` are there, and ``target`` pay. Of those asked for:
         ``last`` (seconds sooner at which the last job ends), ``seconds`` (of all jobs together),
         ``jobs`` (how many end sooner), ``cost`` (of the workers) and ``worth`` (of the time), in
-        the unit of ``price``, by which the setting ``slaq.scaling`` prices an hour of a worker;
-        without it, in worker-hours.
+        the unit of ``price`` in ``slaq.scaling``; without it, in worker-hours.
 
     Raises
     ------
@@ -130,6 +136,10 @@ def ended(client: Client | None = None) -> list[dict[str, Any]]:
     Raises
     ------
     NoPlugin
+
+    Examples
+    --------
+    >>> [end["job"] for end in ended() if end["event"] == "failed"]  # doctest: +SKIP
     """
     return ask(client, "slaq_ended")
 
@@ -160,7 +170,10 @@ def history(client: Client | None = None) -> xarray.Dataset:
     Raises
     ------
     NoPlugin
-        There is no client, or its scheduler does not run the plugin.
+
+    Examples
+    --------
+    >>> history().loss.sel(job="logreg-C0.1").plot()  # doctest: +SKIP
     """
     client = current_client(client)
     return client.sync(history_of, client)
@@ -199,19 +212,20 @@ def usage(
     Returns
     -------
     dict
-        ``rows``: a list with one dict per owner, kind, job or day, with ``core_seconds``,
-        ``waited`` (seconds in which jobs had tasks to run and no thread), ``jobs`` (number that
-        ended) and of these ``done``, ``stopped``, ``failed`` and ``lost``; work outside of jobs has
-        an empty kind and job. ``file``: where it is kept (``slaq.memory``), or None. ``since``:
-        Unix seconds of the scheduler's start if usage is known only since then, or None. ``note``:
-        what is missing, in words, or None. ``budgets``: a list with one dict per budget: its
-        ``owner``, ``core_hours``, ``used`` and ``left`` of the last ``days``, ``over``, ``text``.
+        ``rows``: a dict per owner, kind, job or day, with ``core_seconds``, ``waited`` (seconds in
+        which jobs had tasks to run and no thread), ``jobs`` (that ended), and of these ``done``,
+        ``stopped``, ``failed`` and ``lost``; work outside of jobs has an empty kind and job.
+        ``budgets``: a dict per budget: ``owner``, ``core_hours``, ``used`` and ``left`` of the last
+        ``days``, ``over``, ``text``. Or None: ``file`` (where it is kept), ``since`` (Unix seconds,
+        if usage is known only since then), ``note`` (what is missing, in words).
 
     Raises
     ------
-    NoPlugin
-        There is no client, or its scheduler does not run the plugin.
-    InvalidSetting
+    InvalidSetting, NoPlugin
+
+    Examples
+    --------
+    >>> usage("7d", by=["owner", "kind"])["rows"]  # doctest: +SKIP
     """
     by, seconds = check_by(by), seconds_of(since)
     return ask(client, "slaq_usage", by=by, seconds=seconds)
@@ -291,7 +305,7 @@ def reserve(
     begin: str | float | datetime | None,
     end: str | float | datetime,
     client: Client | None = None,
-) -> Any:
+) -> dict[str, Any]:
     """Reserve threads for an owner: in that time it deserves at least these.
 
     What it does not use is lent, and running tasks of others end first. It lasts over restarts of
@@ -319,21 +333,60 @@ def reserve(
     ------
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was reserved.
+
+    Examples
+    --------
+    >>> reserve("ann", 16, "18:00", "22:00")["number"]  # doctest: +SKIP
+    1
     """
     first, last = span_of(begin, end, time.time())
     terms = {"owner": owner, "threads": threads, "begin": first, "end": last}
     return ask(client, "slaq_reserve", by=owner_of_client(), **terms)
 
 
-def unreserve(number: int, client: Client | None = None) -> Any:
-    """Remove a reservation by its number. See `reserve` and `reservations`."""
+def unreserve(number: int, client: Client | None = None) -> None:
+    """Remove a reservation.
+
+    Parameters
+    ----------
+    number : int
+        The ``number`` of it, see `reserve` and `reservations`.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Raises
+    ------
+    InvalidSetting, NotAllowed, NoPlugin
+        Nothing was removed.
+
+    Examples
+    --------
+    >>> unreserve(1)  # doctest: +SKIP
+    """
     return ask(client, "slaq_unreserve", by=owner_of_client(), number=number)
 
 
-def reservations(client: Client | None = None) -> Any:
+def reservations(client: Client | None = None) -> list[dict[str, Any]]:
     """Return the reservations that have not ended, by when they begin.
 
-    Each is a dict with the fields of `reserve`, and ``now``, whether it counts now.
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Returns
+    -------
+    list of dict
+        The keys of `reserve` but ``note``, and ``now``, whether it counts now.
+
+    Raises
+    ------
+    NoPlugin
+
+    Examples
+    --------
+    >>> [each["owner"] for each in reservations() if each["now"]]  # doctest: +SKIP
+    ['ann']
     """
     return ask(client, "slaq_reservations")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import dask
 from dask.tokenize import TokenizationError
@@ -20,11 +21,13 @@ from dask_slaq.client.job_block import Job
 from dask_slaq.client.trial import SearchInTask
 from dask_slaq.client.trials_table import (
     Best,
+    Trial,
     as_curves,
     as_frame,
     as_html,
     best_row,
     check_models,
+    in_short,
     read_rows,
     submit_again,
 )
@@ -41,11 +44,14 @@ from dask_slaq.core.trials import (
 from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
+    import pandas
+    import xarray
     from distributed import Client
 
     from dask_slaq.client.submit import TrainingFuture
 
 logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 #: Seconds for which the end of a block waits for each training to have begun.
 LONGEST = 10.0
@@ -66,6 +72,7 @@ class Search(Job):
     _observes = False
     _entered_with: Client | None = None
     _marks = 0  # number of requests
+    _rows: list[dict[str, Any]] | None = None  # of the last answer, without curves
 
     def __init__(
         self,
@@ -79,11 +86,11 @@ class Search(Job):
         self._maximizes = bool(self._of_search["maximize"])
         self._notes: dict[str, Any] = {}  # annotations of its tasks
         self._given: dict[Any, dict[str, Any]] = {}  # parameters by key of the task, or job
-        self._trainings: dict[str, TrainingFuture] = {}  # models that are jobs, by their names
+        self._trainings: dict[str, TrainingFuture[Any]] = {}  # models that are jobs, by their names
 
     def map(
-        self, function: Callable[..., Any], *iterables: Iterable[Any], **kwargs: Any
-    ) -> list[Future]:
+        self, function: Callable[..., Result], *iterables: Iterable[Any], **kwargs: Any
+    ) -> list[Future[Result]]:
         """Submit one task per model, as ``client.map`` does, and keep the parameters of each.
 
         These are the arguments in which the calls differ, and not those in `kwargs`.
@@ -143,24 +150,14 @@ class Search(Job):
         params = [bounded(as_parameters(one)) for one in given]
         return in_order([PastModel(*model) for model in past], params)
 
-    def trials(self) -> Any:
+    def trials(self) -> list[Trial]:
         """Return what the trials of the search do, also after its block was left.
 
         Returns
         -------
-        list of dict
-            One per model: ``params``, its parameters (the plain arguments of the call, or those of
-            Optuna's trial; of a model that has not reported, only what `map` knows), ``loss`` (the
-            last one), ``iteration`` (steps),
-            ``predicted``, ``low`` and ``high`` (predicted final loss, with its 80 % band; nan
-            without a forecast, and once it has ended), ``state`` (``ready``, ``training``,
-            ``waiting`` in a report, ``away`` from all workers, ``silent``, ``done``, ``pruned``,
-            ``stopped``, ``failed``), ``began`` and ``ended`` (Unix seconds), ``computed`` and
-            ``waited`` (seconds), ``worker`` (address), ``error`` (with which it failed), ``key``
-            (of its task and result), ``trial`` (its number, where one task trains several models),
-            ``curve``, a list of step and loss, of at most 500 points, ``metrics`` (last values of
-            other metrics) and ``curves`` (theirs, by name).
-            Losses are as they were reported. With an asynchronous client, an awaitable is returned.
+        list of Trial
+            One dict per model, whose keys `Trial` describes. With an asynchronous client, an
+            awaitable is returned.
 
         Raises
         ------
@@ -168,10 +165,14 @@ class Search(Job):
             The block was not entered yet.
         NoPlugin
             The scheduler no longer runs the plugin.
-        """
-        return self._ask(lambda rows: rows, curves=True)
 
-    def best(self, by: str = "last") -> Any:
+        Examples
+        --------
+        >>> [trial["error"] for trial in grid_search.trials()]  # doctest: +SKIP
+        """
+        return self._ask(lambda rows: rows, curves=True)  # type: ignore[arg-type,return-value]
+
+    def best(self, by: str = "last") -> Best:
         """Return the best model that is done: the one with the lowest last loss, or highest score.
 
         Parameters
@@ -182,9 +183,8 @@ class Search(Job):
         Returns
         -------
         Best
-            ``params``, that ``loss`` and ``future``, whose result is what the function returned;
-            None if this client has dropped it. With an asynchronous client, an awaitable is
-            returned.
+            ``params``, that ``loss`` and ``future``, whose result is what the function returned.
+            With an asynchronous client, an awaitable is returned.
 
         Raises
         ------
@@ -202,11 +202,11 @@ class Search(Job):
         return self._ask(lambda rows: self._best(rows, "loss" if by == "last" else by))
 
     @property
-    def best_params(self) -> Any:
+    def best_params(self) -> dict[str, Any]:
         """Parameters of the best model that is done; see `best`."""
         return self._ask(lambda rows: self._best(rows).params)
 
-    def results(self) -> Any:
+    def results(self) -> pandas.DataFrame:
         """Return the trials as a table, the best loss first.
 
         Returns
@@ -214,12 +214,15 @@ class Search(Job):
         pandas.DataFrame
             One row per model: ``loss``, ``state``, ``iteration``, ``params_NAME`` for each
             parameter, ``metrics_NAME`` for each metric, and the rest of `trials`, without the
-            curves. With an asynchronous client, an
-            awaitable is returned.
+            curves. With an asynchronous client, an awaitable is returned.
+
+        Examples
+        --------
+        >>> grid_search.results().head()  # doctest: +SKIP
         """
         return self._ask(lambda rows: as_frame(rows, self._maximizes))
 
-    def curves(self, metric: str | None = None) -> Any:
+    def curves(self, metric: str | None = None) -> xarray.DataArray:
         """Return the losses of all trials by step.
 
         Parameters
@@ -233,18 +236,22 @@ class Search(Job):
             Of shape (model, step), nan where a model did not report, in the order of `trials`. The
             coordinates ``key``, ``state`` and ``params_NAME`` are per model. With an asynchronous
             client, an awaitable is returned.
+
+        Examples
+        --------
+        >>> grid_search.curves().plot(hue="model")  # doctest: +SKIP
         """
         return self._ask(lambda rows: as_curves(rows, metric), curves=True)
 
     def set(  # type: ignore[override]
         self,
         *,
-        prune: Any = None,
+        prune: bool | str | Mapping[str, float] | None = None,
         steps: int | None = None,
         max_waiting: int | None = None,
         goal: str | None = None,
         **settings: float,
-    ) -> Any:
+    ) -> None:
         """Change settings of the search while it runs. Settings that are None stay as they are.
 
         Parameters
@@ -253,12 +260,16 @@ class Search(Job):
             As of `search`. They count from the next decision on.
         **settings : float, optional
             ``weight``, ``min_share``, ``max_share``, ``latest`` and ``worth_per_hour``, as of
-            `set_job`.
+            `change`.
 
         Raises
         ------
         UnknownJob, NotAllowed, InvalidSetting, NoPlugin
             Nothing was changed.
+
+        Examples
+        --------
+        >>> grid_search.set(prune=True, max_waiting=10)  # doctest: +SKIP
         """
         given = {"prune": prune, "steps": steps, "max_waiting": max_waiting, "goal": goal}
         client = self._client or self._entered_with
@@ -269,19 +280,29 @@ class Search(Job):
         return SearchInTask, (self.name,)
 
     def __repr__(self) -> str:
-        left = "not begun" if self._entered_with is None else "its block was left"
-        return f"<Search {self.name!r}: {'its block is open' if self.is_open else left}>"
+        rows, doing = self._look(), "open" if self.is_open else "left: await its trials()"
+        if self._entered_with is None:
+            doing = "not begun"
+        elif self._plain:
+            doing = "under plain Dask"
+        elif rows is not None:
+            doing = in_short(rows, self._maximizes)
+        return f"<Search {self.name!r}: {doing}>"
 
     def _repr_html_(self) -> str:
-        client = self._entered_with
-        if client is None or client.asynchronous:
-            return escape(repr(self))
-        try:
-            return str(self._ask(lambda rows: as_html(self.name, rows, self._maximizes)))
-        except Exception as error:  # a notebook must show its cell
-            return escape(f"{self!r} ({error})")
+        rows = self._look()
+        return escape(repr(self)) if rows is None else as_html(self.name, rows, self._maximizes)
 
-    def _ask(self, made: Callable[[list[dict[str, Any]]], Any], *, curves: bool = False) -> Any:
+    def _look(self) -> list[dict[str, Any]] | None:
+        """Return the rows of now; those of the last answer where none comes while this waits."""
+        if self._entered_with is not None and not self._entered_with.asynchronous:
+            with contextlib.suppress(Exception):  # what displays a search shows what is known
+                self._entered_with.sync(self._trials, self._entered_with, False, callback_timeout=2)
+        return self._rows
+
+    def _ask(
+        self, made: Callable[[list[dict[str, Any]]], Result], *, curves: bool = False
+    ) -> Result:
         """Return what is made of the trials; an awaitable with an asynchronous client.
 
         The `curves` of many models take long to be sent.
@@ -289,14 +310,14 @@ class Search(Job):
         if self._entered_with is None:
             raise SlaqError(f"search {self.name!r} has not begun: enter its 'with' block first")
 
-        async def make(client: Client) -> Any:
+        async def make(client: Client) -> Result:
             return made(await self._trials(client, curves))
 
         return self._entered_with.sync(make, self._entered_with)
 
     def train_on(
         self, keys: Any = None, *, best: int | None = None, steps: int, **arguments: Any
-    ) -> Any:
+    ) -> list[Future[Any]]:
         """Submit models that have ended again, from their last state. Call it in the block.
 
         The function of each is called with the arguments that it had, but `steps`, which it must
@@ -326,6 +347,10 @@ class Search(Job):
             A model is unknown, has not ended, or its function does not take the arguments.
         SlaqError
             The search is over, or runs under plain Dask.
+
+        Examples
+        --------
+        >>> futures = grid_search.train_on(best=3, steps=200)  # doctest: +SKIP
         """
         asked = check_models(keys, best, steps)
         client = self._entered_with
@@ -347,7 +372,7 @@ class Search(Job):
             return submit_again(client, await ask(), annotations, changes)
 
         if client.asynchronous:
-            return ask_and_submit()
+            return ask_and_submit()  # type: ignore[return-value]
         return submit_again(client, client.sync(ask), annotations, changes)
 
     def _best(self, rows: list[dict[str, Any]], by: str = "loss") -> Best:
@@ -396,13 +421,16 @@ class Search(Job):
         if self._plain:
             return []
         rows = await request(client, "slaq_trials", run=self._run, curves=curves, **self._mark())
-        return read_rows(rows, self._given)
+        found = read_rows(rows, self._given)
+        self._rows = [row | {"curve": [], "curves": {}} for row in found] or self._rows
+        return found
 
     def _enter(self, client: Client) -> Search:
         super()._enter(client)
         self._entered_with = client
         self._given.clear()
         self._trainings.clear()
+        self._rows = None
         if dask.config.get("slaq.instrument", True):
             # A grid search whose fits were stopped half-way would return the best of these.
             self._end_fits(end_calls())
@@ -417,7 +445,7 @@ class Search(Job):
         return self
 
     def _know_model(
-        self, future: TrainingFuture, function: Callable[..., Any], args: Any, kwargs: Any
+        self, future: TrainingFuture[Any], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         """Know a training that was submitted in the block, and what it is called with."""
         self._trainings[future.job.name] = future

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import Client
 
@@ -16,8 +16,10 @@ from dask_slaq.client.job_block import Job
 from dask_slaq.core.errors import StopTraining
 from dask_slaq.core.jobs.settings import JOB_SETTINGS
 
+Result = TypeVar("Result")
 
-class TrainingFuture(Future[Any]):
+
+class TrainingFuture(Future[Result]):
     """Future of a training that runs in a thread of its own.
 
     Attributes
@@ -50,7 +52,7 @@ class TrainingFuture(Future[Any]):
             if self._ended:
                 return self.cancelled()
             self._cancel_asked = True  # opening the job clears what was asked of it before
-        self.job.ask_to_stop()
+        self.job._ask_to_stop()
         return True
 
     def cancelled(self) -> bool:
@@ -61,7 +63,7 @@ class TrainingFuture(Future[Any]):
         """Return whether the function has not ended yet."""
         return not self.done()
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> Result:
         """Return what the function returned, or raise what it raised; see `Future.result`."""
         try:
             return super().result(timeout)
@@ -81,7 +83,7 @@ class TrainingFuture(Future[Any]):
         if super().cancelled():
             raise CancelledError(f"job {self.job.name!r} was stopped") from self._cause
 
-    def _end(self, result: Any = None, error: BaseException | None = None) -> None:
+    def _end(self, result: Result | None = None, error: BaseException | None = None) -> None:
         """End with the result or error of the function."""
         with self._lock:
             self._ended = True
@@ -92,7 +94,7 @@ class TrainingFuture(Future[Any]):
         elif error is not None:
             self.set_exception(error)
         else:
-            self.set_result(result)
+            self.set_result(result)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         states = {"running": self.running(), "cancelled": self.cancelled(), "finished": True}
@@ -101,13 +103,13 @@ class TrainingFuture(Future[Any]):
 
 
 def submit(
-    function: Callable[..., Any],
+    function: Callable[..., Result],
     *args: Any,
     name: str,
     client: Client | None = None,
     settings: dict[str, Any] | None = None,
     **kwargs: Any,
-) -> TrainingFuture:
+) -> TrainingFuture[Result]:
     """Run a function as a job in a background thread, and return its future at once.
 
     In the block of a `search` it is one of the search's models.
@@ -140,16 +142,14 @@ def submit(
 
     Examples
     --------
-    >>> futures = [
-    ...     submit(KMeans(k).fit, X, name=f"kmeans-{k}") for k in (2, 4, 8)
-    ... ]  # doctest: +SKIP
-    >>> models = [future.result() for future in futures]  # doctest: +SKIP
+    >>> future = submit(KMeans(8).fit, X, name="kmeans-8")  # doctest: +SKIP
+    >>> model = future.result()  # doctest: +SKIP
     """
     client = current_client(client)
     mine = {key: kwargs.pop(key) for key in JOB_SETTINGS if key in kwargs}
     block = job(name, client=client, **mine, **(settings or {}))
     block.in_background = True
-    future = TrainingFuture(block)
+    future = TrainingFuture[Result](block)
     if (around := running_job.get()) is not None:
         around._know_model(future, function, args, kwargs)
     thread = threading.Thread(
@@ -160,9 +160,9 @@ def submit(
 
 
 def _run(
-    future: TrainingFuture,
+    future: TrainingFuture[Result],
     client: Client,
-    function: Callable[..., Any],
+    function: Callable[..., Result],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:

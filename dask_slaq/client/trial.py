@@ -36,23 +36,29 @@ def report(
         `Search.trials`.
     step : int, optional
         Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
-        default the next one. The first one once more, after others, begins a new curve, as after a
-        learning-rate finder: what was reported before no longer counts.
+        default the next one. The first one once more, after others, begins a new curve: what was
+        reported before no longer counts.
     state : object or callable, optional
-        Whatever the function needs to go on after this report, or a callable that returns it, which
-        is called only when the state is kept. With it, a model of a search may leave its worker in
-        the report. Its task then begins again, here or elsewhere, where `resume` returns the state.
+        What the function needs to go on after this report, or a callable that returns it, called
+        only when it is kept. With it, a model of a search may leave its worker in the report. Its
+        task then begins again, here or elsewhere, where `resume` returns the state.
 
     Raises
     ------
-    NonFiniteLoss
-        The loss is not a number.
-    InvalidSetting
-        The step is not a whole number.
+    NonFiniteLoss, InvalidSetting
+        The loss is not a number, or the step not a whole one.
     UnknownJob
         Called neither in a job block nor in a task, or in a thread started there: use `Job.report`.
     StopTraining
         The job or search was stopped; `TrialPruned` if the search gave this model up.
+
+    Examples
+    --------
+    >>> def train(params):
+    ...     for epoch in range(40):
+    ...         report(train_one_epoch(params))
+    >>> with search("grid", steps=40) as grid_search:  # doctest: +SKIP
+    ...     futures = grid_search.map(train, grid)
     """
     current = running_job.get()
     if current is not None:
@@ -76,6 +82,12 @@ class Pruned:
         Step of this loss, from 1.
     why : str
         ``"pruned"`` or ``"stopped"``.
+
+    Examples
+    --------
+    >>> results = [0.2, Pruned(loss=0.9, step=5)]
+    >>> [result for result in results if not isinstance(result, Pruned)]
+    [0.2]
     """
 
     loss: float
@@ -108,7 +120,6 @@ def trial(function: Callable[Arguments, Result]) -> Callable[Arguments, Result |
     Returns
     -------
     callable
-        Takes the same arguments.
 
     Examples
     --------

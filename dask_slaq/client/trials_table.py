@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import dask
 import numpy as np
@@ -24,6 +24,9 @@ from dask_slaq.core.trials import STATE_COLORS, as_parameters
 if TYPE_CHECKING:
     import pandas
     import xarray
+    from dask.typing import Key
+
+    from dask_slaq.client.submit import TrainingFuture
 
 #: Maximum number of rows of a table for people, and of parameters in it.
 MOST_SHOWN, MOST_NAMES = 20, 8
@@ -37,15 +40,49 @@ LAST = (
 Row = dict[str, Any]
 
 
+class Trial(TypedDict):
+    """Row of `Search.trials`: what one model does."""
+
+    #: Of its task and result; and its number, where one task trains several models.
+    key: Key
+    trial: int
+    #: Plain arguments of the call, or parameters of Optuna's trial; of a model that has not
+    #: reported, only what `Search.map` knows.
+    params: dict[str, Any]
+    #: ``ready``, ``training``, ``waiting`` in a report, ``away`` from all workers, ``silent``,
+    #: ``done``, ``pruned``, ``stopped``, ``failed`` or ``retried``; the error with which it failed.
+    state: str
+    error: str
+    #: The last loss, as it was reported, and its step; the lowest, and its step.
+    loss: float
+    iteration: int
+    lowest: float
+    lowest_step: int
+    #: Predicted final loss and its 80 % band, nan without a forecast, and once it has ended.
+    predicted: float
+    low: float
+    high: float
+    #: Unix seconds; seconds of computing, and of waiting in reports; address of its worker.
+    began: float
+    ended: float
+    computed: float
+    waited: float
+    worker: str
+    #: Steps and losses, at most 500 points; last values of other metrics, and their curves.
+    curve: list[tuple[int, float]]
+    metrics: dict[str, float]
+    curves: dict[str, list[tuple[int, float]]]
+
+
 class Best(NamedTuple):
-    """Best model of a search: its parameters, its last loss, and the future of its result.
+    """Best model of a search: its `params`, its last `loss`, and the `future` of its result.
 
     The future is None if this client no longer holds the result.
     """
 
     params: dict[str, Any]
     loss: float
-    future: Future | None
+    future: Future[Any] | TrainingFuture[Any] | None
 
 
 def read_rows(
@@ -136,6 +173,17 @@ def in_words(rows: Sequence[Row]) -> str:
     counts = Counter(row["state"] for row in rows)
     parts = [f"{counts[state]} {state}" for state in reversed(STATE_COLORS) if counts[state]]
     return ", ".join(parts) or "no models yet"
+
+
+def in_short(rows: Sequence[Row], maximize: bool) -> str:
+    """Return how many trials are done, the best loss, and what the others do."""
+    counts = Counter(
+        {"training": "train", "waiting": "wait"}.get(s, s) for s in (r["state"] for r in rows)
+    )
+    parts = [f"{counts.pop('done', 0)} of {len(rows)} done"]
+    if (best := best_row(rows, maximize)) is not None:
+        parts.append(f"best {number(best['loss'])}")
+    return ", ".join([*parts, *(f"{count} {state}" for state, count in counts.items())])
 
 
 def as_cells(

@@ -52,6 +52,14 @@ class StopTraining(SlaqError):
     """Request to end a training loop, raised by the next report of a job that was stopped.
 
     `loss` and `step` are those of the report, in a task of a search.
+
+    Examples
+    --------
+    >>> try:  # in a training loop
+    ...     raise StopTraining("job 'a' was stopped")
+    ... except StopTraining:
+    ...     print("keep the model so far")
+    keep the model so far
     """
 
     loss = math.nan
@@ -59,4 +67,10 @@ class StopTraining(SlaqError):
 
 
 class TrialPruned(StopTraining):
-    """Request to end the training of a model that its search gave up; see `dask_slaq.search`."""
+    """Request to end the training of a model that its search gave up; see `dask_slaq.search`.
+
+    Examples
+    --------
+    >>> issubclass(TrialPruned, StopTraining)
+    True
+    """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -47,6 +49,27 @@ def in_cell(value: Any, most: int = 24) -> str:
     """Return the value of a parameter as text of at most `most` characters."""
     text = number(value) if isinstance(value, float) else printable(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Return the lines of a table; the columns of the numbers `left` are aligned to the left."""
+    widths = [max(_width(line[k]) for line in cells) for k in range(len(cells[0]))]
+    lines = []
+    for line in cells:
+        padded = []
+        for k, (cell, width) in enumerate(zip(line, widths, strict=True)):
+            space = " " * (width - _width(cell))
+            padded.append(cell + space if k in left else space + cell)
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def _width(text: str) -> int:
+    """Return the columns that a terminal needs for a text: wide characters take two."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
 
 
 def without_nan(value: Any) -> Any:

@@ -118,6 +118,11 @@ class SlaqPlugin(DaskHooks):
         self.journal: Any = None  # `Journal`, if events are recorded
         self._started_on: Scheduler | None = None
 
+    def __repr__(self) -> str:
+        jobs = 0 if self._started_on is None else len(self.jobs.reports)
+        doing = "failed" if self.failed else f"{jobs} job{'s' * (jobs != 1)}"
+        return f"<SlaqPlugin {self.settings.policy}, {doing}>"
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Remember that a client sent this plugin."""
         self.__dict__.update(state)

@@ -7,7 +7,7 @@ from dask_slaq.worker.reports import in_trial as in_trial
 from dask_slaq.worker.reports import job_of_task as job_of_task
 from dask_slaq.worker.reports import part_of_cross_validation as part_of_cross_validation
 from dask_slaq.worker.reports import report_trial as report_trial
-from dask_slaq.worker.reports import resume_trial as resume_trial
+from dask_slaq.worker.reports import resume as resume
 from dask_slaq.worker.reports import waited as waited
 from dask_slaq.worker.trainings import Training as Training
 from dask_slaq.worker.trainings import begin_training as begin_training

@@ -104,7 +104,7 @@ def report_trial(
     The loss is a number, or a mapping of metrics: the first one of the first report is the loss,
     and reports without it are dropped. One that is not finite only counts as an iteration. `step`
     is the number of the iteration, by default the next one, and `trial` distinguishes the models
-    that one task trains one after the other. With a `state`, from which `resume_trial` lets it go
+    that one task trains one after the other. With a `state`, from which `resume` lets it go
     on, it may leave its worker. `params` returns the parameters of the model, by default the
     arguments of the task. Returns whether the code runs in a task; outside of a search nothing is
     reported, with one warning.
@@ -174,9 +174,18 @@ def report_trial(
 def waited() -> float:
     """Return the seconds that the running task has waited in its reports, on this worker.
 
-    A model with a clock of its own, such as a `max_time`, adds them to its limit. They are 0 in
-    tasks that never wait, and outside of tasks, as in threads that a task has begun: nothing tells
-    whose these are, so hand them what the task's own thread is told.
+    A model with a clock of its own, such as a `max_time`, adds them to its limit.
+
+    Returns
+    -------
+    float
+        Seconds. They are 0 in tasks that never wait, and outside of tasks, as in threads that a
+        task has begun: nothing tells whose these are, so hand them what the task itself is told.
+
+    Examples
+    --------
+    >>> waited()
+    0.0
     """
     found = _task_here()
     if found is None or run_of(*found) is None:
@@ -244,8 +253,28 @@ def part_of_cross_validation() -> tuple[str, str] | None:
     return None
 
 
-def resume_trial() -> Any:
-    """Return the last state of the task's model; None if there is none, or outside of a search."""
+def resume() -> Any:
+    """Return the last state of this task's model, from which it goes on.
+
+    A task of a `search` begins with it, and reports states with `report`. So it goes on, on
+    whichever worker, after it has left one or was lost with it.
+
+    Returns
+    -------
+    object
+        The state that was kept last; None if there is none, and outside of a search.
+
+    See Also
+    --------
+    steps : a loop that keeps and resumes the state itself.
+    unpause : lets a paused job go on.
+
+    Examples
+    --------
+    >>> step, model = resume() or (0, None)
+    >>> step
+    0
+    """
     here.asked = this_run()
     state = find_state()
     return None if isinstance(state, Mark) else state

@@ -16,12 +16,21 @@ from dask_slaq.core.policies import POLICIES, policy
 
 #: Public names by purpose. Names that are missing here come last, under "More".
 GROUPS = {
-    "Train": ("search", "job", "report", "steps", "submit", "StopTraining", "TrialPruned"),
+    "Train": (
+        "search",
+        "job",
+        "report",
+        "steps",
+        "resume",
+        "submit",
+        "StopTraining",
+        "TrialPruned",
+    ),
     "See": ("status", "explain", "history", "usage", "alerts", "progress"),
     "Steer": (
-        "set",
+        "change",
         "pause",
-        "resume",
+        "unpause",
         "stop",
         "set_policy",
         "set_owner",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dask_slaq.core.forecast import Forecast, Status
-from dask_slaq.core.policies.base import GreedyPolicy
 from dask_slaq.core.search_settings import Judgement
+from dask_slaq.policies import GreedyPolicy
 
 
 class HighLoss(GreedyPolicy):

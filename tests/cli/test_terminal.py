@@ -122,16 +122,16 @@ def test_jobs_are_steered(run, training):
     def job():
         return slaq.status(training)["jobs"]["a"]
 
-    assert run("set", "a", "--weight", "2", "--max-share", "4").output == (
+    assert run("change", "a", "--weight", "2", "--max-share", "4").output == (
         "a: weight 2, max_share 4\n"
     )
     assert (job()["weight"], job()["max_share"]) == (2, 4)
-    assert run("set", "a", "--max-share", "inf", by="bob@lab").exit_code == 0
-    assert run("set", "a", "--latest", "3").output == "a: latest 3\n"
-    refused(run("set", "a", "--latest", "0.5"), "latest must be a factor >= 1")
+    assert run("change", "a", "--max-share", "inf", by="bob@lab").exit_code == 0
+    assert run("change", "a", "--latest", "3").output == "a: latest 3\n"
+    refused(run("change", "a", "--latest", "0.5"), "latest must be a factor >= 1")
     assert job()["max_share"] is None
     assert "paused" in run("pause", "a").output and job()["state"] == "paused"
-    assert run("resume", "a").exit_code == 0 and job()["state"] == "idle"
+    assert run("unpause", "a").exit_code == 0 and job()["state"] == "idle"
     assert run("stop", HOSTILE).exit_code == 0
     assert slaq.status(training)["jobs"][HOSTILE]["state"] == "stopping"
 
@@ -144,23 +144,23 @@ def test_the_policy_is_printed_and_changed(run):
     assert run("policy", "max-total").exit_code == 0
 
 
-@pytest.mark.parametrize("what", ["pause", "resume", "stop", "set"])
+@pytest.mark.parametrize("what", ["pause", "unpause", "stop", "change"])
 def test_only_owner_and_operators_may(run, training, what):
-    settings = ["--weight", "5"] if what == "set" else []
+    settings = ["--weight", "5"] if what == "change" else []
     refused(run(what, "a", *settings, by="eve@desk"), "'eve@desk' may not", "bob@lab", "ann")
     refused(run("policy", "fair", by="eve@desk"), "operators")
 
 
-@pytest.mark.parametrize("what", ["explain", "pause", "resume", "stop", "set"])
+@pytest.mark.parametrize("what", ["explain", "pause", "unpause", "stop", "change"])
 def test_an_unknown_job_is_named_with_the_known_ones(run, training, what):
-    settings = ["--weight", "5"] if what == "set" else []
+    settings = ["--weight", "5"] if what == "change" else []
     refused(run(what, "b\x1b", *settings), r"'b\x1b'", "'a'")
 
 
 def test_bad_settings_change_nothing(run, training):
-    refused(run("set", "a", "--weight", "-1"), "weight", "-1")
-    refused(run("set", "a", "--min-share", "nan"), "min_share")
-    assert run("set", "a").exit_code == 2
+    refused(run("change", "a", "--weight", "-1"), "weight", "-1")
+    refused(run("change", "a", "--min-share", "nan"), "min_share")
+    assert run("change", "a").exit_code == 2
 
 
 def test_no_scheduler(run, tmp_path, monkeypatch):
@@ -266,7 +266,7 @@ def test_the_time_to_the_target_has_its_band(eta, text):
 def test_what_ended_and_what_was_changed_is_told(run, training):
     with slaq.job("over", owner="bob@lab", client=training) as job:
         job.report(0.25)
-        assert run("set", "over", "--weight", "2").exit_code == 0
+        assert run("change", "over", "--weight", "2").exit_code == 0
         refused(run("stop", "over", by="eve@desk"), "eve@desk", "operators")
     heading, *rows, _, period = run("jobs", "--ended").output.splitlines()
     assert period.startswith("jobs that ended since the scheduler's start at 20")

@@ -7,10 +7,11 @@ import time
 import dask
 import numpy as np
 import pytest
-from distributed import wait
+from distributed import Event, wait
 from driving import until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.client import Trial
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 
 STEPS = 12
@@ -42,7 +43,8 @@ async def test_map_keeps_parameters_of_models_that_have_not_begun(c, s, plugin, 
     assert best.params == GRID[1] == await search.best_params
     assert best.loss == pytest.approx(0.5 + 1 / STEPS)
     assert await best.future == 0.5
-    assert repr(search) == "<Search 'grid': its block was left>"
+    assert repr(search) == "<Search 'grid': 4 of 4 done, best 0.5833>"  # by the last answer
+    assert "search <b>grid</b>: 4 done" in search._repr_html_()
 
 
 @pytest.mark.parametrize("way", ["map", "submit", "partial", "delayed"])
@@ -74,6 +76,7 @@ async def test_rows_have_times_curves_and_errors_and_no_stale_forecasts(c, s, pl
     rows = await search.trials()
     assert len(rows) == 5
     for row in rows:
+        assert row.keys() == Trial.__annotations__.keys()
         assert before - 1 <= row["began"] <= row["ended"] <= time.time() + 1
         assert math.isnan(row["predicted"]) and math.isnan(row["low"])
         wanted = [(k + 1, row["params"]["offset"] + 1 / (k + 1)) for k in range(STEPS)]
@@ -172,10 +175,34 @@ def test_in_a_plain_program_and_in_notebooks(local_client, capsys):
     assert "search <b>grid</b>: 4 done, 1 failed" in widget.value
     slaq.progress("grid", client, notebook=False, interval=0.05)
     assert "grid: 4 done, 1 failed" in capsys.readouterr().out
+    assert repr(search) == "<Search 'grid': 4 of 5 done, best 0.5833, 1 failed>"
     html = search._repr_html_()
     assert "4 done, 1 failed" in html and "<td>relu</td>" in html
     with slaq.job("a<b") as job:
         job.report(1.0)
         assert repr(job) == "<Job 'a<b': 1 iterations>"
         assert "a&lt;b" in job._repr_html_() and "grid" not in job._repr_html_()
+        now = slaq.status()
+        assert now["capacity"] == 2 and dict(now)["policy"] == "first-to-target"
+        first, heading, row = repr(now).splitlines()
+        assert first == "policy first-to-target, 2 threads"
+        assert heading.startswith("job") and row.startswith("a<b")
     assert job._repr_html_() == "&lt;Job &#x27;a&lt;b&#x27;: does not run&gt;"
+
+
+@with_plugin([1])
+async def test_what_is_printed_of_a_search_and_of_the_plugin(c, s, plugin, a):
+    assert repr(plugin) == "<SlaqPlugin fair, 0 jobs>"
+    search = slaq.search("grid", client=c, steps=STEPS)
+    assert repr(search) == "<Search 'grid': not begun>"
+    async with search:
+        assert repr(search) == "<Search 'grid': open>"
+        assert repr(plugin) == "<SlaqPlugin fair, 1 job>"
+        blocked = c.submit(Event("go").wait)
+        futures = search.map(train, GRID[:2])
+        await until(lambda: len(s.tasks) == 3)
+        await search.trials()
+        assert repr(search) == "<Search 'grid': 0 of 3 done, 3 ready>"
+        await Event("go").set()
+        await wait([*futures, blocked])
+    assert repr(slaq.SlaqPlugin(policy="max-total")) == "<SlaqPlugin max-total, 0 jobs>"

@@ -22,9 +22,9 @@ def script(client):
     with slaq.job("a") as job:
         job.set(weight=2, max_share=float("inf"))
         job.pause()
-        job.resume()
+        job.unpause()
         slaq.pause("a")
-        slaq.resume("a")
+        slaq.unpause("a")
         slaq.progress("a", notebook=True)
         for k in range(100):
             losses.append(client.submit(inc, k, pure=False).result())

@@ -59,7 +59,7 @@ def test_a_search_takes_what_the_table_lists_and_settings_of_its_own():
 
 
 def test_what_may_change_is_an_argument_of_what_changes_it():
-    assert defaults(slaq.set) == dict.fromkeys(CHANGEABLE)
+    assert defaults(slaq.change) == dict.fromkeys(CHANGEABLE)
 
 
 def test_the_page_on_configuration_has_each_option():

@@ -33,7 +33,7 @@ async def test_changes_and_refusals_are_a_line_each(c, s, plugin, a):
     alerts = await alerts_of(c, s)
     with captured_logger("distributed.core") as of_dask, captured_logger("dask_slaq") as log:
         async with slaq.job("a", client=c, owner="ann"):
-            await slaq.set("a", weight=2, client=c)
+            await slaq.change("a", weight=2, client=c)
             with dask.config.set({"slaq.owner": "eve"}), pytest.raises(NotAllowed):
                 await slaq.set_policy("fair", client=c)
             with pytest.raises(UnknownJob):
@@ -109,7 +109,7 @@ def test_the_audit_goes_on_with_the_next_scheduler(tmp_path):
     async def life(c, s, a):
         await start_plugin(c, s, memory=path)
         async with slaq.job("a", client=c, owner="ann"):
-            await slaq.set("a", weight=2 + len(lives), client=c)
+            await slaq.change("a", weight=2 + len(lives), client=c)
         with pytest.raises(UnknownJob):
             await slaq.pause("é" * 99, client=c)
         lives.append([event["what"] for event in await told(c)])

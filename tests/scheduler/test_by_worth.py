@@ -104,7 +104,7 @@ async def test_the_worth_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, p
         plain = plugin.by_worth.advise()["target"]
         await job.set(worth_per_hour=500)
         assert plain < plugin.by_worth.advise()["target"]
-        await slaq.set("a", worth_per_hour=2, client=c)
+        await slaq.change("a", worth_per_hour=2, client=c)
         assert plugin.by_worth.advise()["target"] == plain
         for wrong in (0, -1, "much", float("inf")):
             with pytest.raises(InvalidSetting, match="worth_per_hour"):

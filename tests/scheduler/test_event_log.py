@@ -127,7 +127,7 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
             plugin.run_once()
             if k == 6:
                 await one.pause()
-                await one.resume()
+                await one.unpause()
                 await two.set(weight=3.0)
                 await slaq.set_policy("max-total", client=c)
             if k == 7:

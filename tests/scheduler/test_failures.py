@@ -232,7 +232,7 @@ async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, plugin, a, mo
 
         monkeypatch.setattr(s, "check_idle_saturated", fails_once)
         with captured_logger("distributed"), captured_logger("dask_slaq") as log:
-            await slaq.resume("a", client=c)
+            await slaq.unpause("a", client=c)
             assert await c.gather(held) == list(range(1, 9))
         assert "failed in Dask's scheduler" in log.getvalue()
         assert "tasks may hang" not in log.getvalue()

@@ -48,7 +48,7 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
         await until(lambda: pool.running and pool.ready)
         found = await slaq.explain("a", client=c)
         assert found["reason"].startswith("good enough: it reached its target")
-        await slaq.set("a", max_share=1e6, client=c)
+        await slaq.change("a", max_share=1e6, client=c)
         assert "good enough" not in (await slaq.explain("a", client=c))["reason"]
         await let_end(c, tasks)
 

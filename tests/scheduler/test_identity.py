@@ -83,7 +83,7 @@ def test_the_certificate_says_who_a_client_is(security):
                         with pytest.raises(NotAllowed, match="'bob' may not pause job 'a' of ann"):
                             await asked
                     await slaq.pause("a", client=c)
-                    await slaq.resume("a", client=c)
+                    await slaq.unpause("a", client=c)
                 with captured_logger("dask_slaq.scheduler.requests") as log:
                     for said in (c.id, ""):
                         message = {"job": "a", "client": said, "loss": -1.0, "failed": True}

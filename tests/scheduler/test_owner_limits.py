@@ -198,7 +198,7 @@ async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
             await until(lambda: ready(plugin, "b") == 1)
             await block.pause()
             assert "paused" in (await slaq.explain("b", client=c))["reason"]
-            await block.resume()
+            await block.unpause()
             assert ready(plugin, "b") == 1
             await block.stop()  # otherwise it could never report, and so never end
             assert await future == 2

@@ -67,7 +67,7 @@ def test_a_run_that_is_paused_or_waits_for_a_thread_is_not_silent():
     async def waits(client):
         await slaq.pause("a", client=client)
         await asyncio.sleep(40)
-        await slaq.resume("a", client=client)
+        await slaq.unpause("a", client=client)
         async with slaq.job("b", client=client, min_share=1):
             long = client.submit(work, 60, pure=False)
             await asyncio.sleep(0.2)

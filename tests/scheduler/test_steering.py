@@ -153,7 +153,7 @@ async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a,
         assert (status["weight"], status["min_share"], status["max_share"]) == (3, 0.5, 1)
         for wrong in ({"weight": -1}, {"min_share": 2}, {"target": float("nan")}):
             with pytest.raises(InvalidSetting):
-                await slaq.set("a", client=c, **wrong)
+                await slaq.change("a", client=c, **wrong)
         with pytest.raises(InvalidSetting, match="cannot be changed"):
             await c.scheduler.slaq_steer(job="a", client=c.id, what="set", gang=True)
         after = (await slaq.status(c))["jobs"]["a"]
@@ -177,7 +177,7 @@ async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
         with dask.config.set({"slaq.owner": "ann@x"}):
             await slaq.pause("a", client=other)
         with dask.config.set({"slaq.owner": "root@y"}):
-            await slaq.resume("a", client=other)
+            await slaq.unpause("a", client=other)
             await slaq.set_policy("fair", client=other)
         assert (await slaq.status(c))["policy"] == "fair"
 
@@ -196,7 +196,7 @@ async def test_the_reason_says_what_a_job_waits_for(c, s, plugin, a):
             assert line[2].isupper() and line.endswith("."), line
         await slaq.pause("b", client=c)
         assert "paused" in (await slaq.explain("b", client=c))["text"]
-        await slaq.resume("b", client=c)
+        await slaq.unpause("b", client=c)
         await let_end(c, [first, waits])
         assert "driver computes" in (await slaq.explain("b", client=c))["reason"]
         with pytest.raises(UnknownJob):
@@ -258,7 +258,7 @@ async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
             assert await counts() == (1, 5)
             await slaq.pause("a", client=c)
             assert "1 task that began before" in (await slaq.explain("a", client=c))["reason"]
-            await slaq.resume("a", client=c)
+            await slaq.unpause("a", client=c)
         await let_end(c, futures)
 
 

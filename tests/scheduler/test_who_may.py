@@ -289,7 +289,7 @@ async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_pa
         ((secret, sender),) = plugin.identity._secrets.items()
         assert sender.client == c.id and len(secret) == 32
         with captured_logger("dask_slaq", propagate=False) as log:
-            await slaq.set("a", weight=2, client=c)
+            await slaq.change("a", weight=2, client=c)
             eve._send_to_scheduler({"op": "slaq-prove", "proof": secret})
             await until(lambda: plugin.messages._dropped._held)
         assert plugin.identity._secrets == {secret: sender}
@@ -367,7 +367,7 @@ async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
             assert [event for _, event in await eve.get_events("eves")] == ["of her own"]
             for topic in (AUDIT_TOPIC, ALERT_TOPIC, "slaq-steer"):
                 assert not await eve.get_events(topic)
-            await slaq.set("a", weight=2, client=c)
+            await slaq.change("a", weight=2, client=c)
             assert not job._asked_to_stop
         (line,) = await eve.scheduler.slaq_audit()
         assert line["what"] == "set job 'a' weight=2"

@@ -71,45 +71,7 @@ class Predictor(Protocol):
     followed. It passes only finite losses on, up to 1e300; other reports only count as iterations.
     A curve that cannot be fitted is marked in `Forecast.status`: an exception in a decision makes
     the plugin fall back to plain Dask. `LossPredictor` is the default implementation; pass another
-    one as ``SlaqPlugin(predictor=...)``.
-
-    Examples
-    --------
-    A predictor that assumes that each drop of the loss is half of the drop before:
-
-    >>> import numpy as np
-    >>> class Halving:
-    ...     def __init__(self):
-    ...         self.runs = {}
-    ...     def add(self, job, *, target=None):
-    ...         self.runs[job] = (0, np.nan, np.nan, 0.0, 0.0)
-    ...     def remove(self, job):
-    ...         del self.runs[job]
-    ...     def report(self, job, loss):
-    ...         n, first, last, largest, _ = self.runs[job]
-    ...         if n == 0:
-    ...             self.runs[job] = (1, loss, loss, 0.0, abs(loss))
-    ...         else:
-    ...             largest = max(largest, abs(last - loss))
-    ...             self.runs[job] = (n + 1, first, loss, largest, max(last - loss, 0.0))
-    ...     def fit(self):
-    ...         return 0
-    ...     def forecast(self, jobs):
-    ...         runs = np.array([self.runs[job] for job in jobs], dtype=float).reshape(-1, 5)
-    ...         n, first, last, largest, drop = runs.T
-    ...         horizons = np.array([0.0, 1.0, 2.0, 5.0, 10.0, 100.0])
-    ...         return Forecast(
-    ...             horizons=horizons, reduction=drop[:, None] * (1.0 - 0.5**horizons),
-    ...             start=first, level=last, remaining=drop, largest_change=largest,
-    ...             noise=np.zeros(len(runs)), n_reports=n.astype(np.int64),
-    ...             status=np.where(n > 1, Status.OK, Status.TOO_FEW_REPORTS),
-    ...         )
-    >>> predictor = Halving()
-    >>> predictor.add("a")
-    >>> for loss in (5.0, 3.0):
-    ...     predictor.report("a", loss)
-    >>> predictor.forecast(["a"]).reduction[0, :3].tolist()
-    [0.0, 1.0, 1.5]
+    one as ``SlaqPlugin(predictor=...)``. ``examples/plug_in`` has a short one.
     """
 
     def add(self, job: str, *, target: float | None = None) -> None:

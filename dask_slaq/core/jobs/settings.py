@@ -1,7 +1,7 @@
 """Settings of a job: the one table that blocks, requests, the engine and recordings follow.
 
 A new setting is one row here, an argument with its docs where people call it (`slaq.job`; if its
-row says so, `slaq.search`, `set_job` and `set`), a line in ``docs/configuration.md``, and its use.
+row says so, `slaq.search` and `change`), a line in ``docs/configuration.md``, and its use.
 """
 
 from __future__ import annotations

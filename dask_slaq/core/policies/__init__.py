@@ -1,5 +1,7 @@
 """Scheduling policies, which turn a `Snapshot` of the jobs into an `Allocation` of threads."""
 
+from dask_slaq.core.policies.base import GreedyPolicy as GreedyPolicy
+from dask_slaq.core.policies.base import with_forecasts as with_forecasts
 from dask_slaq.core.policies.quality_driven import EXCHANGE_RATE as EXCHANGE_RATE
 from dask_slaq.core.policies.quality_driven import Policy as Policy
 from dask_slaq.core.policies.quality_driven import Traits as Traits

@@ -58,9 +58,7 @@ class Policy(Protocol):
     A job without a finite gain is treated like a job whose ``known`` is false. Jobs of which
     neither is true get their weighted fair share.
 
-    To add a policy, write a class and list it in ``registry.py``: the tests of all policies then
-    check these rules (``TestEvery`` in ``tests/core/policies/test_policies.py``). `GreedyPolicy`
-    keeps them for subclasses whose `GreedyPolicy.worth` does.
+    `dask_slaq.testing.check_policy` checks these rules; `GreedyPolicy` keeps them.
 
     Attributes
     ----------

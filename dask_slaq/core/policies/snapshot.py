@@ -57,11 +57,10 @@ class Snapshot:
     gain : callable, optional
         Maps threads (n_jobs,) to the reduction of normalized loss (n_jobs,) predicted by the next
         epoch: 0 at 0, nondecreasing and concave. A job whose gain is not finite counts as not
-        known. A method ``of(rows)`` that returns the gain of the jobs at
-        `rows` makes decisions much cheaper. All gains are 0 by default.
+        known. A method ``of(rows)`` makes decisions much cheaper. All gains are 0 by default.
     reporting : array of bool, optional
-        False for jobs that have no forecast and will have none. They get a fair share and the
-        lowest index, whereas new jobs get the highest. All true by default.
+        False for jobs that will have no forecast. They get a fair share and the lowest index,
+        whereas new jobs get the highest. All true by default.
     to_target : array, optional
         Core-seconds predicted until the job's loss reaches its target: 0 where it is reached,
         inf or nan where the prediction is unknown. Of a job at its target it is the work left to

@@ -23,7 +23,7 @@ from dask_slaq.scheduler.requests.validation import know_goal
 from dask_slaq.scheduler.trials import Searches
 
 #: What can be done to a running job.
-ACTIONS = ("set", "pause", "resume", "stop")
+ACTIONS = ("set", "pause", "unpause", "stop")
 
 
 def check_operator(operators: Collection[str], by: object, what: str) -> None:

@@ -70,7 +70,7 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
         whose = full[:-1] if full.endswith("/") else "its owner"
         return [f"a higher max-jobs of {whose}, or the end of another job there"]
     if pool.paused:
-        return [f"slaq.resume({found['job']!r})"]
+        return [f"slaq.unpause({found['job']!r})"]
     if pool.ready and (blocked := blocked_in(jobs, pool)) is not None:
         return [f"a higher {blocked.setting} (`slaq.stop` ends the job)"]
     if (group := full_group(pool)) is not None:
@@ -80,9 +80,9 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
         return [f"a higher max-resources of {name_of(group, pool)} for {name}, or fewer jobs there"]
     hints = [_MORE] if pool.ready and jobs.budgets.is_over(found["owner"]) else []
     if len(pool.running) >= pool.granted.most and jobs.goals.is_good_enough(pool.name):
-        hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
+        hints.append(f"slaq.change({found['job']!r}, max_share=...): it reached its target")
     elif len(pool.running) >= pool.granted.most:
-        hints.append(f"a higher max_share: slaq.set({found['job']!r}, max_share=...)")
+        hints.append(f"a higher max_share: slaq.change({found['job']!r}, max_share=...)")
     if not found["reports"]:
         hints.append("a loss to predict from: report it, see dask_slaq.job")
     elif pool.ready:

@@ -48,7 +48,7 @@ def _reason(
         # A fit in one long task trains on: nothing can take its thread away.
         computing = pool.computing
         on = f"; {_tasks(computing)} that began before train on, and `stop` ends them"
-        return "paused: resume it to start its tasks" + on * (computing > 0)
+        return "paused: unpause it to start its tasks" + on * (computing > 0)
     if (of_search := trials(name)) is not None:
         why = cannot_run(jobs, pool)
         return of_search if why is None else f"{of_search}; {why}"
@@ -148,7 +148,8 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
     if ahead and jobs.budgets.is_over(jobs.owner[pool.name]):
-        return f"{_doing(pool)} on what nobody else wants: {budget_of(jobs, jobs.owner[pool.name])}"
+        why = budget_of(jobs, jobs.owner[pool.name])
+        return f"{_doing(pool)}, on what nobody else wants: {why}"
     if ahead:
         others = "job is" if ahead == 1 else "jobs are"
         return f"{_doing(pool)}: {ahead} {others} served first when a thread is free"

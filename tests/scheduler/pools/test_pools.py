@@ -170,7 +170,7 @@ async def test_a_paused_job_sends_nothing_while_another_goes_on(c, s, plugin, a)
         assert await c.gather(in_job(c, "b").map(inc, range(3), pure=False)) == [1, 2, 3]
         assert set(served(plugin)) == {"b"}
         assert plugin.pools.tick(1.0) == 0
-        await slaq.resume("a", client=c)
+        await slaq.unpause("a", client=c)
         assert await c.gather(paused) == [1, 2, 3]
 
 
@@ -201,7 +201,7 @@ def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(satu
         hook(s, "transition", lambda *args, **kwargs: seen.append(len(sent)))
         async with jobs(c, "a", "b"):
             for _ in range(2):  # the second time it is known how long they take
-                await c.gather(in_job(c, "a").map(slowinc, range(20), delay=0.005, pure=False))
+                await c.gather(in_job(c, "a").map(slowinc, range(12), delay=0.06, pure=False))
             plugin.pools.tick(1.0)
         assert max(seen) <= most
 

@@ -92,7 +92,7 @@ async def test_what_has_a_limit_is_held_however_short(client, cluster, plugin, a
         log = [f for key, _, f, *_ in cluster.scheduler.transition_log if key == future.key]
         assert not set(HELD).isdisjoint(log)
         if about == "pause":
-            await slaq.resume("a", client=client)
+            await slaq.unpause("a", client=client)
         await future
 
 

@@ -81,7 +81,7 @@ async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plu
     if how == "pause":
         await slaq.pause("grid", client=c)
         await until(lambda: trials.waiting == len(trials))
-        await slaq.resume("grid", client=c)
+        await slaq.unpause("grid", client=c)
     elif how == "failure":
         plugin.fall_back(RuntimeError("test"))
         await until(lambda: suspicious(s) == {0})

@@ -80,7 +80,7 @@ async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypa
     await c.retire_workers([a.address])
     await until(lambda: plugin.pools.tracker.away)
     monkeypatch.setattr(reports, "fetch", late)
-    await slaq.resume("grid", client=c)
+    await slaq.unpause("grid", client=c)
     await until(lambda: arriving)
     if what == "failure":
         plugin.fall_back(RuntimeError("test"))

@@ -148,7 +148,7 @@ def test_what_is_asked_of_a_search_is_asked_of_its_models(client, plugin):
             time.sleep(0.02)
         search.pause()
         assert {j["state"] for j in slaq.status(client)["jobs"].values()} == {"paused"}
-        search.resume()
+        search.unpause()
         search.stop()
         for future in futures:
             with pytest.raises(Exception, match="was stopped"):

@@ -293,7 +293,7 @@ async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b
     pause(a)  # a worker that is retired may close before it has told
     await until(lambda: all(t.away for t in stays))
     assert all(t.times.waited >= 0.3 for t in stays)
-    await slaq.resume("grid", client=c)
+    await slaq.unpause("grid", client=c)
     check(await c.gather(futures))
 
 

@@ -76,7 +76,7 @@ async def test_no_model_is_sent_to_a_worker_that_was_paused_since_the_choice(c, 
     choices._send_models()
     assert ts.state == "no-worker" and ts in s.unrunnable
     a.status = Status.running
-    await slaq.resume("grid", client=c)
+    await slaq.unpause("grid", client=c)
     check(await ends(futures))
 
 

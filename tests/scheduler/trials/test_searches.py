@@ -103,7 +103,7 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
         before = [t["iteration"] for t in await search.trials()]
         await asyncio.sleep(0.1)
         assert [t["iteration"] for t in await search.trials()] == before
-        await slaq.resume("grid", client=c)
+        await slaq.unpause("grid", client=c)
         await until(lambda: running.training)
         await slaq.stop("grid", client=c)
         results = await c.gather(futures)
@@ -166,7 +166,7 @@ async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
         assert status["iteration"] > 0 and status["reason"].startswith("search: ")
         explained = await slaq.explain("grid", client=c)
         assert " in their report" in explained["text"] or " in its report" in explained["text"]
-        await slaq.set("grid", weight=3, client=c)
+        await slaq.change("grid", weight=3, client=c)
         await c.gather(futures)
     await until(lambda: not plugin.searches.running)
     assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == 1

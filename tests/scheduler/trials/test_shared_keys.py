@@ -55,7 +55,7 @@ async def test_what_others_want_is_not_given_up(c, s, plugin, a, b, how):
                 done = [f for f in theirs if s.tasks[f.key].processing_on]
                 await search.pause()
                 assert await other.gather(done) == [await f for f in done]
-                await search.resume()
+                await search.unpause()
             assert await other.gather(theirs) == RESULTS
             assert await c.gather(mine) == RESULTS
 

@@ -63,7 +63,7 @@ async def test_states_outlive_the_results_that_train_on(c, s, plugin, a, b):
         future.release()
         del future
         await until(lambda: key not in s.tasks)
-        await slaq.resume("grid", client=c)
+        await slaq.unpause("grid", client=c)
         assert await more == list(range(1, MORE + 1))
     assert first_steps()[1.0] > STEPS // 2
 
