@@ -159,7 +159,7 @@ def _run_real(setting: Setting, policies: list[str], gaps: list[float], seeds: l
         print("Stopped: what follows are the runs that have ended.", file=sys.stderr)
     finally:  # also if a fit failed
         found = {gap: real.compare(each) for gap, each in runs.items() if each}
-        give(found, output, *(real.show(*each) for each in found.items()))
+        give({"real": found}, output, *(real.show(*each) for each in found.items()))
 
 
 def _name(seconds: float) -> str:

@@ -343,15 +343,17 @@ def measure(
 def compare(runs: Mapping[str, Sequence[Measured]]) -> dict[str, dict[str, Any]]:
     """Return the figures of each policy, and their ratios to those of plain Dask if it ran.
 
-    `worst` is the largest time of a fit over the same fit's under plain Dask.
+    `cores` are those that the run used, and `load` those of other programs, at most. `worst` is the
+    largest time of a fit over the same fit's under plain Dask.
     """
     found: dict[str, dict[str, Any]] = {}
     for policy, done in runs.items():
         row = summarize([each.run for each in done])
         groups = np.sum([each.groups for each in done], axis=0)
         row |= {
+            "busy": row["utilization"],
             "cores": float(np.mean([each.cores for each in done])),
-            "others": max(each.others for each in done),
+            "load": max(each.others for each in done),
             "by_group": dict(zip(GROUPS, (groups / groups.sum()).tolist(), strict=True)),
         }
         found[policy] = row
@@ -384,10 +386,10 @@ def show(gap: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
     for policy, row in rows.items():
         over = row.get("over_none", {})
         cells.append([
-            policy, *(row[key] for key in FIGURES), row["utilization"], row["charged_s"],
+            policy, *(row[key] for key in FIGURES), row["busy"], row["charged_s"],
             row["bytes_moved"] / 1e6, *(over.get(key) for key in FIGURES), row.get("worst"),
             *(f"{part:.0%}" for part in row["by_group"].values()),
         ])  # fmt: skip
-    busy = any(row["others"] > LOADED for row in rows.values())
+    busy = any(row["load"] > LOADED for row in rows.values())
     said = "\nOther programs were busy: not comparable." if busy else ""
     return results.table(head, cells) + said

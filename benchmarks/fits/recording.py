@@ -87,7 +87,7 @@ def others(seed: int = 0) -> dict[str, tuple[str, int, Any]]:
     return {
         "default-lbfgs": ("classes", 100, logistic("lbfgs")),
         "default-newton": ("classes", 100, logistic("newton")),
-        "default-admm": ("classes", 50, logistic("admm")),
+        "default-admm": ("classes", 5, logistic("admm")),
         "default-l1": ("classes", 50, logistic("proximal_grad", penalty="l1")),
         "default-linear": ("amounts", 100, linear("lbfgs")),
         "default-linear-gd": ("amounts", 50, linear("gradient_descent")),
