@@ -5,7 +5,8 @@ chains of tasks on four blocks of data and their sum, with the recorded seconds,
 recorded loss. Lists: six at once; all over time, one every two seconds on average; long ones, of
 which most comes after 90 % of the fall, one every four seconds; `others-1` and `others-2`, halves
 of 24 fits with dask-ml's own tolerances, long tails, small and large, and sparse data. `none` is
-plain Dask; the oracle serves the least work left to 90 % of the fall first, without a promise. With
+plain Dask, and `worst` the largest time of a fit over its own there; the oracle serves the least
+work left to 90 % of the fall first, without a promise. With
 ``--record FILE``, the twelve are recorded, or with `--others` these, and nothing runs.
 
 With ``--real``, unmodified fits run on worker processes, whose tasks last `--stretch` times as
@@ -121,12 +122,17 @@ def main(path: str | None, lists: list[str], latency: list[float], policies: lis
         for each in range(seed, seed + seeds)
     ]  # fmt: skip
     found: dict[str, Any] = {}
+    ends: dict[Any, dict[tuple[str, int], float]] = {}
     with virtual.pool(processes) as pool:
         done = zip(plan, pool.map(run, *zip(*plan, strict=True)), strict=True)
         for (which, seconds, policy), group in itertools.groupby(
             done, lambda pair: (pair[0][0], pair[0][4], pair[0][2])
         ):
-            row = figures([each for _, each in group])
+            runs = [each for _, each in group]
+            row = figures(runs)
+            mine = ends[which, seconds, policy] = real.ends(summarize(runs)["jobs"])
+            if (plain := ends.get((which, seconds, "none"))) is not None:
+                row["worst"] = max(mine[job] / plain[job] for job in mine)
             found.setdefault(which, {}).setdefault(_name(seconds), {})[policy] = row
             print(_line(which, seconds, policy, row), file=sys.stderr, flush=True)
     lines = [
@@ -168,7 +174,9 @@ def _name(seconds: float) -> str:
 
 def _line(which: str, seconds: float, policy: str, row: Mapping[str, Any]) -> str:
     shown = "  ".join(
-        f"{key.removesuffix('_s')} {row[key]:6.2f}" for key in FIGURES if row[key] is not None
+        f"{key.removesuffix('_s')} {row[key]:6.2f}"
+        for key in (*FIGURES, "worst")
+        if row.get(key) is not None
     )
     return f"{which:8} {_name(seconds):>5} {policy:16} {shown}"
 

@@ -41,8 +41,8 @@ from benchmarks.live_jobs.real_time import run_threads
 from benchmarks.paper.quality import GROUPS, by_group
 from dask_slaq.demo.fits import LOADED, Spans, compile_kmeans, cpu_seconds, estimators, make_data
 
-__all__ = ["POLICIES", "Measured", "Setting", "Stretched", "compare", "make_list", "measure",
-           "show"]  # fmt: skip
+__all__ = ["POLICIES", "Measured", "Setting", "Stretched", "compare", "ends", "make_list",
+           "measure", "show"]  # fmt: skip
 
 POLICIES = ["none", "fair", "slaq2017", "first-to-target"]
 #: Fits of a process of drivers, and seconds until the first one starts, in which they connect.
@@ -357,19 +357,19 @@ def compare(runs: Mapping[str, Sequence[Measured]]) -> dict[str, dict[str, Any]]
             "by_group": dict(zip(GROUPS, (groups / groups.sum()).tolist(), strict=True)),
         }
         found[policy] = row
-    ends = {policy: _ends(row["jobs"]) for policy, row in found.items()}
+    times = {policy: ends(row["jobs"]) for policy, row in found.items()}
     for policy, row in found.items():
         if "none" in found:
             plain = found["none"]
             row["over_none"] = {
                 key: row[key] / plain[key] if row[key] and plain[key] else None for key in FIGURES
             }
-            both = ends[policy].keys() & ends["none"].keys()
-            row["worst"] = max((ends[policy][k] / ends["none"][k] for k in both), default=None)
+            both = times[policy].keys() & times["none"].keys()
+            row["worst"] = max((times[policy][k] / times["none"][k] for k in both), default=None)
     return found
 
 
-def _ends(jobs: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
+def ends(jobs: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
     """Return the mean time of each fit."""
     found = defaultdict(list)
     for job in jobs:
