@@ -54,10 +54,10 @@ def program() -> str:
     """Return README's Python blocks as one program."""
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3, "a block came or went: say here what it takes as given"
-    search, jobs, looking = blocks
+    jobs, search, looking = blocks
     # A job can be explained while it is open.
     jobs += "\n".join(f"    {line}" for line in looking.splitlines())
-    return "\n".join([GIVEN, search, jobs, SEEN])
+    return "\n".join([GIVEN, jobs, search, SEEN])
 
 
 def run(folder: str | Path) -> list[str]:
