@@ -120,7 +120,12 @@ def lengthen(fit: Fit, times: int) -> Fit:
         return fit
     steps = np.linspace(0, len(tail), len(tail) * times + 1)[1:]
     losses = np.interp(steps, np.arange(len(tail) + 1), fit.losses[k - 1 :])
-    return Fit(fit.iterations[:k] + tail * times + end, fit.losses[:k] + losses.tolist())
+    more = len(tail) * (times - 1)
+    return Fit(
+        fit.iterations[:k] + tail * times + end,
+        fit.losses[:k] + losses.tolist(),
+        fit.max_iter + more,
+    )
 
 
 class _Tasks(SchedulerPlugin):
