@@ -88,6 +88,8 @@ def _trainings(path: Path, target: float, notes: list[str]) -> list[tuple[str, _
             threads = column["least"].item(row), column["most"].item(row)
             width = column["width"].item(row)
             found.append((job, _Training(reported, float(ahead), sums, threads, width)))
+        else:
+            notes.append(f"{job}: it ended before a decision, so what its tasks took is not known")
 
     for place, event in events_of(path, notes):
         kind = event.get("event")

@@ -190,6 +190,7 @@ class Contender:
 
     granted: Granted = field(default_factory=Granted)
     paused: bool = False
+    gives_way: bool = False  # whether it reached its target: what is above its cap it may borrow
     group: Group | None = None  # the jobs of the same owner, if owners are configured
     account: Account = field(default_factory=Account)
     # Tokens of its share, which decide on the fraction of a thread in it where sets are strict.

@@ -181,7 +181,7 @@ class Filler:
             why = f"lent, {why}" if self.order.lend else f"a grant moved: {why}"
         sent = Sent(pool, like, True, why, (), pool.service, expected, like.soonest, needs)
         sent.worker, sent.threads = address, threads or 1.0
-        sent.entitled = key.entitled
+        sent.entitled = key.entitled or pool.granted.most < 1
         self.order.remove(pool, entry)
         pool.enter(entry.ts, sent, address, moves=not self.order.lend)
         if expected < math.inf:

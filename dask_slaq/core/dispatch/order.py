@@ -80,7 +80,7 @@ class Order:
         if now >= cached.until:
             cached.until = math.inf if pool.group is None else -math.inf
             cached.key = self._key(pool, now)
-        if cached.key is None and pool.account.is_limit and pool.ready:
+        if cached.key is None and (pool.account.is_limit or not self.lend) and pool.ready:
             self.tokens_at = min(self.tokens_at, cached.until)
         return cached.key
 
@@ -94,17 +94,21 @@ class Order:
         is_new = granted.index == math.inf
         within = group is None or owner_lag > 0 or is_new
         below, owed = pool.threads < granted.most, account.owed(now)
-        if account.is_limit and not is_new and (not below or account.tokens_in(now)):
-            if below:
-                pool.cached.until = now + account.tokens_in(now)
+        wait = 0.0  # seconds until it has the tokens for one more thread
+        if account.is_limit and not is_new:
+            wait = account.tokens_in(now) if below else math.inf
+        elif not self.lend and granted.most < 1 and not is_new:
+            wait = pool.entitled_in(now)  # a cap below a thread is a part of the time of one
+        if wait and not pool.gives_way:
+            pool.cached.until = now + wait
             return None
         if within and below and (owed > 0 or is_new):
             standing = OWED
             rate = account.rate
             since = account.accrued_at - account.balance / rate if rate else -math.inf
-        elif not below:
+        elif not below or wait:
             standing = OVER_CAP
-            if not self.lend:
+            if not (self.lend or pool.gives_way):
                 return None
         else:
             standing = OWNER_OWED if owner_lag > 0 else WITHIN_CAP

@@ -35,7 +35,7 @@ class Sent:
     worker: str = ""
     lends: bool = False  # whether it waits for tasks that it has submitted
     moved: str = ""  # worker of which its job was granted a thread for it, outside the planned set
-    entitled: bool = False  # whether its job was below its share, whose tokens it takes
+    entitled: bool = False  # whether it takes tokens of the share of its job
 
     def seconds_left(self, now: float) -> float:
         """Return the estimated seconds until the task ends; infinite if unknown.

@@ -35,8 +35,8 @@ class KnownJobs(ABC):
         """Look at what the budgets of owners allow now."""
 
     @abstractmethod
-    def cap(self, name: str, most: float | None) -> None:
-        """Limit the threads of a job by a budget; None for no limit."""
+    def cap(self, name: str, most: float | None, *, gives_way: bool = False) -> None:
+        """Cap the threads of a job; None for no cap. One that `gives_way` may borrow more."""
 
     @abstractmethod
     def stop(self, name: str) -> None:

@@ -274,7 +274,7 @@ class Goals:
             self._jobs.stop(name)
         else:
             goal.most = self._jobs.engine.jobs[name].max_share
-            self._jobs.cap(name, self._shrunk(name))
+            self._jobs.cap(name, self._shrunk(name), gives_way=True)
 
     def _shrunk(self, name: str) -> float:
         """Return the cap in threads of a job that reached its target."""

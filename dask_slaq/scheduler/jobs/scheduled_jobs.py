@@ -336,10 +336,11 @@ class ScheduledJobs(KnownJobs):
         if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
             stream.send({"op": what, "run": self._runs[name], **more})
 
-    def cap(self, name: str, most: float | None) -> None:
-        """Cap the threads of a job; None for no cap."""
+    def cap(self, name: str, most: float | None, *, gives_way: bool = False) -> None:
+        """Cap the threads of a job; None for no cap. One that `gives_way` may borrow more."""
         self.engine.set_job(name, max_share=most)
         self.pools.pools[name].granted.most = most or math.inf
+        self.pools.pools[name].gives_way = gives_way
         self.pools.pools[name].touch()
 
     def expect(self, job: str, iterations: Any) -> None:

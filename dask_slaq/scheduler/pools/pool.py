@@ -42,7 +42,8 @@ class Pool(Contender):
     @property
     def borrowed(self) -> float:
         """Threads that its tasks use above those granted, of which a newcomer has none yet."""
-        return max(self.threads - self.lent - self.shown_share, 0.0)
+        used = sum(sent.threads for sent in self.running.values() if sent.start is not None)
+        return max(used - self.lent - self.shown_share, 0.0)
 
     @property
     def shown_share(self) -> float:

@@ -389,6 +389,13 @@ class Pools:
         """
         self.tracker.charge_gangs()
         self._look_at_load()
+        now, lend = monotonic(), self.order.lend
+        late = [
+            pool
+            for pool in self.pools.values()
+            # One that waited for tokens until now is not late yet.
+            if pool.ready and ((lend and not pool.account.is_limit) or now < pool.cached.until)
+        ]
         for pool in self.pools.values():
             pool.fade(factor)
             if pool.account.is_limit:
@@ -399,7 +406,7 @@ class Pools:
             self._release(self._impossible())
         if self.filling.due or not self.tracker.holding:
             return 0
-        before = self._stranded([pool for pool in self.pools.values() if pool.ready])
+        before = self._stranded(late)
         self.filling.look_at = set(self.scheduler.workers)
         self.dispatch()
         return len(before) - len(self._stranded(before))

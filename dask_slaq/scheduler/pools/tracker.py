@@ -87,7 +87,7 @@ class TaskTracker(TaskRecords):
         order = (*key[:-1], next(self._count))
         expected = min(like.usual, constants.SHORT)  # while it is unknown, few are sent
         sent = Sent(pool, like, True, "short", order, pool.service, expected, like.soonest)
-        sent.entitled = key.entitled
+        sent.entitled = key.entitled or pool.granted.most < 1
         self._flowing[ts] = sent
         self.control.prepare(Sending(ts, ws, pool.granted.planned, order))
         return ws

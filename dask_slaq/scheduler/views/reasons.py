@@ -168,7 +168,7 @@ def _limit(pool: Pool) -> str | None:
 
 
 def _doing(pool: Pool) -> str:
-    count, borrowed = len(pool.running), int(pool.borrowed)
+    count, borrowed = pool.computing or len(pool.running), int(pool.borrowed)
     if borrowed and borrowed == count:
         return f"runs on {count} borrowed thread{'s' * (count > 1)}"
     more = f", {borrowed} of them on borrowed threads" if borrowed else ""
