@@ -81,3 +81,32 @@ def test_a_fraction_of_a_thread_is_a_part_of_its_time():
     policy = Fixed(a=(0.25, 1.0), b=(0.75, 9.0))
     a, b = on_virtual_clock(scenario, [1], policy=policy, lend=False, ahead=0)
     assert a / (a + b) == pytest.approx(0.25, abs=0.03)
+
+
+async def time_of(client, name, iterations, loss, seconds, tasks, **settings):
+    begin = virtual.now()
+    async with slaq.job(name, client=client, **settings) as job:
+        for k in range(iterations):
+            works = client.map(virtual.work, range(tasks), seconds=seconds, pure=False)
+            await client.gather(works)
+            job.report(loss(k))
+    return virtual.now() - begin
+
+
+@pytest.mark.parametrize("settings", [{"lend": False}, {"policy": "slaq2017"}])
+def test_a_job_that_reached_its_target_borrows_what_others_leave(settings):
+    async def main():
+        async with virtual.Cluster(threads=[1] * 4) as cluster, cluster.client() as client:
+            await client.register_plugin(slaq.SlaqPlugin(**settings))
+            return await time_of(client, "a", 12, lambda k: 0.5**k, 0.2, 8, target=0.9)
+
+    assert virtual.run(main) < 1.1 * 12 * 8 * 0.2 / 4
+
+
+def test_a_cap_below_a_thread_is_a_part_of_the_time_of_one():
+    async def main():
+        async with virtual.Cluster(threads=[1] * 4) as cluster, cluster.client() as client:
+            await client.register_plugin(slaq.SlaqPlugin(lend=False))
+            return await time_of(client, "a", 10, lambda k: 1 / (k + 1), 0.1, 4, max_share=0.25)
+
+    assert virtual.run(main) > 0.8 * 10 * 4 * 0.1 / 0.25
