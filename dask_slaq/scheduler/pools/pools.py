@@ -389,13 +389,13 @@ class Pools:
         """
         self.tracker.charge_gangs()
         self._look_at_load()
-        now, lend = monotonic(), self.order.lend
-        late = [
+        now = monotonic()
+        # One whose key was that it waits for tokens until now is not late yet.
+        waited = {
             pool
             for pool in self.pools.values()
-            # One that waited for tokens until now is not late yet.
-            if pool.ready and ((lend and not pool.account.is_limit) or now < pool.cached.until)
-        ]
+            if pool.cached.key is None and 0 < pool.cached.until <= now
+        }
         for pool in self.pools.values():
             pool.fade(factor)
             if pool.account.is_limit:
@@ -406,7 +406,8 @@ class Pools:
             self._release(self._impossible())
         if self.filling.due or not self.tracker.holding:
             return 0
-        before = self._stranded(late)
+        ready = [pool for pool in self.pools.values() if pool.ready and pool not in waited]
+        before = self._stranded(ready)
         self.filling.look_at = set(self.scheduler.workers)
         self.dispatch()
         return len(before) - len(self._stranded(before))
