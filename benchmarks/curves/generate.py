@@ -58,7 +58,7 @@ def train(algorithm: str, number: int, seed: int = 0, *, wide: bool = False) -> 
 
 
 def plan(count: int, wide: int = 0, networks: int = 0) -> list[tuple[str, int, bool]]:
-    """Return algorithm, number and whether it is wide, of so many curves of each sort."""
+    """Return the algorithm and number of each curve to train, and whether it is wide."""
     sorts = (ALGORITHMS, count, False), (ALGORITHMS, wide, True), (NETWORKS, networks, False)
     return [
         (list(names)[i % len(names)], i // len(names), is_wide)

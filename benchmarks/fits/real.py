@@ -1,8 +1,8 @@
 """Unmodified fits of dask-ml on worker processes, whose tasks last as on larger data, asleep.
 
-Workers compute all tasks, so that fits are as ever. Then they sleep: each task lasts so many times
-the CPU seconds that a table has for its function and the size of its inputs, under every policy the
-same. So a few cores are enough for many workers. Messages, the scheduler and drivers, in processes
+Workers compute all tasks, so that fits are as ever. Then they sleep: each task lasts a multiple of
+the CPU seconds that a table has for its function and the size of its inputs, the same under every
+policy. So a few cores are enough for many workers. Messages, the scheduler and drivers, in processes
 of their own, take the time that they take, and data that move are not larger.
 """
 

@@ -70,7 +70,7 @@ class Peers:
     def is_hopeless(self, trial: Trial, settings: SearchSettings, count: int, longest: int) -> bool:
         """Return whether enough of `count` models are ready that end better than a trial can.
 
-        These made at most so many steps as the `longest`.
+        None of these made more steps than the `longest`.
         """
         pruning, finals = settings.pruning, self.finals
         enough = min(BETTER, math.ceil(BETTER_PART * count))
