@@ -2,8 +2,8 @@
 
 Workers compute all tasks, so that fits are as ever. Then they sleep: each task lasts a multiple of
 the CPU seconds that a table has for its function and the size of its inputs, the same under every
-policy. So a few cores are enough for many workers. Messages, the scheduler and drivers, in processes
-of their own, take the time that they take, and data that move are not larger.
+policy. So a few cores are enough for many workers. Messages, the scheduler and drivers, in
+processes of their own, take the time that they take, and data that move are not larger.
 """
 
 from __future__ import annotations
