@@ -5,6 +5,9 @@ LOOKED_AT = 16
 #: Seconds between two messages of a worker. Less is not worth waiting for: inputs that move within
 #: it may be used anywhere, and tasks that take half of it are trivial.
 BETWEEN_MESSAGES = 0.002
+#: Seconds from the end of a task until one that is sent then begins, at most: short tasks wait on a
+#: worker until they take as long in total. Jobs of longer tasks would lose their share by that.
+ROUND_TRIP = 0.010
 #: Seconds below which tasks are trivial, and weight of the newest task in the running mean of
 #: compute times, as in Dask.
 TRIVIAL, NEWEST = BETWEEN_MESSAGES / 2, 0.5

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, SHORT
+from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, ROUND_TRIP
 from dask_slaq.core.dispatch.ready import FEW
 
 if TYPE_CHECKING:
@@ -147,14 +147,14 @@ class Slots:
     def opens_in(self, now: float, ahead: float) -> float:
         """Return the seconds until it may be sent a task: one that starts within `ahead`.
 
-        One task per thread waits there, or short ones until they take as long in total, but `SHORT`
-        at most, and up to eight: else a thread would idle until the next one comes. One may
-        overtake a backlog that Dask has sent.
+        One task per thread waits there, or short ones until they take `ROUND_TRIP` in total, at
+        most eight: else a thread would idle until the next one comes. One may overtake a backlog
+        that Dask has sent.
         """
         over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
-        end, seconds, least = math.inf, 0.0, max(min(ahead, SHORT), BETWEEN_MESSAGES)
+        end, seconds, least = math.inf, 0.0, max(min(ahead, ROUND_TRIP), BETWEEN_MESSAGES)
         for sent in self.tasks.values():
             if sent.start is None:
                 seconds += max(sent.expected, least / 8) if sent.ours else 0.0

@@ -236,8 +236,8 @@ def test_one_task_waits_per_thread_or_eight_trivial_ones(world):
             assert place.ours <= place.nthreads
 
 
-@pytest.mark.parametrize(("trivial", "count"), [(1 / 64, 1), (1 / 256, 3), (2**-14, 4)])
-def test_short_tasks_wait_until_they_take_as_long_as_ahead(trivial, count):
+@pytest.mark.parametrize(("trivial", "count"), [(1 / 64, 1), (1 / 256, 3), (2**-14, 8)])
+def test_short_tasks_wait_in_runs_of_up_to_eight(trivial, count):
     world = World(
         (Worker(1, busy=((0, 1 / 64),)),),
         (Job(index=1.0), Job(index=1.0)),
