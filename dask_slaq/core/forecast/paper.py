@@ -26,8 +26,9 @@ WINDOW = 64
 FEWEST = 5
 #: Steps of a fit, and jobs fitted together, which bounds the memory.
 STEPS, CHUNK = 30, 256
-#: Largest logarithm of a parameter, by size.
-MOST = 50.0
+#: Largest logarithm of a parameter, by size, and largest step of it: farther away than that a
+#: parameter of almost nothing has no slope that would lead back.
+MOST, MOST_STEP = 50.0, 3.0
 
 
 class _Family(Protocol):
@@ -46,7 +47,9 @@ class _Family(Protocol):
 class _Sublinear(_Family):
     """1/(a k^2 + b k + c) + d, with parameters log a, log b and log c, and the limit d."""
 
-    starts = np.log([(a, b, 1.0) for b in np.geomspace(1e-2, 1e3, 6) for a in (1e-3, b, b * b)])
+    starts = np.log(
+        [(a, b, 1.0) for a in np.geomspace(1e-3, 1e5, 9) for b in np.geomspace(1e-2, 1e3, 6)]
+    )
     of_size = -np.ones(3)
 
     @staticmethod
@@ -148,7 +151,7 @@ def _fit(
         size = np.einsum("jii->ji", square) + 1e-12
         square += (damping[:, None] * size)[:, :, None] * unit + 1e-15 * unit
         step = np.linalg.solve(square, np.einsum("jki,jk->ji", weighted, error)[:, :, None])
-        there = np.clip(p + step[:, :, 0], -MOST, MOST)
+        there = np.clip(p + step[:, :, 0].clip(-MOST_STEP, MOST_STEP), -MOST, MOST)
         found = errors(there)
         better = found[-1] < cost
         damping = np.where(better, damping / 10, damping * 10).clip(1e-12, 1e12)
