@@ -156,7 +156,8 @@ def build_snapshot(
     per_second = np.zeros(n)
     np.divide(1.0, rate * (attained + lines.left), out=per_second, where=lines.counted)
     normalized = np.ones(n)
-    curves = Curves.of(jobs, forecast, speeds.work)
+    # The largest change of a loss is not known in logs.
+    curves = Curves.of(jobs, forecast, speeds.work, raw=normalizer == "largest-change")
     forecast = diverging(curves.forecast, jobs.diverge(rows[at]))
     normalized[at] = corrections.normalized(forecast, normalizer)
     normalized = np.where(lines.counted, lines.left * per_second, normalized)

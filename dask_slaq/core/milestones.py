@@ -70,14 +70,19 @@ class Curves:
     hinted: BoolArray  # (n_reporting,) whether the forecast falls to the target by that alone
 
     @classmethod
-    def of(cls, jobs: Jobs, forecast: Forecast, work: FloatArray) -> Curves:
-        """Return the curves of `jobs`, with core-seconds `work` (n_jobs,) per iteration."""
+    def of(cls, jobs: Jobs, forecast: Forecast, work: FloatArray, *, raw: bool = False) -> Curves:
+        """Return the curves of `jobs`, with core-seconds `work` (n_jobs,) per iteration.
+
+        None is in logs if they stay `raw`.
+        """
         order = jobs.order()
         rows = order.rows[order.reporting]
         attained, work = jobs.runtimes.column["attained"][rows], work[order.reporting]
         done = np.divide(attained, work, out=np.zeros(len(rows)), where=work > 0)
         most = jobs.ahead(rows)
-        forecast, target = in_logs(forecast, jobs.table.column["target"][rows])
+        target = jobs.table.column["target"][rows]
+        if not raw:
+            forecast, target = in_logs(forecast, target)
         forecast = ending(unreported(forecast, done), most)
         hinted, forecast = _by_hint(forecast, target, most)
         return cls(forecast, target, done, most, hinted)
