@@ -71,12 +71,12 @@ class Soon:
 
 
 class Alarm:
-    """Calls `ring` with the values that are due, each at the earliest time asked for.
+    """Calls `ring` with each value when it is due.
 
     It has one entry per value: whoever looks when it rings asks again for what is due later.
     """
 
-    def __init__(self, ring: Callable[[list[Any]], None]) -> None:
+    def __init__(self, ring: Callable[[Any], object]) -> None:
         self._ring = ring
         self._due: dict[Any, tuple[float, asyncio.TimerHandle]] = {}
 
@@ -85,8 +85,14 @@ class Alarm:
 
     def set(self, when: float, value: Any) -> None:
         """Ring at a time in monotonic seconds, unless it rings for that value before."""
+        known = self._due.get(value)
+        if known is None or when < known[0]:
+            self.move(when, value)
+
+    def move(self, when: float, value: Any) -> None:
+        """Ring for a value at a time in monotonic seconds, and not before."""
         if (known := self._due.get(value)) is not None:
-            if known[0] <= when:
+            if known[0] == when:
                 return
             known[1].cancel()
         delay = max(when - monotonic(), 0.0) + 1e-6
@@ -105,7 +111,7 @@ class Alarm:
 
     def _rang(self, value: Any) -> None:
         del self._due[value]
-        self._ring([value])
+        self._ring(value)
 
 
 class Steps:

@@ -27,8 +27,7 @@ ENTRIES = {
     ),
     "request": ("Messages._act",),
     "override": (
-        *("Seam.is_held", "Seam.flow", "Seam.is_kept_from_queue"),
-        *("Seam.is_queued", "Scaling.limit", "Scaling.closable"),
+        *("Seam.ask", "Seam.is_held", "Seam.flow", "Scaling.limit", "Scaling.closable"),
     ),
     "loop": (
         *("SlaqPlugin.run_once", "SlaqPlugin.reallocate", "SlaqPlugin._limit", "SlaqPlugin._keep"),
