@@ -203,9 +203,8 @@ def build(world: World) -> Built:
     places = {}
     for number in range(len(world.workers)):
         slots = places[address(number)] = slots_of(world, pools, number)
-        for ts, sent in slots.tasks.items():
-            sent.pool.running[ts] = sent
-            sent.pool.use(1.0)
+        for sent in slots.tasks.values():
+            sent.pool.enter(sent, sent.worker, moves=False)
     fetch = {}
     for count, task in enumerate(world.tasks):
         ts = f"task-{count}"

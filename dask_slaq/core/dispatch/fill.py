@@ -85,7 +85,8 @@ class Filler:
         for in_sets in (False,) if self.order.lend else (True, False):
             self._in_sets = in_sets
             yield from self._serve(self._near(pinned), pinned)
-            if waiting.pools and (self.free or self.soon):
+            # Only a free thread, or a task without a home, gains by moving inputs.
+            if waiting.pools and (self.free or (self.soon and "" in waiting.at)):
                 yield from self._serve(list(waiting.pools), None)
 
     def _near(self, pinned: Mapping[Contender, Any]) -> Collection[Contender]:

@@ -123,12 +123,16 @@ class Slots:
         over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
-        end, seconds, least = math.inf, 0.0, max(min(ahead, ROUND_TRIP), BETWEEN_MESSAGES)
+        end = late = math.inf  # seconds left of the first, and of the first that is overdue
+        seconds, least = 0.0, max(min(ahead, ROUND_TRIP), BETWEEN_MESSAGES)
         for task in self.tasks.values():
             if task.start is None:
                 seconds += max(task.expected, least / 8) if task.key is not None else 0.0
-            elif (left := task.seconds_left(now)) < end:
-                end = left
+            elif (elapsed := now - task.start) < task.expected:
+                end = min(end, max(task.soonest - elapsed, 0.0))
+            else:  # the longer it takes, the later it is expected to end: that is no time to wait for
+                late = min(late, elapsed - task.expected - 2 * BETWEEN_MESSAGES)
         if self.ours >= threads and seconds >= least * threads:
             return math.inf  # no thread idles until the worker reports the next end
-        return max(end + seconds / threads - ahead, 0.0)
+        wait = seconds / threads - ahead
+        return 0.0 if late + wait <= 0 else max(end + wait, 0.0)

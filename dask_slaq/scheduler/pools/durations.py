@@ -88,19 +88,22 @@ class Durations:
     def like(self, ts: TaskState, nbytes: int | None = None) -> Like:
         """Return the compute times of tasks similar to one with `nbytes` of inputs, if known."""
         nbytes = input_bytes(ts) if nbytes is None else nbytes
-        return self._of((ts.prefix.name, nbytes.bit_length() // 2))
-
-    def _of(self, group: tuple[str, int]) -> Like:
+        group = ts.prefix.name, nbytes.bit_length() // 2
         found = self._groups.get(group)
-        if found is not None:
-            found.again = True
-            if found.everywhere is not None:
-                found.everywhere.again = True
-            return found
+        if found is None:
+            return self._add(group)
+        found.again = True
+        if found.everywhere is not None:
+            found.everywhere.again = True
+        return found
+
+    def _add(self, group: tuple[str, int]) -> Like:
         if len(self._groups) >= MOST_GROUPS:
             self._forget()
-        everywhere = None if self._everywhere is None else self._everywhere._of(group)
-        new = self._groups[group] = Like(everywhere=everywhere)
+        everywhere: Like | None = None
+        if self._everywhere is not None:
+            everywhere = self._everywhere._groups.get(group) or self._everywhere._add(group)
+        self._groups[group] = new = Like(everywhere=everywhere)
         return new
 
     def _forget(self) -> None:

@@ -84,9 +84,7 @@ class Pool(Contender):
         like = self.durations.like(ts, nbytes)
         return Handover(self, ts, like, nbytes=nbytes, direct=direct)
 
-    def describe(
-        self, task: Handover, scheduler: Scheduler, count: int, label: str | None
-    ) -> None:
+    def describe(self, task: Handover, scheduler: Scheduler, count: int, label: str | None) -> None:
         """Find out what a ready task needs, and add the bytes of its inputs to their workers'.
 
         `count` is a unique number that orders tasks of equal priority, and `label` has a limit.

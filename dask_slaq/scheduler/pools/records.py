@@ -219,7 +219,8 @@ class TaskRecords:
             tasks.clear()  # whatever refers to the pool still
 
     def _forget(self, ts: TaskState) -> None:
-        for known in (self.pool_of, self.seceded_at, self.charged_until, self.waited):
+        self.pool_of.pop(ts.key, None)
+        for known in (self.seceded_at, self.charged_until, self.waited):
             if known:
                 known.pop(ts.key, None)
         if self._inner:

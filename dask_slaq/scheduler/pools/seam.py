@@ -144,9 +144,7 @@ class Seam:
         return self.tasks.is_held(ts)
 
     @guarded_as(always=True, otherwise=lambda self, task, plain: plain(task.ts))
-    def flow(
-        self, task: Handover, plain: Callable[[TaskState], Any]
-    ) -> WorkerState | None:
+    def flow(self, task: Handover, plain: Callable[[TaskState], Any]) -> WorkerState | None:
         """Return the worker of a task that is sent at once, though others like it are held."""
         return self.tasks.flow(task, plain)
 

@@ -64,11 +64,12 @@ class SentTasks:
         slots.resources, slots.used_resources = ws.resources, ws.used_resources
         slots.blocked = blocked(ws) if ws.used_resources else 0
         slots.load = len(ws.processing) - len(ws.long_running) - slots.blocked
-        slots.taken.clear()
-        for name, promised in self.promises.items():
-            if (threads := promised.get(ws.address)) is not None:
-                slots.load += threads
-                slots.taken.append(name)
+        if self.promises or slots.taken:
+            slots.taken.clear()
+            for name, promised in self.promises.items():
+                if (threads := promised.get(ws.address)) is not None:
+                    slots.load += threads
+                    slots.taken.append(name)
         return slots
 
     def busy(self) -> Iterable[Slots]:

@@ -77,10 +77,11 @@ class TaskTracker(TaskRecords, ReadyTasks):
         """
         pool, ts, like = task.pool, task.ts, task.like
         assert isinstance(pool, Pool)
-        is_long = constants.SHORT < like.usual < math.inf
         if task.direct or not ts.dependencies:
             return None
-        if is_long and (self._index.coming or not self._order.lend):
+        is_long = constants.SHORT < like.usual < math.inf
+        beside = self._beside_inputs(ts) if is_long else None
+        if is_long and beside is None:
             return None
         if pool.gang or pool.group is not None or ts.resource_restrictions:
             return None
@@ -89,18 +90,12 @@ class TaskTracker(TaskRecords, ReadyTasks):
             return None
         if order.has_before(key, now):
             return None
-        ws = plain(ts)
-        if ws is None or ws.address in self.filling.draining:
+        ws = beside or plain(ts)
+        if ws is None or (not beside and self.sent.on(ws).free_in(now) > constants.SOON):
             return None
-        slots = self.sent.on(ws)
-        if is_long:
-            if not slots.has_thread or any(ws not in (d.who_has or ()) for d in ts.dependencies):
-                return None
+        if beside is not None:
             task.expected, task.why = like.expected, "its turn: a thread beside its inputs is free"
-        elif slots.free_in(now) > constants.SOON:
-            return None
-        else:
-            # While it is unknown, few are sent.
+        else:  # while it is unknown, few are sent
             task.expected, task.why = min(like.usual, constants.SHORT), "short"
         task.worker, task.homes, task.key = ws.address, (ws.address,), key
         task.order, task.tag = (*key[:-1], next(self._count)), pool.service
@@ -111,6 +106,17 @@ class TaskTracker(TaskRecords, ReadyTasks):
         self.control.restrict(task)
         self.control.give_priority(ts)
         return ws
+
+    def _beside_inputs(self, ts: TaskState) -> WorkerState | None:
+        """Return a worker with all inputs of a task and a thread that is kept for nobody else."""
+        if self._index.coming or not self._order.lend:
+            return None
+        first, *others = ts.dependencies
+        for ws in first.who_has or ():
+            here = self.sent.on(ws).has_thread and self.filling.may_get_tasks(ws)
+            if here and all(ws in (dep.who_has or ()) for dep in others):
+                return ws
+        return None
 
     def came(self, task: Handover) -> None:
         """File a task that has come to the queue."""
@@ -240,6 +246,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         assert isinstance(pool, Pool) and key is not None
         submitter = self.pool_of[ts.key]
         if submitter is not pool:  # the job that waits for it pays for it
+            self._order.remove(task)  # in both
             self._part(ts, pool)
             pool.adopt(ts)
             task.why = f"{task.why}; submitted by {submitter.name}"

@@ -182,7 +182,8 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
     future = await begun(s, c.submit(wait_for, "go", 1))
     ts = s.tasks[future.key]
     held = False
-    seam.tasks = SimpleNamespace(asked=lambda ts: held, is_held=lambda ts: held)
+    told = dict.fromkeys(("came", "left", "slots_opened"), lambda *args: None)
+    seam.tasks = SimpleNamespace(asked=lambda ts: held, is_held=lambda ts: held, **told)
 
     def ask():
         found = []
