@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 from typing import Any
 
-
 #: Times that an alarm keeps of values that moved since, besides one for each value.
 MOVED = 32
 

@@ -130,7 +130,7 @@ class Slots:
                 seconds += max(task.expected, least / 8) if task.key is not None else 0.0
             elif (elapsed := now - task.start) < task.expected:
                 end = min(end, max(task.soonest - elapsed, 0.0))
-            else:  # the longer it takes, the later it is expected to end: that is no time to wait for
+            else:  # expected ever later: only its end tells more
                 late = min(late, elapsed - task.expected - 2 * BETWEEN_MESSAGES)
         if self.ours >= threads and seconds >= least * threads:
             return math.inf  # no thread idles until the worker reports the next end
