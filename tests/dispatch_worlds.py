@@ -13,14 +13,13 @@ from dask_slaq.core.dispatch import (
     ANY,
     Account,
     Contender,
-    Entry,
     Filler,
     Group,
+    Handover,
     Inputs,
     Like,
     Order,
     Pinned,
-    Sent,
     Slots,
     TaskKind,
 )
@@ -117,14 +116,15 @@ class Built:
         self.kept = filler.has_kept_slots
 
     def _send(self, choice: Any) -> None:
-        slots = self.places[choice.address]
-        needs, used = choice.entry.kind.resources or (), slots.used_resources
+        slots = self.places[choice.worker]
+        needs, used = choice.kind.resources or (), slots.used_resources
         if any(used.get(r, 0) + n > slots.resources.get(r, 0) for r, n in needs):
             slots.blocked += 1
         else:
             slots.load += 1
         slots.used_resources = {**used, **{r: used.get(r, 0) + n for r, n in needs}}
-        slots.put(choice.entry.ts, choice.sent, len(slots.tasks), NOW)
+        self.order.sent(choice)
+        slots.put(choice, len(slots.tasks), NOW)
 
     # What a choice has to know of the cluster
 
@@ -149,9 +149,9 @@ class Built:
     def occupancy(self, address: str) -> float:
         return 0.0
 
-    def inputs(self, entry: Entry) -> Inputs:
-        seconds = self.fetch[entry.ts]
-        return Inputs(seconds, entry.homes, lambda a: 0.0 if a in entry.homes else seconds)
+    def inputs(self, task: Handover) -> Inputs:
+        seconds = self.fetch[task.ts]
+        return Inputs(seconds, task.homes, lambda a: 0.0 if a in task.homes else seconds)
 
     def free(self, label: str | None) -> float:
         tasks = self.world.tasks
@@ -176,9 +176,9 @@ def slots_of(world: World, pools: list[Contender], number: int) -> Slots:
     slots = Slots(address(number), worker.threads, resources={"GPU": 1.0} if worker.gpu else {})
     for k, (job, left) in enumerate(worker.busy):
         like = Like(left)
-        sent = Sent(pools[job], like, True, "", (k,), 0.0, like.expected, like.soonest)
+        about = {"expected": like.expected, "soonest": like.soonest}
         slots.load += 1
-        slots.put(f"busy-{number}-{k}", sent, k, NOW)
+        slots.put(Handover(pools[job], f"busy-{number}-{k}", like, **about), k, NOW)
     return slots
 
 
@@ -186,7 +186,7 @@ def build(world: World) -> Built:
     """Build a world anew."""
     listed: dict[str, list[Contender]] = {}
     order = Order(
-        lend=world.lend, saturation=world.saturation, listed=lambda entry: listed.get(entry.ts, ())
+        lend=world.lend, saturation=world.saturation, listed=lambda task: listed.get(task.ts, ())
     )
     groups = [Group(most, 1.0, tokens) for most, tokens in world.owners]
     pools = []
@@ -203,9 +203,8 @@ def build(world: World) -> Built:
     places = {}
     for number in range(len(world.workers)):
         slots = places[address(number)] = slots_of(world, pools, number)
-        for ts, sent in slots.tasks.items():
-            sent.pool.running[ts] = sent
-            sent.pool.use(1.0)
+        for sent in slots.tasks.values():
+            sent.pool.enter(sent, sent.worker, moves=False)
     fetch = {}
     for count, task in enumerate(world.tasks):
         ts = f"task-{count}"
@@ -213,14 +212,15 @@ def build(world: World) -> Built:
         if task.gpu or task.pin is not None or task.label:
             allowed = None if task.pin is None else frozenset({address(task.pin)})
             kind = TaskKind(allowed, GPU if task.gpu else None, "label" if task.label else None)
-        entry = Entry(
-            task.root, (task.priority, count), count, ts, kind, tuple(map(address, task.homes)),
-            Like(task.seconds), task.loads,
+        rank, homes = (task.root, (task.priority, count), count), tuple(map(address, task.homes))
+        ready = Handover(
+            pools[task.job], ts, Like(task.seconds), rank, task.root, kind=kind, homes=homes,
+            loads=task.loads,
         )  # fmt: skip
         fetch[ts] = task.fetch
-        pools[task.job].push(entry)
+        pools[task.job].push(ready)
         if task.wanted_by not in (None, task.job):
-            pools[task.wanted_by].push(entry)
+            pools[task.wanted_by].push(ready)
             listed[ts] = [pools[task.job], pools[task.wanted_by]]
     pinned: dict[Contender, list[Pinned]] = {}
     for number, (job, members) in enumerate(world.pinned):
@@ -229,10 +229,11 @@ def build(world: World) -> Built:
             label = "label" if world.room < math.inf else None
             kind = TaskKind(frozenset({address(worker)}), None, label)
             ts = f"gang-{number}-{k}"
-            entry = Entry(False, (0,), 10_000 + 100 * number + k, ts, kind, (), Like())
-            pools[job].push(entry, filed=False)
+            rank = (False, (0,), 10_000 + 100 * number + k)
+            ready = Handover(pools[job], ts, Like(), rank, kind=kind)
+            pools[job].push(ready, filed=False)
             fetch[ts] = 0.0
-            found.append((entry, address(worker), 1.0))
+            found.append((ready, address(worker), 1.0))
         pinned.setdefault(pools[job], []).append(Pinned(found))
     return Built(world, order, pools, places, pinned, groups, fetch, listed)
 
@@ -252,7 +253,7 @@ def accounts(built: Built) -> Any:
 
 def plain(choices: list[Any]) -> list[tuple[str, str, str, str]]:
     """Return what was chosen, to compare between worlds that were built apart."""
-    return [(c.pool.name, c.entry.ts, c.address, c.why) for c in choices]
+    return [(c.pool.name, c.ts, c.worker, c.why) for c in choices]
 
 
 def seconds(least: int = 1, most: int = 128) -> Any:

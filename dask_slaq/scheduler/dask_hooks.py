@@ -7,7 +7,6 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Collection
-from itertools import product
 from typing import Any
 
 from distributed import Scheduler
@@ -26,9 +25,6 @@ from dask_slaq.scheduler.owners.identity import sender_of_message
 from dask_slaq.scheduler.requests import Messages
 
 logger = logging.getLogger(__name__)
-
-#: Transitions of tasks that wait on, for their inputs or in Dask's queue.
-TO_WAIT = frozenset(product(("released", "waiting"), ("waiting", "queued")))
 
 
 def received_at(stimulus: str) -> float:
@@ -93,23 +89,29 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
 
         What concerns nobody here ends here. Usage is counted after a failure, too.
         """
-        jobs, tracker = self.jobs, self.pools.tracker
+        jobs, tracker, searches = self.jobs, self.pools.tracker, self.searches
         pool = tracker.pool_of.get(key) if self.failed is None else None
-        if start == "processing":
-            if pool is None or key in tracker.seceded_at or key in jobs.accounts.ahead:
-                ran = kwargs.get("startstops") or ()
-                jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        elif (start, finish) == ("memory", "released") and not self.searches.running:
-            return  # a result goes, which nobody here counts
-        searches, most = self.searches, self.pools.limits.most
-        if not (most or searches.running or searches.states.names):
-            ts = self.scheduler.tasks.get(key)
-            if pool is None or ts is None:
-                if not (jobs.reports or (ts and finish == "processing" and ts.annotations)):
-                    return
-            elif (start, finish) in TO_WAIT and ts in pool.unfinished:
+        if start == "processing" and (
+            pool is None or key in tracker.seceded_at or key in jobs.accounts.ahead
+        ):
+            ran = kwargs.get("startstops") or ()
+            jobs.accounts.task_ended(key, ran, followed=self.failed is None)
+        if self.failed is not None:
+            return
+        if searches.running or searches.states.names or self.pools.limits.most:
+            self._follow(key, start, finish, kwargs)
+        elif pool is None:  # of no job: it may take a thread, or free one
+            if jobs.reports and "processing" in (start, finish):
+                self._follow(key, start, finish, kwargs)
+        elif finish != "queued" and not (start == "memory" and finish == "released"):
+            if finish == "waiting" and self.scheduler.tasks[key] in pool.unfinished:
                 return  # it waits, as it did before
-        self._follow(key, start, finish, kwargs)
+            try:  # as `guarded` does, for less: this is called three times per task
+                tracker.transition(key, start, finish, kwargs)
+                if self.scheduler.validate:
+                    self.pools.check_task(key)
+            except Exception as error:
+                self.fall_back(error)
 
     @guarded
     def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 from typing import Any
+
+#: Times that an alarm keeps of values that moved since, besides one for each value.
+MOVED = 32
 
 
 class Soon:
@@ -71,41 +76,70 @@ class Soon:
 
 
 class Alarm:
-    """Calls `ring` with the values that are due, each at the earliest time asked for.
+    """Calls `ring` with each value when it is due.
 
-    It has one entry per value: whoever looks when it rings asks again for what is due later.
+    It has one time per value: whoever looks when it rings asks again for what is due later. One
+    timer waits for the first of them, since most are moved before they are due.
     """
 
-    def __init__(self, ring: Callable[[list[Any]], None]) -> None:
+    def __init__(self, ring: Callable[[Any], object]) -> None:
         self._ring = ring
-        self._due: dict[Any, tuple[float, asyncio.TimerHandle]] = {}
+        self._due: dict[Any, float] = {}
+        self._heap: list[tuple[float, int, Any]] = []  # times, those of values that moved as well
+        self._count = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._at = math.inf  # when the timer rings
 
     def __len__(self) -> int:
         return len(self._due)
 
     def set(self, when: float, value: Any) -> None:
         """Ring at a time in monotonic seconds, unless it rings for that value before."""
-        if (known := self._due.get(value)) is not None:
-            if known[0] <= when:
-                return
-            known[1].cancel()
-        delay = max(when - monotonic(), 0.0) + 1e-6
-        timer = asyncio.get_running_loop().call_later(delay, self._rang, value)
-        self._due[value] = when, timer
+        if when < self._due.get(value, math.inf):
+            self.move(when, value)
+
+    def move(self, when: float, value: Any) -> None:
+        """Ring for a value at a time in monotonic seconds, and not before."""
+        if self._due.get(value) == when:
+            return
+        self._due[value] = when
+        if len(self._heap) > 2 * len(self._due) + MOVED:
+            self._heap = [each for each in self._heap if self._due.get(each[2]) == each[0]]
+            heapq.heapify(self._heap)
+        heapq.heappush(self._heap, (when, next(self._count), value))
+        if when < self._at:
+            self._wait(when)
 
     def forget(self, value: Any) -> None:
         """Do not ring for a value."""
-        if (known := self._due.pop(value, None)) is not None:
-            known[1].cancel()
+        self._due.pop(value, None)
 
     def cancel(self) -> None:
         """Ring for nothing that was set."""
-        for value in list(self._due):
-            self.forget(value)
+        self._due.clear()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._at = None, math.inf
 
-    def _rang(self, value: Any) -> None:
-        del self._due[value]
-        self._ring([value])
+    def _wait(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(when - monotonic(), 0.0) + 1e-6
+        self._timer, self._at = asyncio.get_running_loop().call_later(delay, self._rang), when
+
+    def _rang(self) -> None:
+        self._timer, self._at = None, math.inf
+        now, heap, due = monotonic(), self._heap, []
+        while heap and (heap[0][0] <= now or self._due.get(heap[0][2]) != heap[0][0]):
+            when, _, value = heapq.heappop(heap)
+            if self._due.get(value) == when:
+                del self._due[value]
+                due.append(value)
+        for value in due:
+            self._ring(value)
+        if self._heap and self._heap[0][0] < self._at:
+            self._wait(self._heap[0][0])
 
 
 class Steps:

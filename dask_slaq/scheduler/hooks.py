@@ -26,10 +26,7 @@ ENTRIES = {
         *("SlaqPlugin._client_publishes", "SlaqPlugin._worker_publishes", "Messages._take"),
     ),
     "request": ("Messages._act",),
-    "override": (
-        *("Seam.is_held", "Seam.flow", "Seam.is_kept_from_queue"),
-        *("Seam.is_queued", "Scaling.limit", "Scaling.closable"),
-    ),
+    "override": (*("Seam.ask", "Seam.is_held", "Seam.flow", "Scaling.limit", "Scaling.closable"),),
     "loop": (
         *("SlaqPlugin.run_once", "SlaqPlugin.reallocate", "SlaqPlugin._limit", "SlaqPlugin._keep"),
         *("SlaqPlugin._keep_waiting", "SlaqPlugin._keep_open", "SlaqPlugin.changed"),

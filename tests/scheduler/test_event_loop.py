@@ -16,7 +16,7 @@ from dask_slaq.scheduler.event_loop import Alarm, Soon
 @virtually
 async def test_an_alarm_keeps_one_entry_per_value_until_it_is_cancelled():
     rung = []
-    alarm = Alarm(rung.extend)
+    alarm = Alarm(rung.append)
     for epoch in range(400):
         for worker in range(50):
             alarm.set(virtual.now() + 3600 - epoch, f"worker-{worker}")
@@ -37,7 +37,7 @@ async def test_an_alarm_keeps_one_entry_per_value_until_it_is_cancelled():
 async def test_an_alarm_rings_for_each_value_at_the_earliest_time_asked_for(asked):
     """At each value's time; what was asked for later is asked for again by who looks then."""
     begin, rung, earliest = virtual.now(), {}, {}
-    alarm = Alarm(lambda values: rung.update((v, virtual.now() - begin) for v in values))
+    alarm = Alarm(lambda value: rung.setdefault(value, virtual.now() - begin))
     for value, delay in asked:
         alarm.set(begin + delay, value)
         earliest[value] = min(delay, earliest.get(value, delay))

@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from dask_slaq.core.dispatch.contender import Contender
-from dask_slaq.core.dispatch.ready import Entry, TaskKind
+from dask_slaq.core.dispatch.handover import Handover
+from dask_slaq.core.dispatch.ready import TaskKind
 from dask_slaq.core.dispatch.slots import Slots
 
 
 class Pinned(NamedTuple):
     """Tasks that start together, each on its own worker, with the threads that each uses there."""
 
-    members: Sequence[tuple[Entry, str, float]]
+    members: Sequence[tuple[Handover, str, float]]
 
 
 class Inputs(NamedTuple):
@@ -47,7 +48,7 @@ class Cluster(Protocol):
     def occupancy(self, address: str) -> float:
         """Return the seconds that all tasks on a worker take, as Dask guesses."""
 
-    def inputs(self, entry: Entry) -> Inputs:
+    def inputs(self, task: Handover) -> Inputs:
         """Return what it takes to move the inputs of a task."""
 
     def free(self, label: str | None) -> float:

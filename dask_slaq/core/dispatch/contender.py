@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dask_slaq.core.dispatch.constants import EPSILON, MOMENT
+from dask_slaq.core.dispatch.handover import Handover
 from dask_slaq.core.dispatch.order import Key
-from dask_slaq.core.dispatch.ready import ANY, Entry, Ready, TaskKind, Waiting
-from dask_slaq.core.dispatch.slots import Sent
+from dask_slaq.core.dispatch.ready import ANY, Ready, TaskKind, Waiting
 from dask_slaq.core.grants import Terms
 
 
@@ -174,9 +174,9 @@ class Contender:
     gang: bool = False  # whether ready tasks must start together
     index_of: Waiting = field(default_factory=Waiting)  # the ready tasks of all jobs
 
-    ready: dict[Any, Entry] = field(default_factory=dict)  # held, or wanted and held by others
+    ready: dict[Any, Handover] = field(default_factory=dict)  # held, or wanted and held by others
     kinds: dict[TaskKind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
-    running: dict[Any, Sent] = field(default_factory=dict)  # on workers, but for seceded ones
+    running: dict[Any, Handover] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use
     lent: float = 0.0  # threads of those that wait for tasks of their own
     promised: int = 0  # threads that tasks on workers may take without being sent
@@ -252,34 +252,32 @@ class Contender:
             return 0.0 if left > EPSILON else math.inf
         return self.tokens.tokens_in(now)
 
-    def enter(self, ts: Any, sent: Sent, worker: str, *, moves: bool) -> None:
+    def enter(self, task: Handover, worker: str, *, moves: bool) -> None:
         """Record a task that is sent to a worker; if a grant `moves`, that is in the set then."""
-        self.running[ts] = sent
-        self.use(sent.threads)
+        self.running[task.ts] = task
+        self.use(task.threads)
         if moves and worker not in self.granted.planned:
-            sent.moved = worker
+            task.moved = worker
             self.granted.moved[worker] += 1
 
-    def leave(self, ts: Any, sent: Sent) -> None:
+    def leave(self, task: Handover) -> None:
         """Forget a task that is on no worker any more; a grant that moved for it goes back."""
-        if self.running.get(ts) is sent:
-            del self.running[ts]
-        self.use(-sent.threads)
-        if sent.moved:
-            self.granted.moved[sent.moved] -= 1
+        if self.running.get(task.ts) is task:
+            del self.running[task.ts]
+        self.use(-task.threads)
+        if task.moved:
+            self.granted.moved[task.moved] -= 1
             self.granted.moved += Counter()  # drops what is 0
-            sent.moved = ""
+            task.moved = ""
 
     def use(self, threads: float) -> None:
         """Count threads of tasks that came to a worker; negative if they left it."""
         self.threads += threads
         self.cached.until = -math.inf
-        group = self.group
-        while group is not None:
+        for group in self.group.line() if self.group is not None else ():
             group.running += threads
-            group = group.team
 
-    def lend(self, sent: Sent, lends: bool) -> None:
+    def lend(self, sent: Handover, lends: bool) -> None:
         """Let the tasks that a task has submitted, and waits for, have what the task holds."""
         if sent.lends != lends:
             threads = sent.threads if lends else -sent.threads
@@ -294,7 +292,7 @@ class Contender:
         yield from (sent.needs for sent in self.running.values() if not sent.lends)
         yield from self.holds.values()
 
-    def charge(self, seconds: float, sent: Sent | None = None) -> None:
+    def charge(self, seconds: float, sent: Handover | None = None) -> None:
         """Charge the job for core-seconds used, in a task that was `sent`; negative to refund."""
         self.cached.until = -math.inf
         self.service += seconds / self.weight
@@ -304,57 +302,60 @@ class Contender:
         if self.group is not None:
             self.group.tokens -= seconds
 
-    def push(self, entry: Entry, *, filed: bool = True) -> None:
+    def push(self, task: Handover, *, filed: bool = True) -> None:
         """Add a ready task. Members of a gang are not filed, because they start together."""
-        ready = self.ready
-        if entry.ts in ready:
-            self.pop(entry.ts)  # it is here still if Dask failed to send it
+        ready, index, kind = self.ready, self.index_of, task.kind
+        if task.ts in ready:
+            self.pop(task.ts)  # it is here still if Dask failed to send it
         if not ready:
-            self.index_of.pools[self] = None
-        ready[entry.ts] = entry
+            index.pools[self] = None
+        ready[task.ts] = task
         self.cached.until = -math.inf
         if (demand := len(ready) + len(self.running)) > self.gaps.width:
             self.gaps.width = demand
-        if entry.priority and entry.priority[0]:
+        priority = task.rank[1]
+        if priority and priority[0]:
             self.prioritized = True
         if filed:
-            kind = self.kinds.get(entry.kind)
-            if kind is None:
-                kind = self.kinds[entry.kind] = Ready()
-                self.index_of.scarce += entry.kind is not ANY
-            kind.push(entry)
-            self.index_of.file(self, entry)
+            tasks = self.kinds.get(kind)
+            if tasks is None:
+                tasks = self.kinds[kind] = Ready()
+                index.scarce += kind is not ANY
+            tasks.push(task)
+            index.file(self, task)
 
     def pop(self, ts: Any) -> None:
         """Remove a task that is no longer ready, if it was."""
-        entry = self.ready.pop(ts, None)
-        if entry is None:
+        task = self.ready.pop(ts, None)
+        if task is None:
             return
+        index, kind = self.index_of, task.kind
         self.cached.until = -math.inf
         if not self.ready:
             self.prioritized = False
-            del self.index_of.pools[self]
-        kind = self.kinds.get(entry.kind)
-        if kind is not None and kind.pop(entry):
-            self.index_of.remove(self, entry)
-            if not kind:
-                del self.kinds[entry.kind]
-                self.index_of.scarce -= entry.kind is not ANY
+            del index.pools[self]
+        tasks = self.kinds.get(kind)
+        if tasks is not None and tasks.pop(task):
+            index.remove(self, task)
+            if not tasks:
+                del self.kinds[kind]
+                index.scarce -= kind is not ANY
 
     def first_root(self) -> bool:
         """Return whether the first task, of those that any worker may run anywhere, is a root."""
         first = self.kinds[ANY].at() if ANY in self.kinds else None
         return first is not None and first.rootish
 
-    def first_ready(self) -> Iterator[Entry]:
+    def first_ready(self) -> Iterator[Handover]:
         """Yield the first task of each kind at each home."""
         for ready in list(self.kinds.values()):
             for home in list(ready.homes):
-                if entry := ready.at(home):
-                    yield entry
+                if task := ready.at(home):
+                    yield task
 
     def user_priority(self) -> float:
         """Return the negated priority that the user gave the first of the ready tasks."""
         if not self.prioritized:
             return 0.0
-        return min((e.priority[0] for e in self.first_ready() if e.priority), default=0.0)
+        priorities = (task.rank[1] for task in self.first_ready())
+        return min((each[0] for each in priorities if each), default=0.0)

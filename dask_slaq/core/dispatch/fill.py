@@ -2,7 +2,7 @@
 
 A job's tasks wait in one heap per kind and home. The cost of a place is the time to move a task's
 inputs there: a task waits for its home, the workers that have them, for as long as that is expected
-to be sooner. Nothing is sent here: each choice is sent, or undone, before the next one is made.
+to be sooner. Nothing is sent or charged here: whoever asks sends each choice before the next one.
 """
 
 from __future__ import annotations
@@ -12,32 +12,22 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from dask_slaq.core.dispatch.cluster import Cluster, Pinned
 from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
 from dask_slaq.core.dispatch.contender import Contender
+from dask_slaq.core.dispatch.handover import Handover
 from dask_slaq.core.dispatch.order import ENTITLED, Key, Order
-from dask_slaq.core.dispatch.ready import ANY, Entry, Ready
+from dask_slaq.core.dispatch.ready import ANY, Ready
 from dask_slaq.core.dispatch.slot_rules import SlotRules
-from dask_slaq.core.dispatch.slots import Sent, Slots
+from dask_slaq.core.dispatch.slots import Slots
 
 #: Why a job is served, by the class of its key.
 TURNS = (
     *("it is owed core-seconds", "its owner is owed", "it is below its share", "its turn"),
     "over its cap",
 )
-
-
-class Choice(NamedTuple):
-    """Choice of a task for a slot of a worker."""
-
-    pool: Contender
-    entry: Entry
-    address: str
-    key: Key
-    why: str
-    sent: Sent
 
 
 class Filler:
@@ -84,7 +74,7 @@ class Filler:
 
     # Jobs
 
-    def choices(self, now: float) -> Iterator[Choice]:
+    def choices(self, now: float) -> Iterator[Handover]:
         """Yield choices until slots or tasks run out: tasks at home first, then all."""
         self._now, self.has_kept_slots, waiting = now, False, self.order.waiting
         if not (waiting.pools and (self.free or self.soon)):
@@ -95,7 +85,8 @@ class Filler:
         for in_sets in (False,) if self.order.lend else (True, False):
             self._in_sets = in_sets
             yield from self._serve(self._near(pinned), pinned)
-            if waiting.pools and (self.free or self.soon):
+            # Only a free thread, or a task without a home, gains by moving inputs.
+            if waiting.pools and (self.free or (self.soon and "" in waiting.at)):
                 yield from self._serve(list(waiting.pools), None)
 
     def _near(self, pinned: Mapping[Contender, Any]) -> Collection[Contender]:
@@ -115,7 +106,7 @@ class Filler:
 
     def _serve(
         self, pools: Collection[Contender], pinned: Mapping[Contender, Sequence[Pinned]] | None
-    ) -> Iterator[Choice]:
+    ) -> Iterator[Handover]:
         """Serve jobs in turn, one task per turn: of those at home, if there are `pinned` ones."""
         order, now, moves = self.order, self._now, pinned is None
         before: Mapping[Contender, Key] = {}
@@ -161,35 +152,28 @@ class Filler:
             found = self._choose(pool, moves) if pool.kinds else None
             if found is None:
                 continue
-            entry, slots, where = found
-            if self._is_kept_from(pool, entry, slots):
+            task, slots, where = found
+            if self._is_kept_from(pool, task, slots):
                 self.has_kept_slots = True
                 continue
-            yield self._take(pool, entry, slots, key, f"{TURNS[key.standing]}: {where}")
+            yield self._take(pool, task, slots, key, f"{TURNS[key.standing]}: {where}")
             self.look(slots, now)
             if pool.ready and (again := rank(pool)) is not None:
                 heapq.heappush(queue, (again, i, pool))
 
     def _take(
-        self, pool: Contender, entry: Entry, slots: Slots, key: Key, why: str, threads: float = 0.0
-    ) -> Choice:
-        """Charge a job for a task that is sent; one of a gang uses some `threads` until it ends."""
-        like, address = entry.like, slots.address
-        expected = math.inf if threads else like.expected
-        needs = entry.kind.resources or ()
+        self, pool: Contender, task: Handover, slots: Slots, key: Key, why: str, threads: float = 0
+    ) -> Handover:
+        """Return a task to be sent to a worker; one of a gang uses some `threads` until it ends."""
+        address, like = slots.address, task.like
         if address not in pool.granted.planned:
             why = f"lent, {why}" if self.order.lend else f"a grant moved: {why}"
-        sent = Sent(pool, like, True, why, (), pool.service, expected, like.soonest, needs)
-        sent.worker, sent.threads = address, threads or 1.0
-        sent.entitled = key.entitled or pool.granted.most < 1
-        self.order.remove(pool, entry)
-        pool.enter(entry.ts, sent, address, moves=not self.order.lend)
-        if expected < math.inf:
-            sent.ahead = expected * sent.threads
-            pool.charge(sent.ahead, sent)
-        if not entry.homes:
-            pool.made_at[address] = pool.made_at.get(address, 0.0) + 1
-        return Choice(pool, entry, address, key, why, sent)
+        task.pool, task.worker, task.key, task.why = pool, address, key, why
+        task.tag, task.needs, task.threads = pool.service, task.kind.resources or (), threads or 1.0
+        task.expected = math.inf if threads else like.expected
+        task.soonest = like.soonest
+        task.entitled = key.entitled or pool.granted.most < 1
+        return task
 
     def _leave_backlogs(self, pool: Contender) -> None:
         """Leave workers to tasks of a job that Dask has sent, and that wait: it is their turn."""
@@ -200,58 +184,62 @@ class Filler:
 
     # Tasks that start together
 
-    def _start_pinned(self, pool: Contender, key: Key, gangs: Sequence[Pinned]) -> Iterator[Choice]:
+    def _start_pinned(
+        self, pool: Contender, key: Key, gangs: Sequence[Pinned]
+    ) -> Iterator[Handover]:
         """Choose all members of each gang of a job at once, or keep its workers until that fits."""
         for gang in gangs:
-            members = [entry for entry, *_ in gang.members]
+            members = [task for task, *_ in gang.members]
             if not self._rules.may_together(pool, members, sum(each[2] for each in gang.members)):
                 continue
             places = {address for _, address, _ in gang.members}
             if all(address in self.free for address in places):
                 at = {address: self.free[address] for address in places}
                 why = f"its turn: all {len(members)} of its gang at once"
-                for entry, address, used in gang.members:
-                    yield self._take(pool, entry, at[address], key, why, used)
+                for task, address, used in gang.members:
+                    yield self._take(pool, task, at[address], key, why, used)
             for address in places:
                 self.close(address)
 
-    def _start_together(self, pool: Contender, key: Key) -> Iterator[Choice]:
+    def _start_together(self, pool: Contender, key: Key) -> Iterator[Handover]:
         """Choose free threads for all ready tasks of a gang, or as many as can ever run.
 
         A task whose home is busy does not wait for it, since the others would hold their threads
         and wait for it. If a task finds no thread that it may take, they go one by one.
         """
-        entries = sorted(e for e in pool.ready.values() if e in pool.kinds.get(e.kind, ()))
-        entries = entries[: self.cluster.threads]
-        if len(entries) < 2 or not self._rules.may_together(pool, entries, len(entries)):
+        tasks = [task for task in pool.ready.values() if task in pool.kinds.get(task.kind, ())]
+        tasks = sorted(tasks, key=lambda task: task.rank)[: self.cluster.threads]
+        if len(tasks) < 2 or not self._rules.may_together(pool, tasks, len(tasks)):
             return
-        found = self._options(pool, entries)
-        if len(found) < len(entries):
+        found = self._options(pool, tasks)
+        if len(found) < len(tasks):
             return
-        if self._is_kept_from(pool, entries[0], found[0][1], more=len(found) - 1):
+        if self._is_kept_from(pool, tasks[0], found[0][1], more=len(found) - 1):
             self.has_kept_slots = True
             return
-        for entry, slots, where in found:
-            yield self._take(pool, entry, slots, key, f"all at once: {where}")
+        for task, slots, where in found:
+            yield self._take(pool, task, slots, key, f"all at once: {where}")
             self.look(slots, self._now)
 
-    def _options(self, pool: Contender, entries: Iterable[Entry]) -> list[tuple[Entry, Slots, str]]:
+    def _options(
+        self, pool: Contender, tasks: Iterable[Handover]
+    ) -> list[tuple[Handover, Slots, str]]:
         """Return a free thread for each of some tasks, or fewer."""
         free = {address: slots.free for address, slots in self.free.items()}
-        found: dict[Any, tuple[Entry, Slots, str]] = {}
+        found: dict[Any, tuple[Handover, Slots, str]] = {}
         taken: Counter[tuple[str, str]] = Counter()  # of each worker's resources
-        for at_home, entry in product((True, False), entries):
-            if entry.ts in found:
+        for at_home, task in product((True, False), tasks):
+            if task.ts in found:
                 continue
-            needs = entry.kind.resources or ()
-            for a in entry.homes if at_home else sorted(free, key=lambda a: (-free[a], a)):
+            needs = task.kind.resources or ()
+            for a in task.homes if at_home else sorted(free, key=lambda a: (-free[a], a)):
                 slots = self.free.get(a)
-                if slots is None or not free.get(a) or not self._may(pool, entry, slots):
+                if slots is None or not free.get(a) or not self._may(pool, task, slots):
                     continue
                 left = {r: slots.resources[r] - slots.used_resources.get(r, 0) for r, _ in needs}
                 if all(left[r] - taken[a, r] >= needed for r, needed in needs):
                     where = "home of its input" if at_home else "a thread is free"
-                    found[entry.ts] = entry, slots, where
+                    found[task.ts] = task, slots, where
                     free[a] -= 1
                     taken.update({(a, r): needed for r, needed in needs})
                     break
@@ -259,32 +247,32 @@ class Filler:
 
     # One task
 
-    def _choose(self, pool: Contender, moves: bool) -> tuple[Entry, Slots, str] | None:
+    def _choose(self, pool: Contender, moves: bool) -> tuple[Handover, Slots, str] | None:
         """Return the job's first task, in Dask's order, that may take a slot, and why there."""
-        best: tuple[Entry, Slots, str] | None = None
+        best: tuple[Handover, Slots, str] | None = None
         least: tuple[Any, ...] = ()
         for kind, ready in pool.kinds.items():
             if kind.label is not None and not self.cluster.free(kind.label):
                 continue
             for slots in list(islice(self._homes(ready), LOOKED_AT)):
-                entry = ready.at(slots.address)
-                if entry is None:
+                task = ready.at(slots.address)
+                if task is None:
                     continue
-                rank = *entry[:3], slots.load >= slots.nthreads, slots.load / slots.nthreads
-                if (best is None or rank < least) and self._may(pool, entry, slots):
-                    best, least = (entry, slots, "home of its input"), rank
-            entry = ready.at()
-            if entry is None or (best is not None and least < entry[:3]):
+                rank = *task.rank, slots.load >= slots.nthreads, slots.load / slots.nthreads
+                if (best is None or rank < least) and self._may(pool, task, slots):
+                    best, least = (task, slots, "home of its input"), rank
+            task = ready.at()
+            if task is None or (best is not None and least < task.rank):
                 continue
-            if entry.rootish and not moves and self._yields(ready):
+            if task.rootish and not moves and self._yields(ready):
                 continue
-            if (found := self._least_loaded(pool, entry, moves)) is not None:
-                best, least = (entry, found, "any worker will do"), entry[:3]
+            if (found := self._least_loaded(pool, task, moves)) is not None:
+                best, least = (task, found, "any worker will do"), task.rank
         if best is None and moves and self.free:
             for kind, ready in pool.kinds.items():
                 if kind.label is None or self.cluster.free(kind.label):
                     moved = self._moved(pool, ready)
-                    if moved is not None and (best is None or moved[0] < best[0]):
+                    if moved is not None and (best is None or moved[0].rank < best[0].rank):
                         best = moved
         return best
 
@@ -299,7 +287,7 @@ class Filler:
         """Return whether a job loads no more while its data waits at home, if others wait."""
         return len(ready) > ready.count_at[""] and len(self.order.waiting.pools) > 1
 
-    def _least_loaded(self, pool: Contender, entry: Entry, moves: bool) -> Slots | None:
+    def _least_loaded(self, pool: Contender, task: Handover, moves: bool) -> Slots | None:
         """Return the worker for a task without a home: with a free thread, and little of its job.
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
@@ -309,7 +297,7 @@ class Filler:
         made, most = pool.made_at, math.inf
         owed = pool.group is not None and pool.group.lag > 0
         others = len(self.order.waiting.pools) > 1
-        if made and entry.loads and others and not owed and entry.kind is ANY:
+        if made and task.loads and others and not owed and task.kind is ANY:
             most = sum(made.values()) / self.cluster.threads + 1
             if moves and not self._opens_soon(made, most):
                 most = math.inf
@@ -320,7 +308,7 @@ class Filler:
                 break
             there = made.get(slots.address, 0.0) / slots.nthreads
             rank = (slots.load >= slots.nthreads, there, slots.address not in pool.granted.planned)
-            if there <= most and (least is None or rank < least) and self._may(pool, entry, slots):
+            if there <= most and (least is None or rank < least) and self._may(pool, task, slots):
                 best, least = slots, rank
         self.has_kept_slots = self.has_kept_slots or (best is None and moves and most < math.inf)
         return best
@@ -333,38 +321,38 @@ class Filler:
             for slots in islice(self.cluster.busy(), LOOKED_AT)
         )
 
-    def _moved(self, pool: Contender, ready: Ready) -> tuple[Entry, Slots, str] | None:
+    def _moved(self, pool: Contender, ready: Ready) -> tuple[Handover, Slots, str] | None:
         """Return a task that would wait for its home longer than it takes to move its inputs."""
         free = list(islice(self.free.values(), LOOKED_AT))
         count = ready.count_at
         for home in heapq.nlargest(LOOKED_AT, ready.homes, key=lambda home: (count[home], home)):
-            entry = ready.at(home) if home else None
-            if entry is None:
+            task = ready.at(home) if home else None
+            if task is None:
                 continue
-            there = (self.cluster.slots(a) for a in entry.homes)
+            there = (self.cluster.slots(a) for a in task.homes)
             waits = min(
-                (self._wait(each, entry, ready) for each in there if each is not None),
+                (self._wait(each, task, ready) for each in there if each is not None),
                 default=math.inf,
             )
-            inputs = self.cluster.inputs(entry)
+            inputs = self.cluster.inputs(task)
             # Most workers have none of its inputs, and would have to fetch all.
             if inputs.seconds >= waits and not any(s.address in inputs.at for s in free):
                 continue
             for slots in free:
                 some = slots.address in inputs.at
                 seconds = inputs.to_fetch(slots.address) if some else inputs.seconds
-                if seconds < waits and self._may(pool, entry, slots):
+                if seconds < waits and self._may(pool, task, slots):
                     busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
-                    return entry, slots, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
+                    return task, slots, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
         return None
 
-    def _wait(self, slots: Slots, entry: Entry, ready: Ready) -> float:
+    def _wait(self, slots: Slots, task: Handover, ready: Ready) -> float:
         """Return the seconds until a task may start at its home, after those that wait for it."""
-        expected = entry.like.mean if entry.like.mean < math.inf else 0.0
+        expected = task.like.mean if task.like.mean < math.inf else 0.0
         seconds, threads = self.next_end(slots, self._now), float(slots.nthreads)
-        for resource, needed in entry.kind.resources or ():
+        for resource, needed in task.kind.resources or ():
             threads = min(threads, slots.resources.get(resource, 0) / needed if needed else threads)
-        if not entry.kind.suits(slots):
+        if not task.kind.suits(slots):
             seconds = max(seconds, slots.resource_free_in(self._now))
         return seconds + (ready.count_at[slots.address] - 1) * expected / max(threads, 1.0)
 
@@ -375,25 +363,14 @@ class Filler:
         left = slots.next_end(now)
         return left if left < math.inf else self.cluster.occupancy(slots.address) / slots.nthreads
 
-    def _is_kept_from(self, pool: Contender, entry: Entry, slots: Slots, more: int = 0) -> bool:
+    def _is_kept_from(self, pool: Contender, task: Handover, slots: Slots, more: int = 0) -> bool:
         """Return whether a slot is kept for a job that is about to have a ready task again.
 
         `more` is the number of slots that are taken together with it.
         """
+        if not self._rules.coming:
+            return False
         end = self.next_end(slots, self._now)
-        kept = self._rules.kept_from(pool, entry.like.mean, slots.address, end)
+        kept = self._rules.kept_from(pool, task.like.mean, slots.address, end)
         there = sum(max(each.nthreads - each.load, 1) for each in self._open()) if kept else 0
         return kept > 0 and kept >= there - more
-
-
-def undo(order: Order, choice: Choice, *, listed: bool) -> None:
-    """Take a choice back that was not sent; its task is `listed` again if it waits still."""
-    pool, sent, ts = choice.pool, choice.sent, choice.entry.ts
-    pool.leave(ts, sent)
-    pool.charge(-sent.ahead, sent)
-    if not choice.entry.homes:
-        pool.made_at[choice.address] -= 1
-        if not pool.made_at[choice.address]:
-            del pool.made_at[choice.address]
-    if listed:
-        order.put_back(pool, choice.entry)

@@ -19,7 +19,7 @@ from dask_slaq.core.dispatch.ready import Waiting
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender
-    from dask_slaq.core.dispatch.ready import Entry
+    from dask_slaq.core.dispatch.handover import Handover
 
 #: Jobs with ready tasks that are asked whether they come before another one.
 MOST_ASKED = 50
@@ -61,7 +61,7 @@ class Order:
         *,
         lend: bool = True,
         saturation: float = 1.1,
-        listed: Callable[[Entry], Iterable[Contender]] = lambda entry: (),
+        listed: Callable[[Handover], Iterable[Contender]] = lambda task: (),
         prefers: Callable[[Contender], None] = lambda pool: None,
     ) -> None:
         self.waiting = Waiting()
@@ -93,7 +93,8 @@ class Order:
         granted, account = pool.granted, pool.account
         is_new = granted.index == math.inf
         within = group is None or owner_lag > 0 or is_new
-        below, owed = pool.threads < granted.most, account.owed(now)
+        below = pool.threads < granted.most
+        owed = account.owed(now) if account.rate else account.balance
         wait = 0.0  # seconds until it has the tokens for one more thread
         if account.is_limit and not is_new:
             wait = account.tokens_in(now) if below else math.inf
@@ -167,16 +168,27 @@ class Order:
             and (pool.ready or pool.running or now - pool.gaps.left_at < BACK_WITHIN)
         ]
 
-    def remove(self, pool: Contender, entry: Entry) -> None:
-        """Remove a task that was chosen."""
-        pool.pop(entry.ts)
-        for other in self._listed(entry):
-            other.pop(entry.ts)
+    def sent(self, task: Handover) -> None:
+        """Record that a task was sent where it was chosen for, and charge its job in advance."""
+        pool, worker = task.pool, task.worker
+        self.remove(task)
+        pool.enter(task, worker, moves=not self.lend)
+        if task.expected < math.inf:
+            task.ahead = task.expected * task.threads
+            pool.charge(task.ahead, task)
+        if not task.homes:
+            pool.made_at[worker] = pool.made_at.get(worker, 0.0) + 1
 
-    def put_back(self, pool: Contender, entry: Entry) -> None:
-        """List a task again that was chosen, and not sent."""
-        for each in {pool: None, **dict.fromkeys(self._listed(entry))}:
-            each.push(entry)
+    def remove(self, task: Handover) -> None:
+        """Remove a task that is no longer ready."""
+        task.pool.pop(task.ts)
+        for other in self._listed(task):
+            other.pop(task.ts)
+
+    def put_back(self, task: Handover) -> None:
+        """List a task again that was removed, and not sent."""
+        for each in {task.pool: None, **dict.fromkeys(self._listed(task))}:
+            each.push(task)
 
     def check(self, pools: Collection[Contender], now: float) -> None:
         """Raise `AssertionError` unless the index and the keys that are kept hold now."""

@@ -13,10 +13,13 @@ from dask_slaq.core.dispatch.constants import NEWEST, TRIVIAL
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender
+    from dask_slaq.core.dispatch.handover import Handover
 
 
 #: Entries of a heap, besides two for each task that is there, above which those of others go.
 FEW = 16
+#: Homes of a task that has none.
+NOWHERE = ("",)
 
 
 class Supply(Protocol):
@@ -71,6 +74,7 @@ class Like:
     deviation: float = 0.0
     # Those of all jobs, used until a task of this job has ended: most of many jobs have hardly any.
     everywhere: Like | None = None
+    again: bool = False  # whether it was asked for since some were forgotten
 
     def observe(self, seconds: float) -> None:
         """Record the compute time of a finished task, in seconds."""
@@ -109,25 +113,6 @@ class Like:
         return max(self.mean - 2 * self.deviation, 0.0)
 
 
-class Entry(NamedTuple):
-    """Ready task. Entries sort in the order in which Dask would send them.
-
-    Dask sends other tasks as soon as they are ready, while root tasks wait in its queue, whatever
-    their priority. By priority alone, results would stay in memory until all root tasks before
-    their users had run.
-    """
-
-    rootish: bool  # whether Dask would queue it
-    priority: tuple[Any, ...]
-    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nothing uses
-    ts: Any  # the task
-    kind: TaskKind
-    homes: tuple[str, ...]  # workers with nearly all of its inputs; empty if any worker will do
-    like: Like  # compute times of similar tasks
-    loads: bool = False  # whether it has no inputs
-    name: str = ""  # of tasks that do the same, on any amount of data
-
-
 class Ready:
     """Ready tasks of one kind, by home and in Dask's order.
 
@@ -137,50 +122,50 @@ class Ready:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[int, Entry] = {}  # by count
-        self._heaps: dict[str, list[tuple[Any, ...]]] = {}  # by home; "" for none
+        self._tasks: dict[int, Handover] = {}  # by the last element of their rank
+        self._heaps: dict[str, list[tuple[Any, ...]]] = {}  # ranks by home; "" for none
         self.count_at: Counter[str] = Counter()  # tasks at each home
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._tasks)
 
-    def __contains__(self, entry: Entry) -> bool:
-        return self._entries.get(entry.count) is entry
+    def __contains__(self, task: Handover) -> bool:
+        return self._tasks.get(task.rank[2]) is task
 
-    def push(self, entry: Entry) -> None:
+    def push(self, task: Handover) -> None:
         """Add a ready task."""
-        self._entries[entry.count] = entry
-        item = entry[:3]
-        for home in entry.homes or ("",):
+        rank = task.rank
+        self._tasks[rank[2]] = task
+        for home in task.homes or NOWHERE:
             self.count_at[home] += 1
             heap = self._heaps.get(home)
             if heap is None:
-                self._heaps[home] = [item]
+                self._heaps[home] = [rank]
             else:
-                heapq.heappush(heap, item)
+                heapq.heappush(heap, rank)
 
-    def pop(self, entry: Entry) -> bool:
+    def pop(self, task: Handover) -> bool:
         """Remove a task that is no longer ready. Returns whether it was here."""
-        if self._entries.pop(entry.count, None) is None:
+        if self._tasks.pop(task.rank[2], None) is None:
             return False
-        for home in entry.homes or ("",):
+        for home in task.homes or NOWHERE:
             self.count_at[home] -= 1
             heap, left = self._heaps.get(home, ()), self.count_at[home]
             if not left:
                 del self.count_at[home]
                 self._heaps.pop(home, None)
             elif len(heap) > 2 * left + FEW:  # most were sent from elsewhere
-                heap = self._heaps[home] = [each for each in heap if each[2] in self._entries]
+                heap = self._heaps[home] = [each for each in heap if each[2] in self._tasks]
                 heapq.heapify(heap)
         return True
 
-    def at(self, home: str = "") -> Entry | None:
+    def at(self, home: str = "") -> Handover | None:
         """Return the first task that has its home on a worker, or that has none; None without."""
         heap = self._heaps.get(home)
         while heap:
-            entry = self._entries.get(heap[0][2])
-            if entry is not None:
-                return entry
+            task = self._tasks.get(heap[0][2])
+            if task is not None:
+                return task
             heapq.heappop(heap)
         self._heaps.pop(home, None)
         return None
@@ -202,19 +187,19 @@ class Waiting:
         self.movable = 0  # filed tasks that are no root tasks and have no home
         self.at: dict[str, dict[Contender, int]] = {}  # number of filed tasks by home; "" for none
 
-    def file(self, pool: Contender, entry: Entry) -> None:
+    def file(self, pool: Contender, task: Handover) -> None:
         """Count a ready task of a pool at its homes."""
-        self.movable += not (entry.rootish or entry.homes)
-        for home in entry.homes or ("",):
+        self.movable += not (task.rootish or task.homes)
+        for home in task.homes or NOWHERE:
             here = self.at.get(home)
             if here is None:
                 here = self.at[home] = {}
             here[pool] = here.get(pool, 0) + 1
 
-    def remove(self, pool: Contender, entry: Entry) -> None:
+    def remove(self, pool: Contender, task: Handover) -> None:
         """Count a task of a pool no longer."""
-        self.movable -= not (entry.rootish or entry.homes)
-        for home in entry.homes or ("",):
+        self.movable -= not (task.rootish or task.homes)
+        for home in task.homes or NOWHERE:
             here = self.at[home]
             here[pool] -= 1
             if not here[pool]:
@@ -230,12 +215,12 @@ class Waiting:
         )
         scarce = sum(kind is not ANY for pool in pools for kind in pool.kinds)
         assert self.scarce == scarce, "kinds of tasks"
-        entries = [(p, e) for p in pools for e in p.ready.values() if e in p.kinds.get(e.kind, ())]
-        movable = sum(not (entry.rootish or entry.homes) for _, entry in entries)
+        filed = [(p, t) for p in pools for t in p.ready.values() if t in p.kinds.get(t.kind, ())]
+        movable = sum(not (task.rootish or task.homes) for _, task in filed)
         assert self.movable == movable, "tasks that any worker may take"
         at: dict[str, dict[Contender, int]] = {}
-        for pool, entry in entries:
-            for home in entry.homes or ("",):
+        for pool, task in filed:
+            for home in task.homes or NOWHERE:
                 here = at.setdefault(home, {})
                 here[pool] = here.get(pool, 0) + 1
         assert self.at == at, "tasks by home"

@@ -12,8 +12,9 @@ from collections.abc import Collection
 from dask_slaq.core.dispatch.cluster import Cluster
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK, WORTH
 from dask_slaq.core.dispatch.contender import Contender, Group
+from dask_slaq.core.dispatch.handover import Handover
 from dask_slaq.core.dispatch.order import Order
-from dask_slaq.core.dispatch.ready import ANY, Entry
+from dask_slaq.core.dispatch.ready import ANY
 from dask_slaq.core.dispatch.slots import Slots
 
 
@@ -25,20 +26,20 @@ class SlotRules:
         self.in_sets = False  # whether jobs take the threads of their worker sets only
         self._now = 0.0
         self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
-        self._coming: Collection[Contender] = ()  # jobs that are about to have ready tasks
+        self.coming: Collection[Contender] = ()  # jobs that are about to have ready tasks
 
     def begin(self, now: float) -> None:
         """Begin choices at a time `now`: find owners that are owed threads, and at their limit."""
         self._now, waiting = now, self._order.waiting
-        self._coming = self._order.coming(now) if waiting.coming else ()
+        self.coming = self._order.coming(now) if waiting.coming else ()
         pools = waiting.pools
         if next(iter(pools)).group is not None or self._at_limit:
             groups = {pool.group for pool in pools if pool.group is not None}
             self._at_limit = {full for group in groups if group.lag > 0 for full in group.full()}
 
-    def may(self, pool: Contender, entry: Entry, slots: Slots) -> bool:
+    def may(self, pool: Contender, task: Handover, slots: Slots) -> bool:
         """Return whether a task may take a slot of a worker."""
-        kind, group = entry.kind, pool.group
+        kind, group = task.kind, pool.group
         if group is not None and not (group.may_start() and group.supplies(kind.resources or ())):
             return False
         if self.in_sets and slots.address not in pool.granted.planned:
@@ -46,10 +47,10 @@ class SlotRules:
         if slots.load >= slots.nthreads and (
             pool.gang  # the others of it would wait for this one
             or pool.name in slots.taken
-            or self._is_left(entry, slots)
+            or self._is_left(task, slots)
         ):
             return False
-        if entry.rootish and not entry.like.is_trivial:
+        if task.rootish and not task.like.is_trivial:
             # No more than Dask itself sends, so that memory does not fill up.
             waits = self._waits_for_resources(pool, slots)
             if slots.load + waits >= max(self._order.saturation * slots.nthreads, 1):
@@ -60,16 +61,16 @@ class SlotRules:
         soon = slots.resource_free_in(self._now) < self._ahead
         return soon and not slots.blocked and kind.allows(slots)
 
-    def may_together(self, pool: Contender, entries: Collection[Entry], threads: float) -> bool:
+    def may_together(self, pool: Contender, tasks: Collection[Handover], threads: float) -> bool:
         """Return whether tasks may start together: under limits of their owner and labels."""
         group = pool.group
         if group is not None:
             needs: Counter[str] = Counter()
-            for entry in entries:
-                needs.update(dict(entry.kind.resources or ()))
+            for task in tasks:
+                needs.update(dict(task.kind.resources or ()))
             if not (group.may_start(threads) and group.supplies(needs.items())):
                 return False
-        labels = Counter(entry.kind.label for entry in entries if entry.kind.label is not None)
+        labels = Counter(task.kind.label for task in tasks if task.kind.label is not None)
         return all(count <= self._cluster.free(label) for label, count in labels.items())
 
     def must_wait_for_labels(self, pool: Contender) -> bool:
@@ -89,10 +90,10 @@ class SlotRules:
         meanwhile, it would wait until these end (anticipatory scheduling: Iyer and Druschel, SOSP
         2001).
         """
-        if not self._coming or mean <= BACK_WITHIN:
+        if mean <= BACK_WITHIN:
             return 0
         kept = 0.0
-        for other in self._coming:
+        for other in self.coming:
             if other is pool or other.ready or not self._comes_before(other, pool):
                 continue
             running = other.running.values()
@@ -114,13 +115,13 @@ class SlotRules:
             return one.service + behind < other.service
         return one.granted.index > WORTH * max(other.granted.index, 0.0) and one.granted.share >= 1
 
-    def _is_left(self, entry: Entry, slots: Slots) -> bool:
+    def _is_left(self, task: Handover, slots: Slots) -> bool:
         """Return whether the next free thread of a worker is left to an owner at its limit.
 
         A task of the owner computes there. Its next task can only start on that thread, and must
         not find it taken.
         """
-        if not self._at_limit or entry.like.mean <= BACK_WITHIN:
+        if not self._at_limit or task.like.mean <= BACK_WITHIN:
             return False
         groups = (sent.pool.group for sent in slots.tasks.values() if sent.pool.group is not None)
         return any(not self._at_limit.isdisjoint(group.line()) for group in groups)

@@ -12,42 +12,7 @@ from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, ROUND_TRIP
 from dask_slaq.core.dispatch.ready import FEW
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
-    from dask_slaq.core.dispatch.ready import Like
-
-
-@dataclass(slots=True, eq=False)
-class Sent:
-    """Task on a worker."""
-
-    pool: Contender
-    like: Like
-    ours: bool  # whether the dispatcher sent it, and not Dask
-    why: str
-    order: tuple[Any, ...]  # on the worker, lowest first
-    tag: float  # service of its job when it was sent
-    expected: float  # compute time in seconds when it was sent; infinite if unknown
-    soonest: float  # compute time after which it may plausibly have ended
-    needs: tuple[tuple[str, float], ...] = ()  # resources
-    threads: float = 1.0
-    ahead: float = 0.0  # core-seconds charged to its job so far
-    start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
-    worker: str = ""
-    lends: bool = False  # whether it waits for tasks that it has submitted
-    moved: str = ""  # worker of which its job was granted a thread for it, outside the planned set
-    entitled: bool = False  # whether it takes tokens of the share of its job
-
-    def seconds_left(self, now: float) -> float:
-        """Return the estimated seconds until the task ends; infinite if unknown.
-
-        An overdue task is expected to take as long again as it is overdue.
-        """
-        if self.start is None or self.expected == math.inf:
-            return self.expected
-        elapsed = now - self.start
-        if elapsed < self.expected:
-            return max(self.soonest - elapsed, 0.0)
-        return max(elapsed - self.expected - 2 * BETWEEN_MESSAGES, 0.0)
+    from dask_slaq.core.dispatch.handover import Handover
 
 
 @dataclass(slots=True, eq=False)
@@ -66,8 +31,9 @@ class Slots:
     taken: list[str] = field(default_factory=list)  # jobs whose next free thread a task there takes
     resources: Mapping[str, float] = field(default_factory=dict)
     used_resources: Mapping[str, float] = field(default_factory=dict)
-    tasks: dict[Any, Sent] = field(default_factory=dict)
-    queue: list[tuple[Any, ...]] = field(default_factory=list)  # those that wait, in their order
+    tasks: dict[Any, Handover] = field(default_factory=dict)
+    waits: dict[int, Handover] = field(default_factory=dict)  # those that wait, by number
+    queue: list[tuple[Any, ...]] = field(default_factory=list)  # their orders and numbers, a heap
     ours: int = 0
 
     @property
@@ -85,45 +51,48 @@ class Slots:
         """Whether tasks that Dask has sent wait for a thread."""
         return self.load - self.nthreads > self.ours
 
-    def put(self, ts: Any, sent: Sent, count: int, now: float) -> None:
-        """Add a task. It waits if all threads are taken; `load` counts it already."""
-        self.tasks[ts] = sent
-        sent.worker = self.address
-        sent.start = now if self.load <= self.nthreads else None
-        if sent.start is None:
-            # Without the task: Dask takes a forgotten one that is referenced for a new one.
-            heapq.heappush(self.queue, (sent.order, count, sent))
-            if sent.ours:
-                self.ours += 1
+    def put(self, task: Handover, count: int, now: float) -> None:
+        """Add a task. It waits if all threads are taken; `load` counts it already.
 
-    def remove(self, ts: Any, now: float) -> Sent:
+        The `count` is a unique number, which orders those that are equal. The queue does not refer
+        to tasks: Dask takes a forgotten one that is referenced for a new one.
+        """
+        self.tasks[task.ts] = task
+        task.worker = self.address
+        if self.load <= self.nthreads:
+            task.start = now
+            return
+        task.start, task.count = None, count
+        self.waits[count] = task
+        heapq.heappush(self.queue, (task.order, count))
+        self.ours += task.key is not None
+
+    def remove(self, task: Handover, now: float) -> None:
         """Remove a task that left its worker or gave up its thread."""
-        sent = self.tasks.pop(ts)
-        if sent.start is None:
-            sent.start = now
-            if sent.ours:
-                self.ours -= 1
-        if len(self.queue) > 2 * len(self.tasks) + FEW:  # most were stolen, or cancelled
-            self.queue = [each for each in self.queue if each[2].start is None]
+        del self.tasks[task.ts]
+        if task.start is None:
+            task.start = now
+            del self.waits[task.count]
+            self.ours -= task.key is not None
+        if len(self.queue) > 2 * len(self.waits) + FEW:  # most were stolen, or cancelled
+            self.queue = [each for each in self.queue if each[1] in self.waits]
             heapq.heapify(self.queue)
-        return sent
 
-    def thread_freed(self, now: float) -> Sent | None:
+    def thread_freed(self, now: float) -> Handover | None:
         """Record that a thread is free. Returns the task that starts there, if any."""
         while self.queue:
-            sent: Sent = heapq.heappop(self.queue)[2]
-            if sent.start is None and sent.worker == self.address:
-                sent.start = now
-                if sent.ours:
-                    self.ours -= 1
-                return sent
+            task = self.waits.pop(heapq.heappop(self.queue)[1], None)
+            if task is not None:
+                task.start = now
+                self.ours -= task.key is not None
+                return task
         return None
 
     def next_end(self, now: float) -> float:
         """Return the seconds until one of the tasks that compute ends; infinite if unknown."""
         first = math.inf
-        for sent in self.tasks.values():
-            if sent.start is not None and (left := sent.seconds_left(now)) < first:
+        for task in self.tasks.values():
+            if task.start is not None and (left := task.seconds_left(now)) < first:
                 first = left
         return first
 
@@ -131,12 +100,12 @@ class Slots:
         """Return the seconds until a task sent now would start; infinite if unknown."""
         if self.has_thread:
             return 0.0
-        ends = [sent.seconds_left(now) for sent in self.tasks.values() if sent.start is not None]
+        ends = [task.seconds_left(now) for task in self.tasks.values() if task.start is not None]
         ends += [math.inf] * (self.nthreads - len(ends))  # others compute there as well
         heapq.heapify(ends)
-        for sent in self.tasks.values() if self.ours else ():
-            if sent.start is None and sent.ours:
-                heapq.heapreplace(ends, ends[0] + sent.expected)
+        for task in self.waits.values() if self.ours else ():
+            if task.ours:
+                heapq.heapreplace(ends, ends[0] + task.expected)
         return ends[0]
 
     def resource_free_in(self, now: float) -> float:
@@ -154,12 +123,16 @@ class Slots:
         over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
-        end, seconds, least = math.inf, 0.0, max(min(ahead, ROUND_TRIP), BETWEEN_MESSAGES)
-        for sent in self.tasks.values():
-            if sent.start is None:
-                seconds += max(sent.expected, least / 8) if sent.ours else 0.0
-            elif (left := sent.seconds_left(now)) < end:
-                end = left
+        end = late = math.inf  # seconds left of the first, and of the first that is overdue
+        seconds, least = 0.0, max(min(ahead, ROUND_TRIP), BETWEEN_MESSAGES)
+        for task in self.tasks.values():
+            if task.start is None:
+                seconds += max(task.expected, least / 8) if task.key is not None else 0.0
+            elif (elapsed := now - task.start) < task.expected:
+                end = min(end, max(task.soonest - elapsed, 0.0))
+            else:  # expected ever later: only its end tells more
+                late = min(late, elapsed - task.expected - 2 * BETWEEN_MESSAGES)
         if self.ours >= threads and seconds >= least * threads:
             return math.inf  # no thread idles until the worker reports the next end
-        return max(end + seconds / threads - ahead, 0.0)
+        wait = seconds / threads - ahead
+        return 0.0 if late + wait <= 0 else max(end + wait, 0.0)

@@ -66,14 +66,14 @@ def check_task(pools: Any, key: Any) -> None:
     assert pools.pools.get(pool.name) is pool, f"{ts} is in the closed pool {pool.name}"
     if ts in pool.ready:
         assert ts.state in pools.control.WAITING, f"{ts} is held, but {ts.state}"
-        gang, entry = pools.tracker.gangs.is_open(ts), pool.ready[ts]
-        assert gang or entry in pool.kinds[entry.kind], f"{ts} is not to be found"
-    elif ts in pools.seam.queue.held or (ts.state == "no-worker" and pools.tracker.is_held(ts)):
+        gang, task = pools.tracker.gangs.is_open(ts), pool.ready[ts]
+        assert gang or task in pool.kinds[task.kind], f"{ts} is not to be found"
+    elif ts in pools.seam.queue.held or (ts.state == "no-worker" and pools.tracker.in_pool(ts)):
         waits = ts in pools._to_release or ts.key in pools.tracker.away
         assert waits, f"{ts} is held, but not ready"
-    assert (ts in pool.running) == (ts in pools.sent), f"{ts} is on a worker for one of two"
-    if ts in pool.running:
+    if (task := pool.running.get(ts)) is not None:
         assert ts.state == "processing", f"{ts} counts as on a worker"
+        assert pools.sent.has(task), f"{ts} is on a worker for one of two"
     assert pools.control.has(ts) <= (ts.state == "processing"), f"{ts} is restricted still"
     assert (ts in pools.control.excused) <= (ts.state == "processing"), f"{ts} is excused still"
     assert (ts in pool.unfinished) <= (ts.state in UNFINISHED), f"{ts} counts as unfinished"

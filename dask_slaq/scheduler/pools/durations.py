@@ -7,9 +7,7 @@ tasks of a prefix, which Dask keeps, does not describe any of them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import TypeVar
+from itertools import islice
 
 from distributed.scheduler import TaskPrefix, TaskState
 
@@ -17,13 +15,6 @@ from dask_slaq.core.dispatch import Like
 
 #: Maximum number of groups of similar tasks that are remembered, of one job or of all: some 0.5 MB.
 MOST_GROUPS = 1000
-
-T = TypeVar("T")
-
-
-def group_of(ts: TaskState, nbytes: int) -> tuple[str, int]:
-    """Return the group of the tasks that are similar to one with `nbytes` of inputs."""
-    return ts.prefix.name, nbytes.bit_length() // 2
 
 
 def input_bytes(ts: TaskState) -> int:
@@ -35,24 +26,6 @@ def input_bytes(ts: TaskState) -> int:
     return nbytes
 
 
-class ByGroup(OrderedDict[tuple[str, int], T]):
-    """What is known of groups of similar tasks. Those not asked for longest are forgotten.
-
-    Keys and names of tasks may be new in each step of a program that runs for weeks.
-    """
-
-    def of(self, group: tuple[str, int], make: Callable[[], T]) -> T:
-        """Return what is known of a group, or what `make` returns for a new one."""
-        found = self.get(group)
-        if found is not None:
-            self.move_to_end(group)
-            return found
-        new = self[group] = make()
-        if len(self) > MOST_GROUPS:
-            self.popitem(last=False)
-        return new
-
-
 class Learned:
     """What Dask learns of the durations of models, which wait in their reports: without that.
 
@@ -60,13 +33,13 @@ class Learned:
     """
 
     def __init__(self) -> None:
-        # By prefix: the mean as Dask counts it, -1 while unknown, and the longest that is known.
-        self._usual: dict[TaskPrefix, float] = {}
+        # By prefix of models: the mean as Dask counts it, -1 while unknown, and the longest known.
+        self.usual: dict[TaskPrefix, float] = {}
         self._longest: dict[TaskPrefix, float] = {}
 
     def begin(self, ts: TaskState) -> None:
         """Follow the prefix of a model that is sent to a worker."""
-        self._usual.setdefault(ts.prefix, ts.prefix.duration_average)
+        self.usual.setdefault(ts.prefix, ts.prefix.duration_average)
         self._longest.setdefault(ts.prefix, ts.prefix.max_exec_time)
 
     def seceded(self, ts: TaskState) -> None:
@@ -75,7 +48,7 @@ class Learned:
 
     def ended(self, ts: TaskState, seconds: float, waited: float) -> None:
         """Take out what a task has waited that was on its worker for some seconds."""
-        if (usual := self._usual.get(ts.prefix)) is None:
+        if (usual := self.usual.get(ts.prefix)) is None:
             return
         if ts.state == "memory":
             for each in (ts.group, ts.prefix):
@@ -84,36 +57,57 @@ class Learned:
         seconds = max(seconds - waited, 0.0)
         self._longest[ts.prefix] = max(self._longest[ts.prefix], seconds)
         if ts.state == "memory":
-            self._usual[ts.prefix] = seconds if usual < 0 else (usual + seconds) / 2
+            self.usual[ts.prefix] = seconds if usual < 0 else (usual + seconds) / 2
         self._restore(ts.prefix)
 
     def _restore(self, prefix: TaskPrefix) -> None:
         # A heartbeat of a worker counts a model that waits as one that computes.
-        if prefix in self._usual:
-            prefix.duration_average = self._usual[prefix]
+        if prefix in self.usual:
+            prefix.duration_average = self.usual[prefix]
             prefix.max_exec_time = self._longest[prefix]
 
     def clear(self) -> None:
         """Follow no prefix any more."""
-        for prefix in self._usual:
+        for prefix in self.usual:
             self._restore(prefix)
-        self._usual.clear()
+        self.usual.clear()
         self._longest.clear()
 
 
 class Durations:
-    """Compute times of the tasks of a job, or of all jobs if there is no `everywhere`."""
+    """Compute times of the tasks of a job, or of all jobs if there is no `everywhere`.
+
+    Keys and names of tasks may be new in each step of a program that runs for weeks. So when there
+    are many, those not asked for again are forgotten.
+    """
 
     def __init__(self, everywhere: Durations | None = None) -> None:
-        self._groups = ByGroup[Like]()
+        self._groups: dict[tuple[str, int], Like] = {}
         self._everywhere = everywhere
 
     def like(self, ts: TaskState, nbytes: int | None = None) -> Like:
         """Return the compute times of tasks similar to one with `nbytes` of inputs, if known."""
-        return self._like(group_of(ts, input_bytes(ts) if nbytes is None else nbytes))
-
-    def _like(self, group: tuple[str, int]) -> Like:
-        found = self._groups.of(group, Like)
-        if self._everywhere is not None:  # each time, so that it is not forgotten there either
-            found.everywhere = self._everywhere._like(group)
+        nbytes = input_bytes(ts) if nbytes is None else nbytes
+        group = ts.prefix.name, nbytes.bit_length() // 2
+        found = self._groups.get(group)
+        if found is None:
+            return self._add(group)
+        found.again = True
+        if found.everywhere is not None:
+            found.everywhere.again = True
         return found
+
+    def _add(self, group: tuple[str, int]) -> Like:
+        if len(self._groups) >= MOST_GROUPS:
+            self._forget()
+        everywhere: Like | None = None
+        if self._everywhere is not None:
+            everywhere = self._everywhere._groups.get(group) or self._everywhere._add(group)
+        self._groups[group] = new = Like(everywhere=everywhere)
+        return new
+
+    def _forget(self) -> None:
+        kept = {group: like for group, like in self._groups.items() if like.again}
+        self._groups = dict(islice(kept.items(), max(len(kept) - MOST_GROUPS // 2, 0), None))
+        for like in self._groups.values():
+            like.again = False

@@ -15,7 +15,7 @@ from dask_slaq.scheduler.event_loop import Alarm
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
-    from dask_slaq.core.dispatch import Choice, Contender, Entry, Key, Order, Slots, TaskKind
+    from dask_slaq.core.dispatch import Contender, Handover, Key, Order, Slots, TaskKind
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang, PinnedGangs
     from dask_slaq.scheduler.pools.slots import SentTasks
@@ -28,7 +28,7 @@ class Filling:
     by `enter`; it calls `fill_now`.
     """
 
-    send: Callable[[Choice], bool]
+    send: Callable[[Handover], bool]
 
     def __init__(
         self,
@@ -76,10 +76,8 @@ class Filling:
         self.filler.close(address)
         self.sent.forget(address)
 
-    def _rang(self, workers: Collection[str]) -> None:
-        open_ = [address for address in workers if not address or self.opens(address)]
-        self.look_at.update(filter(None, open_))
-        if open_:
+    def _rang(self, worker: str) -> None:
+        if not worker or self.opens(worker):
             self.soon()
 
     def _now(self) -> None:
@@ -102,7 +100,7 @@ class Filling:
                 break
         for slots, seconds in filler.opens_in.items():
             if self._wants(slots):
-                self._alarm.set(now + seconds, slots.address)
+                self._alarm.move(now + seconds, slots.address)
         filler.opens_in.clear()
         if filler.has_kept_slots:
             self.look_in("", constants.BACK_WITHIN)
@@ -119,7 +117,7 @@ class Filling:
         self.filler.look(slots, now)
         seconds = self.filler.opens_in.pop(slots, 0.0)
         if seconds and self._wants(slots):
-            self._alarm.set(now + seconds, address)
+            self._alarm.move(now + seconds, address)
         return address in self.filler.free or address in self.filler.soon
 
     def _wants(self, slots: Slots) -> bool:
@@ -175,13 +173,13 @@ class Filling:
         fits = [ws for ws in self.running if any(kind.allows(ws) for kind in kinds)]
         return sum(self.sent.on(ws).free for ws in fits), sum(ws.nthreads for ws in fits)
 
-    def inputs(self, entry: Entry) -> Inputs:
+    def inputs(self, task: Handover) -> Inputs:
         """Return what it takes to move the inputs of a task."""
-        scheduler, needed = self.scheduler, entry.ts.dependencies
+        scheduler, needed = self.scheduler, task.ts.dependencies
         seconds = sum(dep.get_nbytes() for dep in needed) / scheduler.bandwidth
         at = {ws.address for dep in needed for ws in dep.who_has or ()}
         workers = scheduler.workers
-        return Inputs(seconds, at, lambda a: scheduler.get_comm_cost(entry.ts, workers[a]))
+        return Inputs(seconds, at, lambda a: scheduler.get_comm_cost(task.ts, workers[a]))
 
     def free(self, label: str | None) -> float:
         """Return how many more tasks of a label may run."""

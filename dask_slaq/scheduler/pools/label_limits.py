@@ -18,7 +18,7 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import ANY, Entry, Like, Ready, constants
+from dask_slaq.core.dispatch import Contender, Handover, Like, Ready, constants
 from dask_slaq.core.settings import LIMIT_LABEL as LABEL
 from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.event_loop import Steps
@@ -61,9 +61,10 @@ class Limits:
         self.used: Counter[str] = Counter()
         self._running: dict[Any, str] = {}  # label of each task that counts, by key
         self._waiting: dict[str, Ready] = {}  # tasks that wait in no pool, by label
-        self._entries: dict[Any, Entry] = {}  # these, by key
+        self._entries: dict[Any, Handover] = {}  # these, by key
         self._count, self._steps = itertools.count(), Steps(enter)
         self._logged: set[str] = set()
+        self._nobody = Contender("")  # these are of no pool
         self._first_here = self._reserved = False
         self._later: asyncio.TimerHandle | None = None
 
@@ -182,7 +183,8 @@ class Limits:
     def _wait(self, label: str, ts: TaskState) -> None:
         if ts.key in self._entries:
             return
-        entry = Entry(False, ts.priority or (), next(self._count), ts, ANY, (), Like())
+        rank = False, ts.priority or (), next(self._count)
+        entry = Handover(self._nobody, ts, Like(), rank)
         self._entries[ts.key] = entry
         self._waiting.setdefault(label, Ready()).push(entry)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import ANY, Contender, Entry, TaskKind, constants
+from dask_slaq.core.dispatch import ANY, Contender, Handover, TaskKind, constants
 from dask_slaq.scheduler.pools.durations import Durations, input_bytes
 
 
@@ -78,25 +78,27 @@ class Pool(Contender):
         seconds = len(self.unfinished) * self.used / self.ended
         return max(seconds, self.gaps.spell) if self.is_open else seconds
 
-    def entry_of(
-        self, ts: TaskState, scheduler: Scheduler, rootish: bool, count: int, label: str | None
-    ) -> Entry:
-        """Return the entry of a ready task, and add the bytes of its inputs to their workers'.
+    def way_of(self, ts: TaskState, direct: bool) -> Handover:
+        """Return the way of a ready task, which waits; Dask decides where, if it is `direct`."""
+        nbytes = input_bytes(ts)
+        like = self.durations.like(ts, nbytes)
+        return Handover(self, ts, like, nbytes=nbytes, direct=direct)
+
+    def describe(self, task: Handover, scheduler: Scheduler, count: int, label: str | None) -> None:
+        """Find out what a ready task needs, and add the bytes of its inputs to their workers'.
 
         `count` is a unique number that orders tasks of equal priority, and `label` has a limit.
         """
+        ts = task.ts
         user, needs = ts.worker_restrictions, ts.resource_restrictions
-        homes: tuple[str, ...] = ()
-        kind, nbytes = ANY, input_bytes(ts)
         if user or needs or label is not None:
             resources = tuple(sorted(needs.items())) if needs else None
-            kind = TaskKind(frozenset(user) if user else None, resources, label)
-        like = self.durations.like(ts, nbytes)
+            task.kind = TaskKind(frozenset(user) if user else None, resources, label)
         cheap = constants.BETWEEN_MESSAGES * scheduler.bandwidth
-        if nbytes > cheap:
-            homes = self._homes_of(ts, scheduler, kind, cheap)
-        loads, name = not ts.dependencies, ts.prefix.name
-        return Entry(rootish, ts.priority or (), count, ts, kind, homes, like, loads, name)
+        if task.nbytes > cheap:
+            task.homes = self._homes_of(ts, scheduler, task.kind, cheap)
+        task.rank = task.rootish, ts.priority or (), count
+        task.loads, task.name = not ts.dependencies, ts.prefix.name
 
     def _homes_of(
         self, ts: TaskState, scheduler: Scheduler, kind: TaskKind, cheap: float

@@ -74,27 +74,20 @@ class Pools:
         self.order = order = Order(
             lend=lend,
             saturation=scheduler.WORKER_SATURATION,
-            listed=lambda entry: self.tracker.listed(entry.ts),
+            listed=lambda task: self.tracker.listed(task.ts),
             prefers=self._log_preference,
         )
         self.waiting = order.waiting
         self._logged_preference = False
         self._unchecked = 0
-        self.seam = seam = Seam(
-            scheduler,
-            lambda ts: (
-                self.tracker.is_held(ts) or (bool(self.limits.most) and self.limits.is_held(ts))
-            ),
-            lambda ts: bool(self.limits.most) and self.limits.label_of(ts) is not None,
-            fail,
-        )
+        self.seam = seam = Seam(scheduler, fail)
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(ahead)
         gangs = PinnedGangs()
         self.limits = limits = Limits(
             scheduler,
             control,
-            lambda ts: self.tracker.is_held(ts),
+            lambda ts: self.tracker.in_pool(ts),
             lambda: self.tracker.holding,
             lambda: self.filling.soon(),
             enter,
@@ -105,9 +98,7 @@ class Pools:
         self.tracker = tracker = TaskTracker(
             scheduler, seam, control, sent, filling, self.bindings.append, order, limits, gangs
         )
-        filling.send = tracker.send
-        ask = tracker.is_queued, tracker.came, tracker.left, tracker.flow
-        seam.connect(*ask, filling.soon, control.begin)
+        filling.send, seam.tasks = tracker.send, tracker
         self.follows_tasks = follows_tasks
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(enter)
@@ -369,7 +360,7 @@ class Pools:
         if not (self.tracker.holding and self.follows_tasks()):
             return
         now = monotonic()
-        for gang in self.tracker.gangs.waiting() if self.tracker.gangs else ():
+        for gang in self.tracker.gangs.waiting() if self.tracker.gangs.of_task else ():
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):

@@ -9,6 +9,8 @@ from typing import Any
 
 from distributed.scheduler import TaskState
 
+from dask_slaq.core.dispatch import Handover
+
 
 class IdleWorkers(set[Any]):
     """Dask's set of workers that are not saturated, false while the queue takes a pool's task.
@@ -21,7 +23,7 @@ class IdleWorkers(set[Any]):
         self._queue = queue
 
     def __bool__(self) -> bool:
-        return len(self) > 0 and self._queue.taking is None
+        return len(self) > 0 and self._queue.asked is None
 
 
 class Queue:
@@ -30,16 +32,16 @@ class Queue:
     While Dask takes tasks from it in its own order, those of pools are `hidden`.
     """
 
-    came: Callable[[TaskState, bool], object]
-    left: Callable[[TaskState], object]
+    came: Callable[[Handover], object]
+    left: Callable[[Handover], object]
 
     def __init__(self) -> None:
         self.plain: Any = ()  # Dask's own queue
-        self.held: dict[TaskState, None] = {}  # tasks of pools
+        self.held: dict[TaskState, Handover] = {}  # tasks of pools
         self.hidden = False
-        # Task of a pool that is about to come, and whether Dask itself would queue it.
-        self.coming: tuple[TaskState, bool] | None = None
-        self.taking: TaskState | None = None  # the same, once Dask was told so
+        # Task of a pool on which Dask decides: it asks for the worker of a queued task without
+        # saying of which.
+        self.asked: Handover | None = None
 
     def __bool__(self) -> bool:
         return bool(self.plain) or (bool(self.held) and not self.hidden)
@@ -74,22 +76,24 @@ class Queue:
 
     def add(self, ts: TaskState) -> None:
         """Add a task."""
-        coming, self.coming, self.taking = self.coming, None, None
-        if coming is None or coming[0] is not ts:
+        task, self.asked = self.asked, None
+        if task is None or task.ts is not ts:
             self.plain.add(ts)
         else:
-            self.held[ts] = None
-            self.came(*coming)
+            self.held[ts] = task
+            self.came(task)
 
     def discard(self, ts: TaskState) -> None:
         """Remove a task, if it is here."""
-        if ts in self:
-            self.remove(ts)
+        task = self.held.pop(ts, None)
+        if task is not None:
+            self.left(task)
+        else:
+            self.plain.discard(ts)
 
     def remove(self, ts: TaskState) -> None:
         """Remove a task. Raises `KeyError` if it is not here."""
         if ts in self.held:
-            del self.held[ts]
-            self.left(ts)
+            self.discard(ts)
         else:
             self.plain.remove(ts)

@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import Choice, Like, Order, Sent
+from dask_slaq.core.dispatch import Handover, Like, Order, Way
 from dask_slaq.scheduler.pools.durations import Learned
 from dask_slaq.scheduler.pools.filling import Filling
 from dask_slaq.scheduler.pools.label_limits import Limits
@@ -53,10 +53,6 @@ class TaskRecords:
         self._order, self._index = order, order.waiting
         self.limits, self.gangs = limits, gangs
         self._count = itertools.count()
-        # Key of the task that was last asked about, whether it is held, and whether it is direct.
-        self._asked: tuple[Any, bool, bool] = None, False, False
-        self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
-        self._flowing: dict[TaskState, Sent] = {}  # what Dask is about to send, and was not held
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
         self.pool_of: dict[Any, Pool] = {}  # of each task, by key
         # Unfinished tasks that a task has submitted, and the task that has submitted each.
@@ -151,13 +147,16 @@ class TaskRecords:
         if ts in self.gangs.of_task:
             return  # its members stay together
         before = self.pool_of[ts.key]
-        entry, unfinished = before.ready.get(ts), ts in before.unfinished
+        task, unfinished = before.ready.get(ts), ts in before.unfinished
         before.pop(ts)
-        sent = self._leave(ts)
+        sent = before.running.get(ts)
+        if sent is not None:
+            self._leave(sent)
         self._part(ts, pool)
         pool.add(ts, unfinished=unfinished)
-        if entry is not None:
-            pool.push(entry)
+        if task is not None:
+            task.pool = pool
+            pool.push(task)
         if sent is not None:
             before.charge(-sent.ahead, sent)
             pool.charge(sent.ahead, sent)
@@ -192,15 +191,16 @@ class TaskRecords:
             wanted_by.discard(pool)
             if not wanted_by:
                 del self._wanted[ts]
-        for ts, entry in list(pool.ready.items()):
+        for ts, task in list(pool.ready.items()):
             mine = self.pool_of.get(ts.key) is pool
             pool.pop(ts)
             if mine and heir is not None:
-                heir.push(entry, filed=not self.gangs.is_open(ts))
+                task.pool = heir
+                heir.push(task, filed=not self.gangs.is_open(ts))
             for other in self._wanted.get(ts, ()) if mine and heir is None else ():
                 other.pop(ts)
         for ts, sent in list(pool.running.items()):
-            self._leave(ts)
+            self._leave(sent)
             if heir is not None:
                 self._enter(heir, ts, sent)
         for ts in pool.tasks:
@@ -219,10 +219,12 @@ class TaskRecords:
             tasks.clear()  # whatever refers to the pool still
 
     def _forget(self, ts: TaskState) -> None:
-        for known in (self.pool_of, self.seceded_at, self.charged_until, self.waited):
-            known.pop(ts.key, None)
-        for some in (self._flowing, self._inner):
-            some.pop(ts, None)
+        self.pool_of.pop(ts.key, None)
+        for known in (self.seceded_at, self.charged_until, self.waited):
+            if known:
+                known.pop(ts.key, None)
+        if self._inner:
+            self._inner.pop(ts, None)
         if self._submitter or self._wanted or self.gangs.of_task:
             self._is_done(ts)
 
@@ -240,38 +242,41 @@ class TaskRecords:
 
     def _record(self, pool: Pool, ts: TaskState) -> None:
         """Record a task that Dask has sent to a worker."""
-        like, order = pool.durations.like(ts), (math.inf, next(self._count))
-        needs = tuple(ts.resource_restrictions.items()) if ts.resource_restrictions else ()
-        about = pool, like, False, "", order, pool.service
-        self._enter(pool, ts, Sent(*about, like.expected, like.soonest, needs))
+        like = pool.durations.like(ts)
+        task = Handover(pool, ts, like, way=Way.SENT, tag=pool.service)
+        task.order, task.expected = (math.inf, next(self._count)), like.expected
+        task.soonest = like.soonest
+        if ts.resource_restrictions:
+            task.needs = tuple(ts.resource_restrictions.items())
+        self._enter(pool, ts, task)
 
-    def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
+    def _enter(self, pool: Pool, ts: TaskState, task: Handover) -> None:
         ws = ts.processing_on
         assert ws is not None
-        sent.pool = pool
-        pool.enter(ts, sent, ws.address, moves=not self._order.lend)
-        if not sent.ours:
-            pool.sent_by_dask[ws.address] += 1
-            pool.index_of.sent_by_dask[pool] = None
-        self.sent.put(ts, ws, sent)
+        address, task.pool = ws.address, pool
+        pool.enter(task, address, moves=not self._order.lend)
+        if task.key is None:
+            if not pool.sent_by_dask:
+                pool.index_of.sent_by_dask[pool] = None
+            pool.sent_by_dask[address] += 1
+        self.sent.put(task, ws)
 
-    def _leave(self, ts: TaskState) -> Sent | None:
+    def _leave(self, task: Handover) -> None:
         """Remove a task that is no longer on its worker, or holds no thread there."""
-        sent = self.sent.remove(ts)
-        if sent is not None:
-            pool = sent.pool
-            if sent.lends:
-                pool.lend(sent, False)
-            pool.leave(ts, sent)
-            if not sent.ours:
-                pool.sent_by_dask[sent.worker] -= 1
-                if not pool.sent_by_dask[sent.worker]:
-                    del pool.sent_by_dask[sent.worker]
-                    if not pool.sent_by_dask:
-                        pool.index_of.sent_by_dask.pop(pool, None)
-        return sent
+        pool = task.pool
+        self.sent.remove(task)
+        if task.lends:
+            pool.lend(task, False)
+        pool.leave(task)
+        if task.key is None:
+            here = pool.sent_by_dask
+            here[task.worker] -= 1
+            if not here[task.worker]:
+                del here[task.worker]
+                if not here:
+                    pool.index_of.sent_by_dask.pop(pool, None)
 
-    def _charge_ahead(self, sent: Sent) -> None:
+    def _charge_ahead(self, sent: Handover) -> None:
         """Charge a task in advance, if its compute time is known."""
         if sent.expected < math.inf and not sent.ahead:
             sent.ahead = sent.expected * sent.threads

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.dispatch import constants
+from dask_slaq.core.dispatch import Handover, Way, constants
 from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue
 
@@ -34,58 +35,56 @@ OVERRIDDEN = (
 SATURATION = math.nextafter(1.1, 2.0)
 
 
-class Sending(NamedTuple):
-    """Task that is to be sent to a worker.
+class ReadyTasks(ABC):
+    """Who decides whether ready tasks wait, and sends those that have waited."""
 
-    Work stealing may move it to the `workers` of its job, but not if it is `bound` by its inputs.
-    On the worker lower orders compute first, before all tasks that were not sent.
-    """
+    @abstractmethod
+    def asked(self, ts: TaskState) -> Handover | bool:
+        """Return the way of a ready task that is to wait in the queue; else whether it waits."""
 
-    ts: TaskState
-    ws: WorkerState
-    workers: frozenset[str]
-    order: tuple[float, ...]
-    bound: bool = False
+    @abstractmethod
+    def is_held(self, ts: TaskState) -> bool:
+        """Return whether a ready task waits in ``no-worker``."""
+
+    @abstractmethod
+    def flow(
+        self, task: Handover, plain: Callable[[TaskState], WorkerState | None]
+    ) -> WorkerState | None:
+        """Return the worker of a task that is sent at once, as `plain` chooses it; else None."""
+
+    @abstractmethod
+    def came(self, task: Handover) -> None:
+        """File a task that has come to the queue."""
+
+    @abstractmethod
+    def left(self, task: Handover) -> None:
+        """Follow a task that leaves the queue, sent or not."""
+
+    @abstractmethod
+    def begins(self, task: Handover) -> None:
+        """Follow a task that was to be sent, which Dask takes."""
+
+    @abstractmethod
+    def slots_opened(self) -> None:
+        """Send tasks soon: a slot may have opened."""
 
 
 class Seam:
     """Override of the scheduler's choice of workers for ready tasks that are held.
 
-    `is_queued` returns whether a ready task waits in the queue for its pool to send it; what else
-    `is_held` waits in ``no-worker``. `flow` is asked for the worker of a task that would be queued,
-    and returns None to queue it. `fill` is called where a slot may have opened. `fail` is called
-    with an error, after which the scheduler's own method answers.
+    `tasks`, which is set before it is installed, is asked and told. `fall_back` is called with an
+    error, after which the scheduler's own method answers.
 
     Somebody else may override the same methods later, around ours, and may call ours for as long
     as they like. So each of our functions keeps what it was put around. It passes everything on
     while nothing is held, and nothing is put around it a second time.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        is_held: Callable[[TaskState], bool],
-        may_be_held: Callable[[TaskState], bool],
-        fail: Callable[[BaseException], None],
-    ) -> None:
-        self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
-        self.fall_back = fail
-        self.queue = Queue()
-        self._passes = False  # whether all that is asked goes to what is plain
-        self.sending: Sending | None = None  # what is sent when Dask asks for its worker
+    tasks: ReadyTasks
 
-    def connect(
-        self,
-        is_queued: Callable[[TaskState], bool],
-        came: Callable[[TaskState, bool], object],
-        left: Callable[[TaskState], object],
-        flow: Callable[..., WorkerState | None],
-        fill: Callable[[], object],
-        begin: Callable[[Sending], object],
-    ) -> None:
-        """Set whom to ask and to tell; `begin` is called when Dask takes what is sent."""
-        self._is_queued, self._flow, self._fill, self._begin = is_queued, flow, fill, begin
-        self.queue.came, self.queue.left = came, left
+    def __init__(self, scheduler: Scheduler, fail: Callable[[BaseException], None]) -> None:
+        self._scheduler, self.fall_back = scheduler, fail
+        self.queue = Queue()
 
     def install(self) -> None:
         """Override the scheduler's methods and queue, unless they are ours already."""
@@ -95,6 +94,7 @@ class Seam:
                 setattr(self._scheduler, name, self._around(plain, getattr(self, f"_{name}")))
         scheduler: Any = self._scheduler
         if scheduler.queued is not self.queue:
+            self.queue.came, self.queue.left = self.tasks.came, self.tasks.left
             self.queue.plain, scheduler.queued = scheduler.queued, self.queue
             if scheduler.validate:
                 scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count, self.queue)
@@ -129,93 +129,77 @@ class Seam:
 
     def is_rootish(self, ts: TaskState) -> bool:
         """Return whether Dask would queue a task if it were not held."""
-        self._passes = True
-        try:
-            return self._scheduler.is_rootish(ts)
-        finally:
-            self._passes = False
+        return type(self._scheduler).is_rootish(self._scheduler, ts)
+
+    @guarded_as(always=True)
+    def ask(self, ts: TaskState) -> Handover | bool | None:
+        """Return what `ReadyTasks.asked` does. A task waits in ours alone, not in another queue."""
+        task: Handover | bool = self.tasks.asked(ts)
+        queued: Any = self._scheduler.queued
+        return task if queued is self.queue or isinstance(task, bool) else True
 
     @guarded_as(always=True)
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task must wait."""
-        return not self._passes and self._is_held(ts)
+        return self.tasks.is_held(ts)
 
-    @guarded_as(always=True, otherwise=lambda self, ts, plain: plain(ts))
-    def flow(self, ts: TaskState, plain: Callable[[TaskState], Any]) -> WorkerState | None:
+    @guarded_as(always=True, otherwise=lambda self, task, plain: plain(task.ts))
+    def flow(self, task: Handover, plain: Callable[[TaskState], Any]) -> WorkerState | None:
         """Return the worker of a task that is sent at once, though others like it are held."""
-        return self._flow(ts, plain)
-
-    @guarded_as(always=True)
-    def is_kept_from_queue(self, ts: TaskState) -> bool:
-        """Return whether a task must not go to Dask's queue."""
-        return not self._passes and (self._is_held(ts) or self._may_be_held(ts))
-
-    @guarded_as(always=True)
-    def is_queued(self, ts: TaskState) -> bool:
-        """Return whether a ready task waits in the queue for its pool to send it."""
-        return ts._queueable and self._is_queued(ts)
-
-    def _dasks_choice(self, ts: TaskState) -> WorkerState | None:
-        self._passes = True
-        try:
-            return self._scheduler.decide_worker_non_rootish(ts)
-        finally:
-            self._passes = False
+        return self.tasks.flow(task, plain)
 
     # What is asked, instead of what is plain
 
     def _is_rootish(self, plain: Callable[[TaskState], bool], ts: TaskState) -> bool:
-        if self._passes:
-            return plain(ts)
-        queue: Queue = self.queue
+        self.queue.asked = None
+        task = self.ask(ts)
+        if not isinstance(task, Handover):
+            return not task and plain(ts)
         scheduler: Any = self._scheduler
-        queue.coming = queue.taking = None
-        if scheduler.queued is queue and self.is_queued(ts):
-            if math.isinf(scheduler.WORKER_SATURATION):  # else Dask would queue nothing
-                scheduler.WORKER_SATURATION = SATURATION
-            queue.coming = ts, plain(ts)
-            return True
-        return not self.is_kept_from_queue(ts) and plain(ts)
+        if math.isinf(scheduler.WORKER_SATURATION):  # else Dask would queue nothing
+            scheduler.WORKER_SATURATION = SATURATION
+        task.rootish = plain(ts)
+        self.queue.asked = task
+        return True
 
     def _decide_worker_rootish_queuing_enabled(
         self, plain: Callable[[], WorkerState | None]
     ) -> WorkerState | None:
-        if self.sending is not None:
-            return self._send()
-        queue = self.queue
-        if queue.coming is None:
+        task = self.queue.asked
+        if task is None:
             return plain()
-        ts, _ = queue.coming
-        found = self.flow(ts, self._dasks_choice) if ts.dependencies else None
+        if task.way is Way.GOES:
+            return self._begin(task)
+        # Dask does not ask the same of this one, so it is for `flow`.
+        found = self.flow(task, self._scheduler.decide_worker_non_rootish)
         if found is not None:
-            queue.coming = None
-        else:
-            queue.taking = ts
+            self.queue.asked = None
         return found
 
     def _decide_worker_non_rootish(
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
-        if self.sending is not None and self.sending.ts is ts:
-            return self._send()
+        task = self.queue.asked
+        if task is not None and task.ts is ts:
+            return self._begin(task) if task.way is Way.GOES else plain(ts)
         return None if self.is_held(ts) else plain(ts)
 
-    def _send(self) -> WorkerState:
-        sending, self.sending = self.sending, None
-        assert sending is not None
-        self._begin(sending)
-        return sending.ws
+    def _begin(self, task: Handover) -> WorkerState:
+        self.queue.asked = None
+        self.tasks.begins(task)
+        return self._scheduler.workers[task.worker]
 
     def _stimulus_queue_slots_maybe_opened(
         self, plain: Callable[..., None], *, stimulus_id: str
     ) -> None:
-        self.queue.taking, self.queue.hidden = None, True
+        queue = self.queue
+        queue.asked, queue.hidden = None, True
         try:
             plain(stimulus_id=stimulus_id)
         finally:
-            self.queue.hidden = False
-        if self.queue.held:
-            self._fill()
+            queue.hidden = False
+        if queue.held:
+            self.tasks.slots_opened()
 
 
 def is_direct(ts: TaskState) -> bool:

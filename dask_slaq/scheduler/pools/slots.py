@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from time import monotonic
 
-from distributed.scheduler import TaskState, WorkerState
+from distributed.scheduler import WorkerState
 
-from dask_slaq.core.dispatch import Sent, Slots
+from dask_slaq.core.dispatch import Handover, Slots
 
 
 def load(ws: WorkerState) -> int:
@@ -43,17 +43,17 @@ class SentTasks:
     def __init__(self, ahead: float) -> None:
         self.ahead = ahead
         self._on: dict[str, Slots] = {}
-        self._where: dict[TaskState, Slots] = {}
         self._count = 0
         # Threads on each worker that tasks there will take by themselves, by search; 0 where that
         # is when the next one is free.
         self.promises: dict[str, dict[str, int]] = {}
 
     def __len__(self) -> int:
-        return len(self._where)
+        return sum(len(slots.tasks) for slots in self._on.values())
 
-    def __contains__(self, ts: TaskState) -> bool:
-        return ts in self._where
+    def has(self, task: Handover) -> bool:
+        """Return whether a task is recorded on the worker that it was sent to."""
+        return self._on[task.worker].tasks.get(task.ts) is task
 
     def on(self, ws: WorkerState) -> Slots:
         """Return the slots of a worker, which is looked at now."""
@@ -64,11 +64,12 @@ class SentTasks:
         slots.resources, slots.used_resources = ws.resources, ws.used_resources
         slots.blocked = blocked(ws) if ws.used_resources else 0
         slots.load = len(ws.processing) - len(ws.long_running) - slots.blocked
-        slots.taken.clear()
-        for name, promised in self.promises.items():
-            if (threads := promised.get(ws.address)) is not None:
-                slots.load += threads
-                slots.taken.append(name)
+        if self.promises or slots.taken:
+            slots.taken.clear()
+            for name, promised in self.promises.items():
+                if (threads := promised.get(ws.address)) is not None:
+                    slots.load += threads
+                    slots.taken.append(name)
         return slots
 
     def busy(self) -> Iterable[Slots]:
@@ -81,27 +82,25 @@ class SentTasks:
         if slots is not None and not slots.tasks:
             del self._on[address]
 
-    def put(self, ts: TaskState, ws: WorkerState, sent: Sent) -> None:
+    def put(self, task: Handover, ws: WorkerState) -> None:
         """Record that a task went to a worker."""
-        slots = self._where[ts] = self.on(ws)
         self._count += 1
-        slots.put(ts, sent, self._count, monotonic())
+        self.on(ws).put(task, self._count, monotonic())
 
-    def remove(self, ts: TaskState) -> Sent | None:
-        """Remove a task that left its worker or gave up its thread, if it was there."""
-        slots = self._where.pop(ts, None)
-        return None if slots is None else slots.remove(ts, monotonic())
+    def remove(self, task: Handover) -> None:
+        """Remove a task that left its worker or gave up its thread."""
+        self._on[task.worker].remove(task, monotonic())
 
-    def thread_freed(self, address: str) -> Sent | None:
+    def thread_freed(self, address: str) -> Handover | None:
         """Record that a thread is free. Returns the task that starts there, if any."""
         slots = self._on.get(address)
         return slots.thread_freed(monotonic()) if slots is not None and slots.queue else None
 
     def check(self) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""
-        there = {ts: slots for slots in self._on.values() for ts in slots.tasks}
-        assert there == self._where, "workers and tasks disagree"
-        for slots in self._on.values():
-            waits = sum(s.start is None and s.ours for s in slots.tasks.values())
-            assert waits == slots.ours, "tasks that wait are miscounted"
-            assert all(s.pool.running.get(ts) is s for ts, s in slots.tasks.items())
+        for address, slots in self._on.items():
+            waits = {task for task in slots.tasks.values() if task.start is None}
+            assert waits == set(slots.waits.values()), "tasks that wait"
+            assert sum(task.ours for task in waits) == slots.ours, "tasks that wait are miscounted"
+            for ts, task in slots.tasks.items():
+                assert task.pool.running.get(ts) is task and task.worker == address, ts

@@ -14,7 +14,8 @@ from weakref import WeakSet
 
 from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
 
-from dask_slaq.scheduler.pools.seam import Seam, Sending
+from dask_slaq.core.dispatch import Handover, Way
+from dask_slaq.scheduler.pools.seam import Seam
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +33,7 @@ class TaskControl:
     def __init__(self, scheduler: Scheduler, seam: Seam) -> None:
         self.scheduler = scheduler
         self._seam = seam
-        # Restrictions of the tasks that were sent, and those that the user gave them; and the
-        # priority with which they were sent, until they are restored.
-        self._sent: dict[TaskState, tuple[Any, Any, bool]] = {}
-        self.priorities: dict[TaskState, tuple[Any, ...]] = {}
-        # Those that have this priority now, and the one that Dask gave them.
-        self._own_priority: dict[TaskState, Any] = {}
+        self.sent: dict[TaskState, Handover] = {}  # tasks that carry what we gave them
         # Restrictions of tasks in Dask's queue, whose validation allows none there.
         self._aside: dict[TaskState, tuple[Any, ...]] = {}
         # Deaths of workers that counted against the tasks that are excused, when this began.
@@ -53,28 +49,32 @@ class TaskControl:
 
     def has(self, ts: TaskState) -> bool:
         """Return whether a task carries a restriction of this controller."""
-        return ts in self._sent and ts.worker_restrictions is self._sent[ts][0]
+        return ts in self.sent and ts.worker_restrictions is self.sent[ts].restricted
 
-    def send(self, sending: Sending, why: str) -> bool:
-        """Send a held task to a worker. Returns whether it is there."""
-        ts = sending.ts
-        given = ts.priority
-        self._seam.sending = sending
+    def send(self, task: Handover, why: str) -> bool:
+        """Send a held task to the worker that was chosen. Returns whether it is there."""
+        ts = task.ts
+        given, task.way = ts.priority, Way.GOES
+        self._seam.queue.asked = task
         try:
             self._transitions([ts], "processing", why)
         finally:
-            self._seam.sending = None
+            if self._seam.queue.asked is task:
+                self._seam.queue.asked = None
             ts.priority = given
+        if task.way is Way.GOES:
+            task.way = Way.WAITS
         if ts.processing_on is None:
             self.restore(ts)
         return ts.processing_on is not None
 
-    def begin(self, sending: Sending) -> None:
+    def begin(self, task: Handover) -> None:
         """Prepare a task that Dask has just taken to be sent: with its turn, and restricted."""
-        ts = sending.ts
-        self.give_back(ts)
-        self._restrict(sending)
-        ts.priority = self.priorities[ts]
+        ts = task.ts
+        if self._aside:
+            self.give_back(ts)
+        self.restrict(task)
+        ts.priority = task.priority
 
     def lay_aside(self, ts: TaskState) -> None:
         """Take the user's restrictions off a task while it is in Dask's queue."""
@@ -94,36 +94,40 @@ class TaskControl:
                 ts.loose_restrictions,
             ) = given  # fmt: skip
 
-    def _restrict(self, sending: Sending) -> None:
-        ts, user = sending.ts, sending.ts.worker_restrictions
-        allowed = sending.workers if user is None else sending.workers & frozenset(user)
-        if sending.bound and not user:
-            allowed = frozenset()
-        if sending.ws.address not in allowed:
-            allowed |= {sending.ws.address}
-        self._sent[ts] = allowed, user, ts.loose_restrictions
+    def restrict(self, task: Handover) -> None:
+        """Restrict a task that is sent to where it may run: of its job's workers, or its own.
+
+        On the worker lower orders compute first, before all tasks that were not sent.
+        """
+        ts, user, worker = task.ts, task.ts.worker_restrictions, task.worker
+        allowed = task.workers if task.workers is not None else task.pool.granted.planned
+        if user is not None:
+            allowed = allowed & frozenset(user)
+        elif task.kind.allowed is not None:
+            allowed = frozenset()  # it is bound by its inputs
+        if worker not in allowed:
+            allowed |= {worker}
+        self.sent[ts] = task
+        task.restricted, task.users = allowed, (user, ts.loose_restrictions)
         # Any: Dask's annotation asks for a `set`, which it only reads.
         restricted: Any = allowed
         ts.worker_restrictions, ts.loose_restrictions = restricted, False
-        self.priorities[ts] = _FIRST, *sending.order, *(ts.priority or ())
-
-    def prepare(self, sending: Sending) -> None:
-        """Restrict a task that Dask is about to send, and give it its priority."""
-        self._restrict(sending)
-        self.give_priority(sending.ts)
+        task.priority = _FIRST, *task.order, *(ts.priority or ())
 
     def give_priority(self, ts: TaskState) -> None:
         """Give a task that was sent the priority with which it was sent, until `take_priority`.
 
         Not for longer than needed: Dask derives the priority of what it submits from its own.
         """
-        if ts in self.priorities and ts not in self._own_priority:
-            self._own_priority[ts], ts.priority = ts.priority, self.priorities[ts]
+        task = self.sent.get(ts)
+        if task is not None and task.own_priority is None:
+            task.own_priority, ts.priority = ts.priority, task.priority
 
     def take_priority(self, ts: TaskState) -> None:
         """Restore the priority of a task."""
-        if ts in self._own_priority:
-            ts.priority = self._own_priority.pop(ts)
+        task = self.sent.get(ts)
+        if task is not None and task.own_priority is not None:
+            ts.priority, task.own_priority = task.own_priority, None
 
     def cancel(self, tasks: Iterable[TaskState]) -> None:
         """Cancel tasks, and what waits for them, for all clients that want any of these.
@@ -156,16 +160,19 @@ class TaskControl:
 
     def restore(self, ts: TaskState) -> None:
         """Restore the user's restrictions of a task that was sent."""
-        if self._own_priority:
+        task = self.sent.get(ts)
+        if task is None:
+            return
+        if task.own_priority is not None:
             self.take_priority(ts)
-        self.priorities.pop(ts, None)
-        ours = self._sent.pop(ts, None)
-        if ours is not None and ts.worker_restrictions is ours[0]:
-            _, ts.worker_restrictions, ts.loose_restrictions = ours
+        del self.sent[ts]
+        if ts.worker_restrictions is task.restricted and task.users is not None:
+            ts.worker_restrictions, ts.loose_restrictions = task.users
+        task.restricted = task.users = task.priority = None
 
     def restore_all(self) -> None:
         """Restore the user's restrictions of all tasks that were sent."""
-        for ts in list(self._sent):
+        for ts in list(self.sent):
             self.restore(ts)
 
     def excuse(self, ts: TaskState) -> None:
@@ -215,8 +222,8 @@ class TaskControl:
     def allowed(self, ts: TaskState) -> set[WorkerState] | None:
         """Return the running workers on which the user allows a task; None for all."""
         mine = ts.worker_restrictions, ts.loose_restrictions
-        if self.has(ts):
-            _, ts.worker_restrictions, ts.loose_restrictions = self._sent[ts]
+        if self.has(ts) and (users := self.sent[ts].users) is not None:
+            ts.worker_restrictions, ts.loose_restrictions = users
         try:
             return None if ts.loose_restrictions else self.scheduler.valid_workers(ts)
         finally:
@@ -235,7 +242,7 @@ class TaskControl:
         except Exception:
             # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)
-            self._seam.sending = None  # what was to be sent is held again
+            self._seam.queue.asked = None  # what was to be sent is held again
             self._repeat(recommendations)
 
     def _repeat(self, recommendations: dict[Any, TaskStateState]) -> None:

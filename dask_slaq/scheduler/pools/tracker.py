@@ -11,14 +11,14 @@ from typing import Any
 
 from distributed.scheduler import TaskState, WorkerState
 
-from dask_slaq.core.dispatch import ANY, OWED, Choice, Entry, Like, Sent, TaskKind, constants, undo
+from dask_slaq.core.dispatch import ANY, OWED, Handover, Like, TaskKind, Way, constants
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.records import TaskRecords
-from dask_slaq.scheduler.pools.seam import Sending, bound_to, is_dasks, is_direct
+from dask_slaq.scheduler.pools.seam import ReadyTasks, bound_to, is_dasks, is_direct
 
 
-class TaskTracker(TaskRecords):
+class TaskTracker(TaskRecords, ReadyTasks):
     """Follows the transitions of all tasks and keeps the pools of their jobs up to date."""
 
     @property
@@ -31,79 +31,111 @@ class TaskTracker(TaskRecords):
         ends, self._ends = self._ends, deque(maxlen=self._ends.maxlen)
         return ends
 
-    def is_held(self, ts: TaskState) -> bool:
-        """Return whether a ready task waits in a pool until it is sent."""
+    # What Dask asks of ready tasks
+
+    def in_pool(self, ts: TaskState) -> bool:
+        """Return whether a ready task waits in a pool until it is sent, or for its search."""
         if ts.key in self.away:
             return True
         pool = self.pool_of.get(ts.key) if self.holding else None
-        if pool is None:
-            return False
-        if self.gangs.of_task and self.gangs.is_open(ts):
-            held, direct = True, is_direct(ts)
-        elif not (direct := is_direct(ts)):
-            held = True
-        else:
-            strict = not self._order.lend and pool.granted.most < math.inf
-            held = (strict or pool.holds_all) and not is_dasks(ts)
-        self._asked = ts.key, held, direct
-        return held
+        return pool is not None and self._waits(pool, ts, is_direct(ts))
 
-    def is_queued(self, ts: TaskState) -> bool:
-        """Return whether a ready task is to wait in the queue: it is held, and has a pool.
+    def _waits(self, pool: Pool, ts: TaskState, direct: bool) -> bool:
+        if not direct or (self.gangs.of_task and self.gangs.is_open(ts)):
+            return True
+        strict = not self._order.lend and pool.granted.most < math.inf
+        return (strict or pool.holds_all) and not is_dasks(ts)
 
-        If no worker could run it, Dask is to see that.
+    def is_held(self, ts: TaskState) -> bool:
+        """Return whether a ready task must wait: in a pool, or as its label is full."""
+        return self.in_pool(ts) or (bool(self.limits.most) and self.limits.is_held(ts))
+
+    def asked(self, ts: TaskState) -> Handover | bool:
+        """Return the way of a ready task that is to wait in the queue; else whether it waits.
+
+        If no worker could run it, Dask is to see that, and waits in ``no-worker``. There also waits
+        what has a label with a limit, or moves between workers.
         """
-        if not self.holding or ts.key not in self.pool_of or ts.key in self.away:
-            return False
-        if not self.is_held(ts):
-            return False
-        if ts.worker_restrictions or ts.resource_restrictions or ts.host_restrictions:
-            return bool(self.scheduler.valid_workers(ts))
-        return True
+        pool = self.pool_of.get(ts.key) if self.holding else None
+        if self.away and ts.key in self.away:
+            return True
+        if pool is not None and self._waits(pool, ts, direct := is_direct(ts)):
+            possible = ts._queueable
+            if ts.worker_restrictions or ts.resource_restrictions or ts.host_restrictions:
+                possible = possible and bool(self.scheduler.valid_workers(ts))
+            return pool.way_of(ts, direct) if possible else True
+        return bool(self.limits.most) and self.limits.label_of(ts) is not None
 
     def flow(
-        self, ts: TaskState, plain: Callable[[TaskState], WorkerState | None]
+        self, task: Handover, plain: Callable[[TaskState], WorkerState | None]
     ) -> WorkerState | None:
-        """Return the worker that `plain` chooses for a short task with inputs; None to hold it.
+        """Return the worker that `plain` chooses for a task with inputs; None to hold it.
 
-        A round trip would take as long. It is sent if it is expected to start soon, in its turn,
-        and no job that comes before its own waits for a thread.
+        It is sent in its turn, if no job that comes before its own waits for a thread: a short one,
+        which a round trip would delay by as much, if it is expected to start soon; another one if
+        it finds a free thread beside its inputs, which it would be sent to all the same.
         """
-        pool = self.pool_of.get(ts.key)
-        if pool is None or pool.gang or pool.group is not None or not ts.dependencies:
+        pool, ts, like = task.pool, task.ts, task.like
+        assert isinstance(pool, Pool)
+        if task.direct or not ts.dependencies:
             return None
-        waits = ts.resource_restrictions or ts.key in self.away
-        limited = self.limits.most and self.limits.label_of(ts)
-        if waits or limited or self._asked != (ts.key, True, False):
+        is_long = constants.SHORT < like.usual < math.inf
+        beside = self._beside_inputs(ts) if is_long else None
+        if is_long and beside is None:
             return None
-        like, now = pool.durations.like(ts), monotonic()
-        if constants.SHORT < like.usual < math.inf or (key := self._order.key(pool, now)) is None:
+        if pool.gang or pool.group is not None or ts.resource_restrictions:
             return None
-        if self._order.has_before(key, now):
+        now, order = monotonic(), self._order
+        if (self.limits.most and self.limits.label_of(ts)) or (key := order.key(pool, now)) is None:
             return None
-        ws = plain(ts)
-        if ws is None or self.sent.on(ws).free_in(now) > constants.SOON:
+        if order.has_before(key, now):
             return None
-        order = (*key[:-1], next(self._count))
-        expected = min(like.usual, constants.SHORT)  # while it is unknown, few are sent
-        sent = Sent(pool, like, True, "short", order, pool.service, expected, like.soonest)
-        sent.entitled = key.entitled or pool.granted.most < 1
-        self._flowing[ts] = sent
-        self.control.prepare(Sending(ts, ws, pool.granted.planned, order))
+        ws = beside or plain(ts)
+        if ws is None or (not beside and self.sent.on(ws).free_in(now) > constants.SOON):
+            return None
+        if beside is not None:
+            task.expected, task.why = like.expected, "its turn: a thread beside its inputs is free"
+        else:  # while it is unknown, few are sent
+            task.expected, task.why = min(like.usual, constants.SHORT), "short"
+        task.worker, task.homes, task.key = ws.address, (ws.address,), key
+        task.order, task.tag = (*key[:-1], next(self._count)), pool.service
+        task.soonest, task.entitled = like.soonest, key.entitled or pool.granted.most < 1
+        if not (pool.ready or pool.running):
+            self._is_back(pool)
+        task.way = Way.GOES
+        self.control.restrict(task)
+        self.control.give_priority(ts)
         return ws
 
-    def came(self, ts: TaskState, rootish: bool) -> None:
-        """File a task that has come to the queue; Dask itself would queue one that is `rootish`."""
-        key, _, direct = self._asked
-        direct = direct if key == ts.key else is_direct(ts)
-        self._ready(self.pool_of[ts.key], ts, direct=direct, rootish=rootish)
-        self.control.lay_aside(ts)
+    def _beside_inputs(self, ts: TaskState) -> WorkerState | None:
+        """Return a worker with all inputs of a task and a thread that is kept for nobody else."""
+        if self._index.coming or not self._order.lend:
+            return None
+        first, *others = ts.dependencies
+        for ws in first.who_has or ():
+            here = self.sent.on(ws).has_thread and self.filling.may_get_tasks(ws)
+            if here and all(ws in (dep.who_has or ()) for dep in others):
+                return ws
+        return None
 
-    def left(self, ts: TaskState) -> None:
+    def came(self, task: Handover) -> None:
+        """File a task that has come to the queue."""
+        self._ready(task)
+        self.control.lay_aside(task.ts)
+
+    def left(self, task: Handover) -> None:
         """Follow a task that leaves the queue, sent or not."""
-        self.control.give_back(ts)
-        if (pool := self.pool_of.get(ts.key)) is not None:
-            self._not_ready(pool, ts)
+        self.control.give_back(task.ts)
+        if (pool := self.pool_of.get(task.ts.key)) is not None:
+            self._not_ready(pool, task.ts)
+
+    def begins(self, task: Handover) -> None:
+        """Follow a task that was to be sent, which Dask takes."""
+        self.control.begin(task)
+
+    def slots_opened(self) -> None:
+        """Send tasks soon: a slot may have opened."""
+        self.filling.soon()
 
     # Transitions
 
@@ -119,22 +151,19 @@ class TaskTracker(TaskRecords):
                 self._passed(self.scheduler.tasks[key])
             return
         ts = self.scheduler.tasks[key]
-        asked, self._asked = self._asked, (None, False, False)
-        if self._sending and finish != "processing":
-            self._refused(ts)
         if start == "processing":
-            self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
-            self._freed(kwargs.get("worker"))
+            worker = kwargs.get("worker")
+            self._ended(pool, ts, kwargs.get("startstops") or (), str(worker))
+            self._freed(worker)
         elif start == "no-worker" and (ts in pool.ready or self._wanted):
             self._not_ready(pool, ts)  # not sent by us
         if finish == "processing":
             self._started(pool, ts)
         elif finish == "no-worker":
-            if key not in self.away:
-                if asked[0] != key:  # Dask has just asked about it, as nearly always
-                    asked = key, self.is_held(ts), is_direct(ts)
-                if asked[1]:
-                    self._ready(pool, ts, direct=asked[2])
+            if key not in self.away and self.in_pool(ts):
+                task = pool.way_of(ts, is_direct(ts))
+                task.rootish = self._seam.is_rootish(ts)
+                self._ready(task)
         elif finish == "waiting":
             pool.unfinished.add(ts)
             for each in self._wanted.get(ts, ()):
@@ -148,23 +177,21 @@ class TaskTracker(TaskRecords):
             self._forget(ts)
             pool.drop(ts)
 
-    def _ready(
-        self, pool: Pool, ts: TaskState, *, direct: bool, rootish: bool | None = None
-    ) -> None:
+    def _ready(self, task: Handover) -> None:
         """File a ready task in its pool, and in those that wait for it."""
+        pool, ts = task.pool, task.ts
+        assert isinstance(pool, Pool)
         filed = not self.gangs.of_task or not self.gangs.is_open(ts)
         label = self.limits.label_of(ts) if self.limits.most else None
-        if rootish is None:
-            rootish = self._seam.is_rootish(ts)
-        count = next(self._count)
-        entry = pool.entry_of(ts, self.scheduler, rootish, count, label)
-        if direct:
-            entry = entry._replace(kind=self._kind_of_direct(ts, entry.kind))
-        for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
+        pool.describe(task, self.scheduler, next(self._count), label)
+        if task.direct:
+            task.kind = self._kind_of_direct(ts, task.kind)
+        wanted = self._wanted.get(ts, ()) if self._wanted and filed else ()
+        for each in (pool, *wanted) if wanted else (pool,):
             if not (each.ready or each.running):
                 self._is_back(each)
-            each.push(entry, filed=filed)
-        self._wake_for(entry)
+            each.push(task, filed=filed)
+        self._wake_for(task)
 
     def _kind_of_direct(self, ts: TaskState, kind: TaskKind) -> TaskKind:
         """Return the kind of a task that goes to its workers as soon as a limit lets it."""
@@ -177,20 +204,21 @@ class TaskTracker(TaskRecords):
         kind = kind._replace(allowed=None if allowed is None else frozenset(allowed))
         return ANY if kind == ANY else kind
 
-    def _wake_for(self, entry: Entry) -> None:
+    def _wake_for(self, task: Handover) -> None:
         """Fill slots soon, as a task has become ready, if a worker is open for it."""
         filling = self.filling
-        if not entry.homes:
+        if not task.homes:
             for pool in self._index.sent_by_dask:  # it may overtake what Dask has sent there
                 filling.look_at.update(pool.sent_by_dask)
         elif filling.due or filling.filler.free:
-            filling.look_at.update(entry.homes)
-        elif not any(map(filling.opens, entry.homes)):
+            filling.look_at.update(task.homes)
+        elif not any(map(filling.opens, task.homes)):
             return
         filling.soon()
 
     def _not_ready(self, pool: Pool, ts: TaskState) -> None:
-        for each in (pool, *self._wanted.get(ts, ())):
+        pool.pop(ts)
+        for each in self._wanted.get(ts, ()) if self._wanted else ():
             each.pop(ts)
 
     def _is_back(self, pool: Pool) -> None:
@@ -212,37 +240,32 @@ class TaskTracker(TaskRecords):
         pool.service = max(pool.service, self.served - owed)
         pool.touch()
 
-    def send(self, choice: Choice) -> bool:
+    def send(self, task: Handover) -> bool:
         """Send a task to the worker that was chosen for it. Returns whether it is there."""
-        pool, ts, sent = choice.pool, choice.entry.ts, choice.sent
-        assert isinstance(pool, Pool)
+        pool, ts, key = task.pool, task.ts, task.key
+        assert isinstance(pool, Pool) and key is not None
         submitter = self.pool_of[ts.key]
         if submitter is not pool:  # the job that waits for it pays for it
+            self._order.remove(task)  # in both
             self._part(ts, pool)
             pool.adopt(ts)
-            sent.why = f"{sent.why}; submitted by {submitter.name}"
-        if (gang := self.gangs.of_task.get(ts)) is not None:
+            task.why = f"{task.why}; submitted by {submitter.name}"
+        if self.gangs.of_task and (gang := self.gangs.of_task.get(ts)) is not None:
             gang.closed = True
-        sent.order = (*choice.key[:-1], next(self._count))
-        self._sending[ts] = choice
-        ws = self.scheduler.workers[choice.address]
-        bound = choice.entry.kind.allowed is not None
-        sending = Sending(ts, ws, pool.granted.planned, sent.order, bound)
-        self.control.send(sending, f"{pool.name}: {sent.why}")
-        self._refused(ts)
-        return ts.processing_on is not None
-
-    def _refused(self, ts: TaskState) -> None:
-        """Undo the choice that Dask did not take, if it has not."""
-        choice = self._sending.pop(ts, None)
-        if choice is not None:
-            waits = ts.state in self.control.WAITING and self.is_held(ts)
-            undo(self._order, choice, listed=waits and ts not in choice.pool.ready)
+        task.order = (*key[:-1], next(self._count))
+        self.control.send(task, f"{pool.name}: {task.why}")
+        if ts.processing_on is not None:
+            return True
+        if ts.state in self.control.WAITING and ts not in pool.ready and self.in_pool(ts):
+            self._order.put_back(task)  # Dask did not take it
+        return False
 
     def send_back(self, ts: TaskState, ws: WorkerState) -> bool:
         """Send a model that has left its worker to another one. Returns whether it is there."""
-        order = (-math.inf, next(self._count))
-        self.control.send(Sending(ts, ws, frozenset({ws.address}), order), "a model goes on")
+        pool = self.pool_of[ts.key]
+        task = Handover(pool, ts, pool.durations.like(ts), worker=ws.address)
+        task.workers, task.order = frozenset({ws.address}), (-math.inf, next(self._count))
+        self.control.send(task, "a model goes on")
         if ts.processing_on is not ws:
             return False
         self.away.pop(ts.key, None)
@@ -256,25 +279,20 @@ class TaskTracker(TaskRecords):
         self.control.release(some, "a model goes on")
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
-        ws = ts.processing_on
+        ws, task = ts.processing_on, self.control.sent.get(ts)
         assert ws is not None, f"{ts} is processing on no worker"
-        choice, flowing = self._sending.pop(ts, None), self._flowing.pop(ts, None)
-        if flowing is not None:
-            self.control.take_priority(ts)
-            if not (pool.ready or pool.running):
-                self._is_back(pool)
-            self._charge_ahead(flowing)
-            self._enter(pool, ts, flowing)
-            self.filling.look_at.add(ws.address)
-            self._bind(pool, ts.key, ws, flowing.why)
-        elif choice is None:
+        if task is not None and task.way is Way.GOES:
+            task.way = Way.SENT
+            if task.own_priority is not None:
+                self.control.take_priority(ts)
+        if task is None or task.key is None:
             self._record(pool, ts)
             self.filling.look_at.add(ws.address)
             self._bind(pool, ts.key, ws, "sent by Dask", "passed")
-        else:
-            self.sent.put(ts, ws, choice.sent)
-            owed = "floor" if choice.key.standing == OWED else ""
-            self._bind(pool, ts.key, ws, choice.sent.why, owed)
+            return
+        self._order.sent(task)
+        self.sent.put(task, ws)
+        self._bind(pool, ts.key, ws, task.why, "floor" if task.key.standing == OWED else "")
 
     def _bind(self, pool: Pool, key: Any, ws: WorkerState, why: str, reason: str = "") -> None:
         reason = reason or ("granted" if ws.address in pool.granted.workers else "lent")
@@ -286,19 +304,22 @@ class TaskTracker(TaskRecords):
             self.filling.look_at.add(ts.processing_on.address)
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str) -> None:
-        (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0
+        key, control = ts.key, self.control
+        (left, charged), seconds = (math.inf, 0.0), 0.0
+        if self.seceded_at:
+            left, charged = self.seceded_at.pop(key, (left, charged))
         computed = None
         for run in startstops:
             # A key that is computed again on the same worker brings its earlier runs along.
             if run["action"] == "compute":
                 computed = run
-        waited = self.waited.pop(ts.key, 0.0)
-        if computed is not None:
+        waited = self.waited.pop(key, 0.0) if self.waited else 0.0
+        if computed is not None and self.learned.usual:
             self.learned.ended(ts, computed["stop"] - computed["start"], waited)
         sent = pool.running.get(ts)
         at_once = len(pool.ready) + len(pool.running) + pool.waiting
-        if ts.key in self.charged_until:
-            since = self.charged_until.pop(ts.key)
+        if self.charged_until and key in self.charged_until:
+            since = self.charged_until.pop(key)
             if since is not None and computed is not None:
                 seconds = max(computed["stop"] - since, 0.0)
         elif computed is not None:
@@ -310,40 +331,45 @@ class TaskTracker(TaskRecords):
         self.ended += 1
         self.took += seconds
         self._left(pool, ts, seconds - charged)
-        for some in (self._inner, pool.holds):
-            some.pop(ts, None)
+        if self._inner:
+            self._inner.pop(ts, None)
+        if pool.holds:
+            pool.holds.pop(ts, None)
         if sent is not None and sent.expected == math.inf:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
         self.charge(pool.name, seconds, at_once)
         pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
-        if ts in self.control.priorities:
-            self.control.restore(ts)
-        if self.control.excused:
-            self.control.blame(ts)
+        if ts in control.sent:
+            control.restore(ts)
+        if control.excused:
+            control.blame(ts)
 
     def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
-        sent = self._leave(ts)
+        sent = pool.running.get(ts)
+        if sent is not None:
+            self._leave(sent)
+            self.served = max(self.served, sent.tag)
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0), sent)
         pool.gaps.computed += seconds
-        if sent is not None:
-            self.served = max(self.served, sent.tag)
         if not (pool.running or pool.ready):
             pool.gaps.left_at, pool.gaps.lacked = monotonic(), self.served - pool.service
 
     def _freed(self, worker: str | None) -> None:
         """Look at a worker where a task has ended; at all if None."""
+        filling = self.filling
         if worker is None:
-            self.filling.look_at.update(self.scheduler.workers)
+            filling.look_at.update(self.scheduler.workers)
         else:
             starts = self.sent.thread_freed(worker)
             if starts is not None:
                 self._charge_ahead(starts)
-                if self.holding and not self.filling.opens(worker):
+                if self.holding and not filling.opens(worker):
                     return  # what was sent ahead has taken the thread
-            self.filling.look_at.add(worker)
+            else:
+                filling.look_at.add(worker)
         if self._index.pools:
-            self.filling.soon()
+            filling.soon()
 
     def look(self, workers: Collection[str]) -> None:
         """Look at workers where a task may be sent that could not be before."""
@@ -456,7 +482,7 @@ class TaskTracker(TaskRecords):
         if sent is None or after is None or sent.worker == after.address:
             return
         before = sent.worker
-        self._leave(ts)
+        self._leave(sent)
         self._enter(pool, ts, sent)
         self._bind(pool, key, after, "by work stealing")
         self.filling.look_at |= {before, after.address}

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.dispatch import ANY, Account, Contender, Entry, Like, Order
+from dask_slaq.core.dispatch import Account, Contender, Handover, Like, Order
 from dask_slaq.core.dispatch.order import OWED, WITHIN_CAP
 from dask_slaq.core.dispatch.ready import Ready
 
-WORKERS = ("a", "b", "c")
+WORKERS, NOBODY = ("a", "b", "c"), Contender("")
 
 steps = st.lists(
     st.one_of(
@@ -28,23 +28,24 @@ def test_the_first_at_each_home_is_that_of_a_plain_list(steps):
     ready, kept = Ready(), []
     for count, (what, number, homes) in enumerate(steps):
         if what == "push":
-            entry = Entry(False, (number,), count, count, ANY, tuple(sorted(homes)), Like())
-            ready.push(entry)
-            kept.append(entry)
+            rank, homes = (False, (number,), count), tuple(sorted(homes))
+            task = Handover(NOBODY, count, Like(), rank, homes=homes)
+            ready.push(task)
+            kept.append(task)
         elif kept and what == "pop":
-            entry = kept.pop(number % len(kept))
-            assert ready.pop(entry) and not ready.pop(entry)
+            task = kept.pop(number % len(kept))
+            assert ready.pop(task) and not ready.pop(task)
         elif kept:  # what is first somewhere goes first
-            entry = ready.at(("", *WORKERS)[number])
-            if entry is not None:
-                kept.remove(entry)
-                ready.pop(entry)
+            task = ready.at(("", *WORKERS)[number])
+            if task is not None:
+                kept.remove(task)
+                ready.pop(task)
         at = {home: [e for e in kept if home in (e.homes or ("",))] for home in ("", *WORKERS)}
         counts = Counter({home: len(some) for home, some in at.items() if some})
         assert ready.count_at == counts and set(ready.homes) == set(counts)
-        assert len(ready) == len(kept) and all(entry in ready for entry in kept)
+        assert len(ready) == len(kept) and all(task in ready for task in kept)
         for home, some in at.items():
-            assert ready.at(home) is (min(some) if some else None)
+            assert ready.at(home) is (min(some, key=lambda task: task.rank) if some else None)
 
 
 NOW = 100.0
@@ -62,11 +63,11 @@ def test_whoever_prefers_is_told_only_while_others_compete():
     told = []
     order = Order(prefers=told.append)
     first = Contender("first", "owner", index_of=order.waiting)
-    first.push(Entry(False, (-5, 0), 0, "x", ANY, (), Like(1.0)))
+    first.push(Handover(first, "x", Like(1.0), (False, (-5, 0), 0)))
     order.before([first], NOW)
     assert not told
     other = Contender("other", "another", index_of=order.waiting)
-    other.push(Entry(False, (0, 1), 1, "y", ANY, (), Like(1.0)))
+    other.push(Handover(other, "y", Like(1.0), (False, (0, 1), 1)))
     order.before([first, other], NOW)
     assert told == ([first] if first.user_priority() < 0 else [])
 
