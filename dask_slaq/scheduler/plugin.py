@@ -176,7 +176,7 @@ class SlaqPlugin(DaskHooks):
             epoch=chosen.epoch,
             fail=self.fall_back,
             enter=self.enter,
-            follows_tasks=lambda: self.is_active,
+            follows_tasks=lambda: self.failed is None and self in scheduler.plugins.values(),
             log_length=chosen.bindings,
         )
         self.jobs = ScheduledJobs(

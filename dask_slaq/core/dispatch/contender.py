@@ -255,7 +255,10 @@ class Contender:
     def enter(self, task: Handover, worker: str, *, moves: bool) -> None:
         """Record a task that is sent to a worker; if a grant `moves`, that is in the set then."""
         self.running[task.ts] = task
-        self.use(task.threads)
+        self.threads += task.threads
+        self.cached.until = -math.inf
+        for group in self.group.line() if self.group is not None else ():
+            group.running += task.threads
         if moves and worker not in self.granted.planned:
             task.moved = worker
             self.granted.moved[worker] += 1
@@ -264,18 +267,14 @@ class Contender:
         """Forget a task that is on no worker any more; a grant that moved for it goes back."""
         if self.running.get(task.ts) is task:
             del self.running[task.ts]
-        self.use(-task.threads)
+        self.threads -= task.threads
+        self.cached.until = -math.inf
+        for group in self.group.line() if self.group is not None else ():
+            group.running -= task.threads
         if task.moved:
             self.granted.moved[task.moved] -= 1
             self.granted.moved += Counter()  # drops what is 0
             task.moved = ""
-
-    def use(self, threads: float) -> None:
-        """Count threads of tasks that came to a worker; negative if they left it."""
-        self.threads += threads
-        self.cached.until = -math.inf
-        for group in self.group.line() if self.group is not None else ():
-            group.running += threads
 
     def lend(self, sent: Handover, lends: bool) -> None:
         """Let the tasks that a task has submitted, and waits for, have what the task holds."""
@@ -340,11 +339,6 @@ class Contender:
             if not tasks:
                 del self.kinds[kind]
                 index.scarce -= kind is not ANY
-
-    def first_root(self) -> bool:
-        """Return whether the first task, of those that any worker may run anywhere, is a root."""
-        first = self.kinds[ANY].at() if ANY in self.kinds else None
-        return first is not None and first.rootish
 
     def first_ready(self) -> Iterator[Handover]:
         """Yield the first task of each kind at each home."""

@@ -120,8 +120,7 @@ class Filler:
             if pool.prioritized and not before:
                 before = order.before(pools, now)
         for i, pool in enumerate(pools):
-            plain = now < pool.cached.until and not before
-            key = pool.cached.key if plain else rank(pool)
+            key = rank(pool) if before else order.key(pool, now)
             if key is not None:
                 queue.append((key, i, pool))
         heapq.heapify(queue)
@@ -158,8 +157,10 @@ class Filler:
                 continue
             yield self._take(pool, task, slots, key, f"{TURNS[key.standing]}: {where}")
             self.look(slots, now)
-            if pool.ready and (again := rank(pool)) is not None:
-                heapq.heappush(queue, (again, i, pool))
+            if pool.ready:
+                again = rank(pool) if before else order.key(pool, now)
+                if again is not None:
+                    heapq.heappush(queue, (again, i, pool))
 
     def _take(
         self, pool: Contender, task: Handover, slots: Slots, key: Key, why: str, threads: float = 0
@@ -170,9 +171,10 @@ class Filler:
             why = f"lent, {why}" if self.order.lend else f"a grant moved: {why}"
         task.pool, task.worker, task.key, task.why = pool, address, key, why
         task.tag, task.needs, task.threads = pool.service, task.kind.resources or (), threads or 1.0
-        task.expected = math.inf if threads else like.expected
+        mean = like.mean if like.mean < math.inf else like.expected
+        task.expected = math.inf if threads else mean
         task.soonest = like.soonest
-        task.entitled = key.entitled or pool.granted.most < 1
+        task.entitled = key.standing == ENTITLED or pool.granted.most < 1
         return task
 
     def _leave_backlogs(self, pool: Contender) -> None:

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
-from dask_slaq.core.dispatch.ready import Waiting
+from dask_slaq.core.dispatch.ready import ANY, Waiting
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.contender import Contender
@@ -122,8 +122,10 @@ class Order:
                 else:
                     standing = ENTITLED
         service = pool.service
-        if len(pool.kinds) == 1 and pool.first_root():
-            service += SLACK * granted.share / pool.weight  # results in memory are used before
+        if len(pool.kinds) == 1 and ANY in pool.kinds:
+            first = pool.kinds[ANY].at()
+            if first is not None and first.rootish:  # results in memory are used before
+                service += SLACK * granted.share / pool.weight
         rank = 2 if group is not None and group.on_leftovers else int(standing > OWNER_OWED)
         return Key(
             rank, -owner_lag * (rank == 0), standing, since, -granted.index, service,
@@ -171,7 +173,8 @@ class Order:
     def sent(self, task: Handover) -> None:
         """Record that a task was sent where it was chosen for, and charge its job in advance."""
         pool, worker = task.pool, task.worker
-        self.remove(task)
+        if task.ts in pool.ready:
+            self.remove(task)
         pool.enter(task, worker, moves=not self.lend)
         if task.expected < math.inf:
             task.ahead = task.expected * task.threads

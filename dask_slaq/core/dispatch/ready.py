@@ -6,7 +6,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dask_slaq.core.dispatch.constants import NEWEST, TRIVIAL
@@ -72,9 +72,13 @@ class Like:
 
     mean: float = math.inf
     deviation: float = 0.0
+    soonest: float = field(init=False)  # plausible lower bound
     # Those of all jobs, used until a task of this job has ended: most of many jobs have hardly any.
     everywhere: Like | None = None
     again: bool = False  # whether it was asked for since some were forgotten
+
+    def __post_init__(self) -> None:
+        self.soonest = max(self.mean - 2 * self.deviation, 0.0)
 
     def observe(self, seconds: float) -> None:
         """Record the compute time of a finished task, in seconds."""
@@ -85,6 +89,7 @@ class Like:
             off = seconds - like.mean
             like.mean += NEWEST * off
             like.deviation += NEWEST * (abs(off) - like.deviation)
+            like.soonest = max(like.mean - 2 * like.deviation, 0.0)
             like = like.everywhere
 
     @property
@@ -106,11 +111,6 @@ class Like:
         if self.mean < math.inf or self.everywhere is None:
             return self.mean
         return self.everywhere.mean
-
-    @property
-    def soonest(self) -> float:
-        """Plausible lower bound of the compute time in seconds; infinite until a task ended."""
-        return max(self.mean - 2 * self.deviation, 0.0)
 
 
 class Ready:

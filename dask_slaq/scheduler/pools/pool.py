@@ -116,13 +116,6 @@ class Pool(Contender):
         few = min(constants.LOOKED_AT, len(scheduler.running))
         return homes if most > cheap and len(homes) < few else ()
 
-    def add(self, ts: TaskState, *, unfinished: bool) -> None:
-        """Add a new task."""
-        self.tasks.add(ts)
-        self.is_open |= self.ended > 0
-        if unfinished:
-            self.unfinished.add(ts)
-
     def adopt(self, ts: TaskState) -> None:
         """Add an unfinished task that another job submitted."""
         self.tasks.add(ts)

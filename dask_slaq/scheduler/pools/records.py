@@ -98,13 +98,16 @@ class TaskRecords:
         Unowned tasks that a job names move to it: they are of an earlier block of its name. The
         `submitter` is the task that has submitted them, if one has.
         """
+        pool.is_open |= pool.ended > 0
         for ts in tasks:
             current = self.pool_of.get(ts.key)
             if current is not None and pool.reports and not current.reports:
                 self._move(ts, pool)
             elif current is None and ts.run_spec is not None:
                 self.pool_of[ts.key] = pool
-                pool.add(ts, unfinished=ts.state in UNFINISHED)
+                pool.tasks.add(ts)
+                if ts.state in UNFINISHED:
+                    pool.unfinished.add(ts)
                 if submitter is not None:
                     self._submit(pool, ts, submitter)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
@@ -153,7 +156,9 @@ class TaskRecords:
         if sent is not None:
             self._leave(sent)
         self._part(ts, pool)
-        pool.add(ts, unfinished=unfinished)
+        pool.tasks.add(ts)
+        if unfinished:
+            pool.unfinished.add(ts)
         if task is not None:
             task.pool = pool
             pool.push(task)
@@ -244,8 +249,8 @@ class TaskRecords:
         """Record a task that Dask has sent to a worker."""
         like = pool.durations.like(ts)
         task = Handover(pool, ts, like, way=Way.SENT, tag=pool.service)
-        task.order, task.expected = (math.inf, next(self._count)), like.expected
-        task.soonest = like.soonest
+        task.order, task.soonest = (math.inf, next(self._count)), like.soonest
+        task.expected = like.mean if like.mean < math.inf else like.expected
         if ts.resource_restrictions:
             task.needs = tuple(ts.resource_restrictions.items())
         self._enter(pool, ts, task)
@@ -264,7 +269,7 @@ class TaskRecords:
     def _leave(self, task: Handover) -> None:
         """Remove a task that is no longer on its worker, or holds no thread there."""
         pool = task.pool
-        self.sent.remove(task)
+        self.sent.by_worker[task.worker].remove(task, monotonic())
         if task.lends:
             pool.lend(task, False)
         pool.leave(task)

@@ -170,6 +170,8 @@ class Seam:
             return plain()
         if task.way is Way.GOES:
             return self._begin(task)
+        if task.direct or not task.ts.dependencies:
+            return None
         # Dask does not ask the same of this one, so it is for `flow`.
         found = self.flow(task, self._scheduler.decide_worker_non_rootish)
         if found is not None:

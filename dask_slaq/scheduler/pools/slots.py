@@ -42,24 +42,24 @@ class SentTasks:
 
     def __init__(self, ahead: float) -> None:
         self.ahead = ahead
-        self._on: dict[str, Slots] = {}
+        self.by_worker: dict[str, Slots] = {}
         self._count = 0
         # Threads on each worker that tasks there will take by themselves, by search; 0 where that
         # is when the next one is free.
         self.promises: dict[str, dict[str, int]] = {}
 
     def __len__(self) -> int:
-        return sum(len(slots.tasks) for slots in self._on.values())
+        return sum(len(slots.tasks) for slots in self.by_worker.values())
 
     def has(self, task: Handover) -> bool:
         """Return whether a task is recorded on the worker that it was sent to."""
-        return self._on[task.worker].tasks.get(task.ts) is task
+        return self.by_worker[task.worker].tasks.get(task.ts) is task
 
     def on(self, ws: WorkerState) -> Slots:
         """Return the slots of a worker, which is looked at now."""
-        slots = self._on.get(ws.address)
+        slots = self.by_worker.get(ws.address)
         if slots is None:
-            slots = self._on[ws.address] = Slots(ws.address)
+            slots = self.by_worker[ws.address] = Slots(ws.address)
         slots.nthreads = ws.nthreads
         slots.resources, slots.used_resources = ws.resources, ws.used_resources
         slots.blocked = blocked(ws) if ws.used_resources else 0
@@ -74,31 +74,22 @@ class SentTasks:
 
     def busy(self) -> Iterable[Slots]:
         """Return the slots of workers with tasks."""
-        return (slots for slots in self._on.values() if slots.tasks)
+        return (slots for slots in self.by_worker.values() if slots.tasks)
 
     def forget(self, address: str) -> None:
         """Forget a worker that left."""
-        slots = self._on.get(address)
+        slots = self.by_worker.get(address)
         if slots is not None and not slots.tasks:
-            del self._on[address]
+            del self.by_worker[address]
 
     def put(self, task: Handover, ws: WorkerState) -> None:
         """Record that a task went to a worker."""
         self._count += 1
         self.on(ws).put(task, self._count, monotonic())
 
-    def remove(self, task: Handover) -> None:
-        """Remove a task that left its worker or gave up its thread."""
-        self._on[task.worker].remove(task, monotonic())
-
-    def thread_freed(self, address: str) -> Handover | None:
-        """Record that a thread is free. Returns the task that starts there, if any."""
-        slots = self._on.get(address)
-        return slots.thread_freed(monotonic()) if slots is not None and slots.queue else None
-
     def check(self) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""
-        for address, slots in self._on.items():
+        for address, slots in self.by_worker.items():
             waits = {task for task in slots.tasks.values() if task.start is None}
             assert waits == set(slots.waits.values()), "tasks that wait"
             assert sum(task.ours for task in waits) == slots.ours, "tasks that wait are miscounted"

@@ -59,7 +59,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         pool = self.pool_of.get(ts.key) if self.holding else None
         if self.away and ts.key in self.away:
             return True
-        if pool is not None and self._waits(pool, ts, direct := is_direct(ts)):
+        if pool is not None and (not (direct := is_direct(ts)) or self._waits(pool, ts, direct)):
             possible = ts._queueable
             if ts.worker_restrictions or ts.resource_restrictions or ts.host_restrictions:
                 possible = possible and bool(self.scheduler.valid_workers(ts))
@@ -77,8 +77,6 @@ class TaskTracker(TaskRecords, ReadyTasks):
         """
         pool, ts, like = task.pool, task.ts, task.like
         assert isinstance(pool, Pool)
-        if task.direct or not ts.dependencies:
-            return None
         is_long = constants.SHORT < like.usual < math.inf
         beside = self._beside_inputs(ts) if is_long else None
         if is_long and beside is None:
@@ -295,7 +293,8 @@ class TaskTracker(TaskRecords, ReadyTasks):
         self._bind(pool, ts.key, ws, task.why, "floor" if task.key.standing == OWED else "")
 
     def _bind(self, pool: Pool, key: Any, ws: WorkerState, why: str, reason: str = "") -> None:
-        reason = reason or ("granted" if ws.address in pool.granted.workers else "lent")
+        inside = ws.address in pool.granted.planned or ws.address in pool.granted.moved
+        reason = reason or ("granted" if inside else "lent")
         self._bound(Binding(time(), key, pool.name, ws.address, reason, why))
 
     def _passed(self, ts: TaskState) -> None:
@@ -361,7 +360,8 @@ class TaskTracker(TaskRecords, ReadyTasks):
         if worker is None:
             filling.look_at.update(self.scheduler.workers)
         else:
-            starts = self.sent.thread_freed(worker)
+            slots = self.sent.by_worker.get(worker)
+            starts = slots.thread_freed(monotonic()) if slots is not None and slots.queue else None
             if starts is not None:
                 self._charge_ahead(starts)
                 if self.holding and not filling.opens(worker):

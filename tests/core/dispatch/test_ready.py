@@ -86,9 +86,9 @@ def test_a_job_with_strict_sets_is_entitled_to_its_share_and_to_a_fraction_by_to
     job.granted.index, job.granted.share = 1.0, 1.5
     job.tokens = Account(-0.5, 1.5, NOW)
     assert order.key(job, NOW).entitled
-    job.use(1.0)
+    job.enter(Handover(job, "x", Like()), "w", moves=False)
     assert not order.key(job, NOW + 0.3).entitled
     assert order.key(job, NOW + 0.34).entitled
-    job.use(1.0)
+    job.enter(Handover(job, "y", Like()), "w", moves=False)
     assert not order.key(job, NOW + 9).entitled
     assert order.key(job, NOW + 9).standing == WITHIN_CAP

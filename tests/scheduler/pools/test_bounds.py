@@ -59,8 +59,8 @@ def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
         tasks.append(_task(k, rng.random()))
         sent.put(tasks[-1], ws)
         if k >= 5:
-            sent.remove(tasks[k - 5])
-    assert len(sent._on["w"].queue) <= 2 * 6 + FEW
+            sent.by_worker["w"].remove(tasks[k - 5], 0.0)
+    assert len(sent.by_worker["w"].queue) <= 2 * 6 + FEW
     assert len(sent) == 6
 
 
