@@ -24,7 +24,12 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 #: Queries of a group; seconds of an answer and of a late one, and the part of them that is late.
 GROUP, SECONDS, LATE_SECONDS, LATE = 2, 0.03, 0.6, 0.03
 WORKERS, QUERIES, QUERIES_PER_SECOND = 8, 200, 50
-SHAPE = {"n_workers": WORKERS, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+SHAPE = {
+    "n_workers": WORKERS,
+    "threads_per_worker": 1,
+    "processes": False,
+    "dashboard_address": None,
+}
 
 Array = np.ndarray
 Model = Callable[[Array], Array]

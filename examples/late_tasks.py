@@ -1,7 +1,8 @@
 """Copy a task that runs late to another worker, and take the first result: sooner than plain Dask.
 
-Run it with ``python examples/late_tasks.py``. One worker of four is ten times slower. Dask computes a key once, so a copy has a key of its own.
-This needs no plugin. Copy only tasks that may run twice.
+Run it with ``python examples/late_tasks.py``. One worker of four is ten times slower. Dask computes
+a key once, so a copy has a key of its own. This needs no plugin. Copy only tasks that may run
+twice.
 """
 
 from __future__ import annotations

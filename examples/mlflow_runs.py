@@ -23,7 +23,7 @@ GRID, STEPS = [{"rate": 0.02 * k} for k in range(1, 9)], 20
 
 
 def train(params: dict[str, float], store: str, experiment: str) -> None:
-    tracker = MlflowClient(store)  # a folder, or the address of a server
+    tracker = MlflowClient(store)  # a file, or the address of a server
     run = tracker.create_run(experiment).info.run_id
     tracker.log_param(run, "rate", params["rate"])
     for step in range(STEPS):
@@ -35,12 +35,17 @@ def train(params: dict[str, float], store: str, experiment: str) -> None:
 
 if __name__ == "__main__":
     for policy, way in (("none", "plain Dask"), ("first-to-target", "search")):
-        with TemporaryDirectory() as store, LocalCluster(**SMALL) as cluster, Client(cluster) as client:
+        with (
+            TemporaryDirectory() as folder,
+            LocalCluster(**SMALL) as cluster,
+            Client(cluster) as client,
+        ):
             client.register_plugin(slaq.SlaqPlugin(policy=policy))
-            about = {"store": store, "experiment": MlflowClient(store).create_experiment("grid")}
+            tracker = MlflowClient(store := f"sqlite:///{folder}/runs.db")
+            about = {"store": store, "experiment": tracker.create_experiment("grid", folder)}
             with slaq.search("grid", steps=STEPS) as search:
                 client.gather(search.map(train, GRID, **about))
-            runs = MlflowClient(store).search_runs([about["experiment"]], order_by=["metrics.loss"])
+            runs = tracker.search_runs([about["experiment"]], order_by=["metrics.loss"])
             seconds = runs[0].info.end_time / 1e3 - min(run.info.start_time for run in runs) / 1e3
             best = runs[0].data
             print(f"{way}: {len(runs)} runs, the best {best.params} ended after {seconds:.1f} s")

@@ -1,12 +1,13 @@
 """An Optuna study, one task per trial: its best trial is done sooner than under plain Dask.
 
-Run it with ``python examples/optuna_search.py``; it needs ``pip install dask-slaq[optuna]``. Nothing
-is pruned: a trial that asks whether it should be waits while others are predicted to end better,
-and goes on later. Under the policy ``none`` no trial waits.
+Run it with ``python examples/optuna_search.py``; it needs ``pip install dask-slaq[optuna]``.
+Nothing is pruned: a trial that asks whether it should be waits while others are predicted to end
+better, and goes on later. Under the policy ``none`` no trial waits.
 """
 
 from __future__ import annotations
 
+import warnings
 from datetime import datetime
 from time import sleep
 
@@ -57,6 +58,7 @@ def run_trial(seed: int, study: optuna.Study) -> None:
 
 def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     for policy, way in (("none", "plain Dask"), ("first-to-target", "search")):
         with LocalCluster(**SMALL) as cluster, Client(cluster) as client:
             client.register_plugin(slaq.SlaqPlugin(policy=policy))
@@ -67,8 +69,14 @@ def main() -> None:
             found = search.results().drop_duplicates(["params_eta0", "params_alpha"])
             ends = [trial.datetime_complete - begin for trial in study.trials]
             best = study.best_trial
-            print(f"{way}: {len(found)} different trials, {found['iteration'].sum()} reports, ", end="")
-            print(f"best (loss {best.value:.3f}) after {ends[best.number].total_seconds():.1f} s, ", end="")
+            print(
+                f"{way}: {len(found)} different trials, {found['iteration'].sum()} reports, ",
+                end="",
+            )
+            print(
+                f"best (loss {best.value:.3f}) after {ends[best.number].total_seconds():.1f} s, ",
+                end="",
+            )
             print(f"all after {max(ends).total_seconds():.1f} s")
 
 

@@ -7,6 +7,7 @@ its loss. The policy ``none`` leaves everything to Dask.
 
 from __future__ import annotations
 
+import warnings
 from time import time
 
 import dask.array as da
@@ -18,6 +19,7 @@ from distributed import Client, LocalCluster, wait
 import dask_slaq as slaq
 
 ROWS = 10_000
+warnings.simplefilter("ignore")  # of dask-glm
 SMALL = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
 
 

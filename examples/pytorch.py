@@ -41,7 +41,7 @@ def gradient(state: bytes, x: np.ndarray, y: np.ndarray) -> tuple[float, list[np
         output, torch.as_tensor(y, dtype=torch.float32), reduction="sum"
     )
     loss.backward()
-    return float(loss), [p.grad.numpy() for p in model.parameters()]
+    return float(loss.detach()), [p.grad.numpy() for p in model.parameters()]
 
 
 def saved(model: torch.nn.Module) -> bytes:

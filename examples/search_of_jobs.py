@@ -1,4 +1,4 @@
-"""Models that are Dask computations: the best one is ready sooner in a search than under plain Dask.
+"""Models that are Dask computations: the best is ready sooner in a search than under plain Dask.
 
 Run it with ``python examples/search_of_jobs.py``. Each model is a logistic regression whose every
 step is a graph over all chunks, and reports its loss on rows that are held out, so that models can
@@ -46,16 +46,23 @@ def main() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS, COLUMNS))
     y = (X[:, 0] + 0.5 * X[:, 1] + 0.5 * rng.standard_normal(ROWS) > 0).astype(int)
-    X, y = da.from_array(X, (ROWS // CHUNKS, COLUMNS)).map_blocks(read), da.from_array(y, ROWS // CHUNKS)
+    X, y = (
+        da.from_array(X, (ROWS // CHUNKS, COLUMNS)).map_blocks(read),
+        da.from_array(y, ROWS // CHUNKS),
+    )
     for policy, way in (("none", "plain Dask"), ("first-to-target", "search")):
         with LocalCluster(**SMALL) as cluster, Client(cluster) as client:
             client.register_plugin(slaq.SlaqPlugin(policy=policy, epoch="200ms"))
             begin = time()
             with slaq.search("grid", steps=STEPS) as search:
-                futures = [slaq.submit(fit, params, X, y, name=f"grid-{k}") for k, params in enumerate(GRID)]
+                futures = [
+                    slaq.submit(fit, params, X, y, name=f"grid-{k}")
+                    for k, params in enumerate(GRID)
+                ]
                 ends = {future: time() - begin for future in as_completed(futures)}
             params, loss, best = search.best()
-            print(f"{way}: {params} (loss {loss:.3f}) after {ends[best]:.1f} s, all {len(ends)} after {max(ends.values()):.1f} s")
+            print(f"{way}: {params} (loss {loss:.3f}) after {ends[best]:.1f} s, ", end="")
+            print(f"all {len(ends)} after {max(ends.values()):.1f} s")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from sklearn.model_selection import train_test_split
 
 import dask_slaq as slaq
 
-MODELS, STEPS, LATE = 6, 25, 17
+MODELS, STEPS, LATE = 4, 20, 15
 
 
 def train(rate: float, folder: str, keep: bool) -> float:
@@ -35,7 +35,9 @@ def train(rate: float, folder: str, keep: bool) -> float:
         time.sleep(0.08)  # so small a model would be ready at once
         model.partial_fit(X, y, classes=range(10))
         loss = log_loss(y_valid, model.predict_proba(X_valid), labels=range(10))
-        (Path(folder) / uuid4().hex).touch()  # a step was trained; a file outlives a worker
+        (
+            Path(folder) / f"{uuid4().hex}.step"
+        ).touch()  # a step was trained; a file outlives a worker
         if step == LATE:
             Event("late").set()
         slaq.report(loss)
@@ -51,13 +53,14 @@ def main() -> None:
             Client(cluster) as client,
         ):
             client.register_plugin(slaq.SlaqPlugin(policy=policy))
-            with slaq.search("digits", steps=STEPS):
-                rates, keep = np.geomspace(1e-4, 1, MODELS).tolist(), policy != "none"
+            rates, keep = np.geomspace(1e-4, 1, MODELS).tolist(), policy != "none"
+            states = f"{folder}/states" if keep else None  # without it, in Dask's memory
+            with slaq.search("digits", steps=STEPS, states=states):
                 futures = client.map(train, rates, folder=folder, keep=keep)
             Event("late").wait()
             os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
             loss = min(client.gather(futures))
-            trained = len(list(Path(folder).iterdir()))
+            trained = len(list(Path(folder).glob("*.step")))
         print(f"{way}: {trained} steps for {MODELS * STEPS}, lowest loss {loss:.3f}")
 
 

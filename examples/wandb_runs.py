@@ -25,8 +25,9 @@ GRID, STEPS = [{"rate": 0.02 * k} for k in range(1, 9)], 20
 
 def train(params: dict[str, float], folder: str) -> tuple[float, float]:
     """Train one model as a run. Returns its loss, and the time."""
-    settings = {"mode": "offline", "dir": folder, "project": "grid", "reinit": "create_new"}
-    with wandb.init(config=params, **settings) as run:  # `wandb sync` uploads it
+    about = {"mode": "offline", "dir": folder, "project": "grid", "reinit": "create_new"}
+    quiet = wandb.Settings(silent=True)
+    with wandb.init(config=params, settings=quiet, **about) as run:  # `wandb sync` uploads it
         for step in range(STEPS):
             sleep(0.05)  # a step of training
             run.log({"loss": (loss := (1 - params["rate"]) ** step)})
@@ -36,7 +37,11 @@ def train(params: dict[str, float], folder: str) -> tuple[float, float]:
 
 if __name__ == "__main__":
     for policy, way in (("none", "plain Dask"), ("first-to-target", "search")):
-        with TemporaryDirectory() as folder, LocalCluster(**SMALL) as cluster, Client(cluster) as client:
+        with (
+            TemporaryDirectory() as folder,
+            LocalCluster(**SMALL) as cluster,
+            Client(cluster) as client,
+        ):
             client.register_plugin(slaq.SlaqPlugin(policy=policy))
             begin = time()
             with slaq.search("grid", steps=STEPS) as search:

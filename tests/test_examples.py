@@ -44,7 +44,13 @@ def seconds(line: str) -> list[float]:
 @pytest.mark.slow
 def test_each_point_of_a_grid_is_a_job():
     *lines, mean = run("grid.py").splitlines()
-    assert [line.split(":")[0] for line in lines] == ["C=0.0001", "C=0.01", "C=1", "C=100"]
+    assert [line.split(":")[0] for line in lines] == [
+        "C=100",
+        "C=1",
+        "C=0.01",
+        "C=0.001",
+        "C=0.0001",
+    ]
     assert len({re.search(r"accuracy (\S+),", line)[1] for line in lines}) > 1
     assert len(seconds(mean)) == 2
 
@@ -61,7 +67,7 @@ def test_models_that_are_dask_computations_are_searched():
 def test_boosting_reports_every_round():
     pytest.importorskip("xgboost")
     found = re.findall(r"(.+): \S+ s, (\d+) reports; a sum", run("boosting.py"))
-    assert found == [("plain Dask", "40"), ("unmodified", "40"), ("elastic", "40")]
+    assert found == [("plain Dask", "60"), ("elastic job", "60")]
 
 
 @pytest.mark.slow
@@ -129,7 +135,9 @@ def test_an_example_whose_library_is_missing_says_what_to_install(name, library,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["search.py", "optuna_search.py", "mlflow_runs.py", "wandb_runs.py"])
+@pytest.mark.parametrize(
+    "name", ["search.py", "optuna_search.py", "mlflow_runs.py", "wandb_runs.py"]
+)
 def test_the_same_models_train_under_plain_dask_and_in_a_search(name):
     library = {"optuna": "optuna_integration"}.get(name.split("_")[0], name.split("_")[0])
     if library in ("optuna_integration", "mlflow", "wandb"):
@@ -174,9 +182,9 @@ def test_a_pipeline_is_one_job_per_stage():
 
 @pytest.mark.slow
 def test_models_survive_the_kill_of_their_worker():
-    found = re.findall(r"(.+): (\d+) steps for 150, lowest loss (\S+)", run("survives.py"))
+    found = re.findall(r"(.+): (\d+) steps for 80, lowest loss (\S+)", run("survives.py"))
     assert [way for way, *_ in found] == ["plain Dask", "slaq.steps"]
-    assert int(found[0][1]) > 150 and found[0][2] == found[1][2]
+    assert int(found[0][1]) > 80 and found[0][2] == found[1][2]
 
 
 def test_alerts_are_posted():
