@@ -8,6 +8,7 @@ better, and goes on later. Under the policy ``none`` no trial waits.
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from datetime import datetime
 from time import sleep
 
@@ -50,8 +51,9 @@ def objective(trial: optuna.Trial) -> float:
 
 
 def run_trial(seed: int, study: optuna.Study) -> None:
-    # The study is pickled into every task, and its sampler with it. With one seed, all of them
-    # would draw the same parameters.
+    # Each task has its own study and sampler. With one seed, all of them would draw the same
+    # parameters.
+    study = copy(study)
     study.sampler = optuna.samplers.RandomSampler(seed=seed)
     study.optimize(objective, n_trials=1)
 
