@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from distributed import Client, LocalCluster
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from sklearn.datasets import load_digits
@@ -74,10 +75,18 @@ def fit(client: Client, rate: float, decay: float) -> None:
 def open_page(browser: Browser, address: str, seconds: float) -> Page:
     """Open a page of the dashboard, and let it draw."""
     page = browser.new_page(viewport={"width": 1700, "height": 960})
+    page.set_default_timeout(120_000)
     page.goto(address)
     page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
     page.wait_for_timeout(1000 * seconds)
     return page
+
+
+def save(shown: Any, name: str, **how: Any) -> None:
+    """Save a picture of a page or of a part of it, in few colors."""
+    picture = Image.open(io.BytesIO(shown.screenshot(**how))).convert("RGB")
+    few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(DOCS / name, optimize=True)
 
 
 def picture_board(browser: Browser) -> None:
@@ -96,7 +105,7 @@ def picture_board(browser: Browser) -> None:
         time.sleep(SECONDS)
         port = cluster.scheduler.http_server.port
         page = open_page(browser, f"http://127.0.0.1:{port}/slaq", 12)
-        page.screenshot(path=DOCS / "board.png")
+        save(page, "board.png")
         with ThreadPoolExecutor(1) as other:  # this thread has playwright's event loop
             screen = other.submit(lambda: asyncio.run(draw_top(cluster.scheduler_address)))
             picture_top(browser, screen.result())
@@ -122,7 +131,7 @@ def picture_top(browser: Browser, screen: str) -> None:
         file.write_text(style + screen)
         page = browser.new_page(viewport={"width": 1500, "height": 600})
         page.goto(file.as_uri())
-        page.locator("svg").first.screenshot(path=DOCS / "top.png")
+        save(page.locator("svg").first, "top.png")
 
 
 def train(params: dict[str, Any]) -> None:
@@ -155,10 +164,12 @@ def picture_search(browser: Browser) -> None:
         client.register_plugin(slaq.SlaqPlugin())
         with slaq.search("grid", steps=STEPS, prune=True, client=client) as search:
             futures = search.map(slaq.trial(train), grid)
-        time.sleep(6)
         port = cluster.scheduler.http_server.port
-        page = open_page(browser, f"http://127.0.0.1:{port}/slaq-search?name=grid", 4)
-        page.screenshot(path=DOCS / "search.png")
+        page = open_page(browser, f"http://127.0.0.1:{port}/slaq-search?name=grid", 1)
+        while sum(trial["state"] == "done" for trial in search.trials()) < 4:
+            page.wait_for_timeout(100)
+        page.wait_for_timeout(1_000)  # which draws them
+        save(page, "search.png")
         client.gather(futures)
 
 
@@ -169,7 +180,7 @@ def picture_demo(browser: Browser) -> None:
         subprocess.run([sys.executable, "-m", "dask", "slaq", "demo", "--html", file], check=True)
         page = browser.new_page(viewport={"width": 1300, "height": 1000})
         page.goto(file.as_uri())
-        page.screenshot(path=DOCS / "demo.png", full_page=True)
+        save(page, "demo.png", full_page=True)
 
 
 def main() -> None:

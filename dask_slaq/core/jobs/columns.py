@@ -228,7 +228,7 @@ JOB_COLUMNS = (
         "threads granted, lent and borrowed, and core-seconds owed",
         status=False,
         left=True,
-        title="threads granted, lent, borrowed; owed",
+        title="threads, core-s owed",
         shown=_standing,
         board=320,
     ),
