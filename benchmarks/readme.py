@@ -26,7 +26,7 @@ FITS = (
 T90, *REST = "t90_mean_s", "over_none/completion_mean_s", "worst", "over_none/makespan_s"
 DEMO = "10x dask slaq demo --seed {}"
 BEST, FIVE, ALL = (f".*/ways/search/{k}_s : .*/ways/plain/{k}_s" for k in ("best", "top5", "all"))
-GRIDS = "benchmarks.search_policies --policies search,prune,asha --orders 5"
+GRIDS = "benchmarks.search_policies --policies plain,search,prune,asha --orders 5"
 MISLEAD = (
     "rewards-cartpole,rewards-corridor,schedule-few,schedule-noisy,plateau-chance,plateau-parity,"
     "fold-cancer,fold-friedman"
@@ -45,18 +45,22 @@ def fits(policy: str) -> list[str]:
 def grids(policy: str, *keys: str) -> list[str]:
     """Return paths of figures of all grids but those that mislead, and of the part that is lost."""
     path = f"(?!rewards|schedule|plateau|fold).*/{policy}"
-    return [*(f"{path}/{key}" for key in keys), f"%|{path}/lost", f"{path}/core_s"]
+    return [*(f"{path}/{key}" for key in keys), f"%@{path}/lost", f"{path}/core_s"]
 
 
 #: Command (N times, {} is the seed); text in README, where # is a number; where each is in its
-#: JSON: patterns of keys, or two for a ratio. All that match are averaged, or as before the bar.
+#: JSON: patterns of keys, or two for a ratio. All that match are averaged, or as before the @.
 FIGURES: tuple[tuple[str, str, list[str]], ...] = (
     (FITS, "reach 90 % of their loss reduction after # of plain", fits("first-to-target")[:1]),
     (FITS, "| `first-to-target`, the default | # | # | # | # | # |", fits("first-to-target")),
     (FITS, "| `slaq2017`, the paper's scheduler | # | # | # | # | # |", fits("slaq2017")),
-    ("dask slaq demo --fits", "--fits` on two cores: # of", [f"job/{T90} : none/{T90}"]),
-    (DEMO, "the best five of 32 models are ready # times sooner", [f"1/|{FIVE}"]),
-    (DEMO, "after # of its time (median #), all after #.", [BEST, f"median|{BEST}", ALL]),
+    (
+        "dask slaq demo --fits",
+        "--fits` on two cores: # of",
+        [f"first-to-target/{T90} : none/{T90}"],
+    ),
+    (DEMO, "the best five of 32 models are ready # times sooner", [f"1/@{FIVE}"]),
+    (DEMO, "after # of its time (median #), all after #.", [BEST, f"median@{BEST}", ALL]),
     (
         GRIDS,
         "| a search | # | # | # | # | # % | # |",
@@ -73,14 +77,14 @@ FIGURES: tuple[tuple[str, str, list[str]], ...] = (
         grids("asha", "first", "best", "all"),
     ),
     (
-        f"benchmarks.search_policies --policies prune --models 24 --orders 5 --names {MISLEAD}",
+        f"benchmarks.search_policies --policies plain,prune --models 24 --names {MISLEAD}",
         "or # % with 24 models",
-        ["%|.*/prune/lost"],
+        ["%@.*/prune/lost"],
     ),
     (MIXTURES, "trainings take # of", ["notebook/first-to-target/kinds/notebook"]),
     (MIXTURES, "urgent tasks #", ["urgent/first-to-target/kinds/urgent"]),
-    (SETS, "at # to # of the makespan", [f"min|{STRICT}", f"max|{STRICT}"]),
-    (f"2x {BOOSTING} --way plain", "# and # ended", ["min|.*/ended", "max|.*/ended"]),
+    (SETS, "at # to # of the makespan", [f"min@{STRICT}", f"max@{STRICT}"]),
+    (f"2x {BOOSTING} --way plain", "# and # ended", ["min@.*/ended", "max@.*/ended"]),
     (BOOSTING, "in jobs all # end", ["ended"]),
     (
         "benchmarks.scale --costs",
@@ -101,7 +105,7 @@ def numbers(text: str) -> list[str]:
 
 def figure(found: Any, spec: str) -> float:
     """Return a number of the JSON of a command."""
-    how, _, path = spec.rpartition("|")
+    how, _, path = spec.rpartition("@")
     sides = []
     for side in path.split(" : "):
         nodes = [found]

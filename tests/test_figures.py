@@ -51,7 +51,7 @@ def test_readme_has_every_figure_that_is_measured_anew():
 
 
 @pytest.mark.parametrize(
-    ("spec", "number"), [("1/|.*/a : .*/b", 1 / 3), ("max|.*/a", 8.0), ("%|two/b", 200.0)]
+    ("spec", "number"), [("1/@.*/a : .*/b", 1 / 3), ("max@.*/a", 8.0), ("%@two/b", 200.0)]
 )
 def test_figures_are_read_from_json(spec, number):
     found = {"one": {"a": 4, "b": 1}, "two": {"a": 4, "b": 2}, "three": {"a": None, "b": None}}
