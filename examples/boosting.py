@@ -1,4 +1,4 @@
-"""Boosted trees by xgboost, unmodified and elastic, alongside another job.
+"""Boosted trees by xgboost: how long other work waits under plain Dask, and with elastic steps.
 
 Run it with ``python examples/boosting.py``; it needs ``pip install dask-slaq[xgboost]``.
 ``xgboost.dask`` reports every round by itself inside the block, but keeps its workers for the whole
@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import threading
 import uuid
+from time import time
 
 import dask
 import dask.array as da
 import numpy as np
-import xgboost.dask
 from distributed import Client, LocalCluster, futures_of, wait
 
 import dask_slaq as slaq
 
-ROWS, COLUMNS, CHUNKS, ROUNDS = 2_000, 6, 4, 12
+try:
+    import xgboost.dask
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing}: pip install 'dask-slaq[xgboost]'") from None
+
+SMALL = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+ROWS, COLUMNS, CHUNKS, ROUNDS, STEP = 150_000, 20, 4, 60, 10
 SETTINGS = {"objective": "reg:squarederror", "max_depth": 3}
 
 
@@ -31,19 +37,19 @@ def unmodified(client: Client, X: da.Array, y: da.Array) -> None:
 
 
 def elastic(client: Client, X: da.Array, y: da.Array) -> None:
-    """Three steps of four rounds. Columns are binned in each step, by the rows of each worker."""
-    model, step = None, ROUNDS // 3
+    """Steps of a few rounds. Columns are binned in each step, by the rows of each worker."""
+    model = None
     with slaq.job("elastic", client=client):
-        for done in range(0, ROUNDS, step):
+        for done in range(0, ROUNDS, STEP):
             workers = granted(client, "elastic")
             x, targets = moved(client, X, workers), moved(client, y, workers)
             # If one of the workers has left in the meantime, its rows go to another one.
             with dask.annotate(workers=workers, allow_other_workers=True):
                 matrix = xgboost.dask.DaskDMatrix(client, x, targets)
             model = xgboost.dask.train(
-                client, SETTINGS, matrix, num_boost_round=step, xgb_model=model, verbose_eval=False
+                client, SETTINGS, matrix, num_boost_round=STEP, xgb_model=model, verbose_eval=False
             )["booster"]
-            if model.num_boosted_rounds() < done + step:
+            if model.num_boosted_rounds() < done + STEP:
                 break  # the job was stopped
 
 
@@ -68,37 +74,36 @@ def itself(block: np.ndarray) -> np.ndarray:
     return block
 
 
-def main() -> None:
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        client.register_plugin(slaq.SlaqPlugin(policy="max-total", epoch="200ms"))
-        rng = da.random.default_rng(0)
-        X = rng.standard_normal((ROWS, COLUMNS), chunks=(ROWS // CHUNKS, COLUMNS)).persist()
-        y = (X[:, 0] + X[:, 1] ** 2).persist()
-        wait([X, y])
-        # One after the other: two runs of xgboost in one process get in each other's way.
-        beside = threading.Event()
-        other = threading.Thread(target=sums, args=(client, X, beside))
-        other.start()
-        unmodified(client, X, y)
-        elastic(client, X, y)
-        beside.set()
-        other.join()
-        seen = slaq.history(client).iteration
-        for name in ("elastic", "unmodified"):
-            print(f"{name}: seen with {int(seen.sel(job=name).max())} reports")
-
-
-def sums(client: Client, X: da.Array, done: threading.Event) -> None:
-    """A job beside them."""
+def sums(client: Client, X: da.Array, done: threading.Event, waits: list[float]) -> None:
+    """A job alongside: many short computations."""
     with slaq.job("sums", client=client) as job:
-        for k in range(1000):
+        while not done.is_set():
+            begin = time()
             client.compute((X**2).sum()).result()
-            job.report(1 / (k + 1))
-            if done.is_set():
-                break
+            waits.append(time() - begin)
+            job.report(1 / len(waits))
+
+
+def main() -> None:
+    # One after the other: two runs of xgboost in one process get in each other's way.
+    for policy, fit in (("none", unmodified), ("max-total", elastic)):
+        with LocalCluster(**SMALL) as cluster, Client(cluster) as client:
+            client.register_plugin(slaq.SlaqPlugin(policy=policy, epoch="200ms"))
+            rng = da.random.default_rng(0)
+            X = rng.standard_normal((ROWS, COLUMNS), chunks=(ROWS // CHUNKS, COLUMNS)).persist()
+            y = (X[:, 0] + X[:, 1] ** 2).persist()
+            wait([X, y])
+            done, waits = threading.Event(), []
+            other = threading.Thread(target=sums, args=(client, X, done, waits))
+            other.start()
+            begin = time()
+            fit(client, X, y)
+            took = time() - begin
+            done.set()
+            other.join()
+            seen = int(slaq.history(client).iteration.sel(job=fit.__name__).max())
+        way = "plain Dask" if fit is unmodified else "elastic job"
+        print(f"{way}: {took:.1f} s, {seen} reports; a sum took up to {max(waits):.1f} s")
 
 
 if __name__ == "__main__":

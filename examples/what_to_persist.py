@@ -1,4 +1,4 @@
-"""What is worth keeping in memory? A first run tells.
+"""What is worth keeping in memory? A first run tells; plain Dask makes each input again.
 
 Run it with ``python examples/what_to_persist.py``. Hashed text trains an SGD classifier over
 several passes, and made features train a pipeline of scaling, truncated SVD and logistic

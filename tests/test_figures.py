@@ -4,6 +4,10 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import readme
 from dask_slaq.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +43,19 @@ def test_figures_carry_their_command_and_commit():
             assert find_spec(words[2]) is not None, measured["command"]
         else:
             assert words[:2] == ["dask", "slaq"] and words[2] in COMMANDS, measured["command"]
+
+
+def test_readme_has_every_figure_that_is_measured_anew():
+    done = CliRunner().invoke(readme.main, ["--quick"])
+    assert (done.exit_code, done.output) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "number"), [("1/@.*/a : .*/b", 1 / 3), ("max@.*/a", 8.0), ("%@two/b", 200.0)]
+)
+def test_figures_are_read_from_json(spec, number):
+    found = {"one": {"a": 4, "b": 1}, "two": {"a": 4, "b": 2}, "three": {"a": None, "b": None}}
+    assert readme.figure(found | {"one": {"a": 8, "b": 2}}, spec) == pytest.approx(number)
 
 
 def test_a_table_without_is_refused():

@@ -116,7 +116,7 @@ def changed(past: list[PastModel], noise: float) -> list[PastModel]:
     old = np.array([model.rank for model in past])
     new = np.argsort(np.argsort(old + min(noise, 1e9) * chance.standard_normal(len(past))))
     return [
-        model._replace(place=float(at) / (len(past) - 1))
+        model._replace(rank=float(at) / (len(past) - 1))
         for model, at in zip(past, new, strict=True)
     ]
 

@@ -136,7 +136,11 @@ class _Worker:
         """Return the models that may not train."""
         alive = [m for m in self.turns.order if m in self.seats]
         found = set(alive[self.turns.width :]) | (self.explored_here & self.seats)
-        return found - {key for key, _ in self.turns.pruned}  # type: ignore[arg-type]
+        return found - self.pruned()  # type: ignore[arg-type]
+
+    def pruned(self) -> set[int]:
+        """Return the models that should end."""
+        return {key for key, *_ in self.turns.pruned}  # type: ignore[misc]
 
 
 class Replay:
@@ -243,7 +247,7 @@ class Replay:
             trial.checkpoint.reports = trial.reports
         done = step == grid.steps
         self._events.append(Event(self._now, model, step, done))
-        if done or (model, None) in worker.turns.pruned:
+        if done or model in worker.pruned():
             self._trials.end(model, "done" if done else "pruned")
             worker.seats.discard(model)
             self._settle(worker)
@@ -266,7 +270,7 @@ class Replay:
 
     def _settle(self, worker: _Worker) -> None:
         """Let models go on that need not wait any longer, or leave, or end in their report."""
-        for model in sorted(m for m in worker.waits if (m, None) in worker.turns.pruned):
+        for model in sorted(m for m in worker.waits if m in worker.pruned()):
             worker.waits.discard(model)
             worker.seats.discard(model)
             self._trials.end(model, "pruned")

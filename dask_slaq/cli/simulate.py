@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from textwrap import fill
@@ -108,7 +109,12 @@ def simulate(
     runs = chosen.seeds * len({*policies, "fair"})
     if processes is None:
         processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
-    about = {"arrivals": arrivals, "trace": trace, "processes": processes}
+
+    def say(ended: int) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r{ended} of {runs} runs ", nl=ended == runs, err=True)
+
+    about = {"arrivals": arrivals, "trace": trace, "processes": processes, "say": say}
     found = run(policies, curves or None, chosen, **about)  # type: ignore[arg-type]
     tell(found, _table(found), json_file)
 

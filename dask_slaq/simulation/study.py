@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context, parent_process
@@ -64,6 +64,7 @@ def simulate(
     arrivals: str | Path | Trace | None = None,
     trace: str | None = None,
     processes: int = 1,
+    say: Callable[[int], object] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Simulate training jobs that arrive on a cluster, once under each policy.
@@ -83,6 +84,8 @@ def simulate(
     processes : int
         Number of processes, on which no result depends. With more than one, the calling script
         needs an ``if __name__ == "__main__"`` guard.
+    say : callable, optional
+        Called with the number of lists of jobs that have been simulated, after each.
     **options
         Individual fields of `Settings`; they override `settings`.
 
@@ -110,7 +113,7 @@ def simulate(
     lists = job_lists(found, settings, chosen)
     names = list(dict.fromkeys([*policies, "fair"]))
     every = [(name, *of, settings) for name in names for of in lists]
-    done = run_all(run, every, processes)
+    done = run_all(run, every, processes, say)
     runs = {name: done[i * len(lists) :][: len(lists)] for i, name in enumerate(names)}
     cores = settings.cores
     return {
@@ -213,14 +216,26 @@ def process_pool(processes: int) -> ProcessPoolExecutor:
 
 
 def run_all(
-    function: Callable[..., Any], every: Sequence[tuple[Any, ...]], processes: int
+    function: Callable[..., Any],
+    every: Sequence[tuple[Any, ...]],
+    processes: int,
+    say: Callable[[int], object] | None = None,
 ) -> list[Any]:
     """Return what a `function` of module level returns for `every` tuple of arguments."""
+    found: list[Any] = []
+
+    def collect(results: Iterable[Any]) -> list[Any]:
+        for result in results:
+            found.append(result)
+            if say is not None:
+                say(len(found))
+        return found
+
     if processes == 1:
-        return [function(*given) for given in every]
+        return collect(function(*given) for given in every)
     with process_pool(processes) as pool:
         due = [pool.submit(function, *given) for given in every]
-        return [future.result() for future in due]
+        return collect(future.result() for future in due)
 
 
 def _begin(policies: Mapping[str, Callable[[], Policy]]) -> None:

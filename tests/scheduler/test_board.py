@@ -5,8 +5,10 @@ import logging
 import math
 import re
 import time
+from pathlib import Path
 
 import pytest
+from distributed.http.scheduler import missing_bokeh
 from distributed.utils_test import captured_logger, inc
 from driving import (
     gen_cluster,
@@ -34,8 +36,9 @@ pytest.importorskip("bokeh", reason="bokeh is not installed")
 from bokeh.core import serialization
 from bokeh.document import Document
 
-from dask_slaq.scheduler.board import pages
+from dask_slaq.scheduler.board import pages, search_page
 
+ROOT = Path(__file__).parents[2]
 PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
 PLOTS = ("loss", "threads", "shares", "usage", "jobs", "task-stream")
 
@@ -82,6 +85,24 @@ async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, plugin,
 
 
 @with_plugin([1], scheduler_kwargs=PAGES)
+async def test_every_address_that_the_documentation_names_is_served(c, s, plugin, a):
+    pytest.importorskip("prometheus_client")
+    documents = [ROOT / ".github" / "SECURITY.md", *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    text = "".join(document.read_text() for document in documents)
+    named = set(re.findall(r"`(/(?!etc/)[^`?]+)", text))
+    assert named >= {"/slaq", "/slaq-search", "/metrics"}
+    for address in named:
+        assert await page_of(s, address)
+
+
+def test_the_documentation_names_what_the_pages_show():
+    named = re.findall(r"^- \*\*(.+?)\*\*", (ROOT / "docs" / "board.md").read_text(), re.MULTILINE)
+    shown = "".join(Path(module.__file__).read_text() for module in (pages, search_page))
+    assert len(named) == 8
+    assert [title for title in named if title not in shown] == []
+
+
+@with_plugin([1], scheduler_kwargs=PAGES)
 async def test_a_page_is_sent_as_it_is(c, s, plugin, a):
     class Counted(serialization.Serializer):
         encoded = 0
@@ -105,7 +126,12 @@ async def test_a_page_is_sent_as_it_is(c, s, plugin, a):
 async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
     with captured_logger("dask_slaq.scheduler.board.routes", level=logging.INFO) as log:
         assert not add_pages(s)
-    assert log.getvalue() == "no board: the scheduler has no dashboard\n"
+        add_handlers = s.http_application.add_handlers
+        add_handlers(r".*", missing_bokeh.routes[1:])  # as Dask does where it is not installed
+        assert not add_pages(s)
+    first, second = log.getvalue().splitlines()
+    assert first == "no board: the scheduler has no dashboard"
+    assert second.endswith("pip install 'dask-slaq[dashboard]'")
 
 
 @gen_cluster(client=True, nthreads=[1])

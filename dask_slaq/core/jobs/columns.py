@@ -116,7 +116,7 @@ def _standing(row: Row) -> str:
 
 _TABLES: dict[str, Any] = {"terminal": True, "notebook": True}
 JOB_COLUMNS = (
-    Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=340),
+    Column("job", "name", status=False, left=True, terminal=True, notebook=True, board=220),
     Column("owner", "whose it is", left=True, terminal=True, notebook=True, board=140),
     Column(
         "state",
@@ -138,7 +138,7 @@ JOB_COLUMNS = (
         "1",
         shown=_iteration,
         **_TABLES,
-        board=130,
+        board=100,
         kept="<u4",
         metric=True,
     ),
@@ -148,7 +148,7 @@ JOB_COLUMNS = (
         "last raw loss that is finite",
         "units of the job's loss",
         **_TABLES,
-        board=130,
+        board=100,
         kept="<f8",
     ),
     Column(
@@ -202,7 +202,7 @@ JOB_COLUMNS = (
         heading="to target",
         title="time to target",
         terminal=True,
-        board=190,
+        board=210,
     ),
     Column(
         "ends",
@@ -228,10 +228,9 @@ JOB_COLUMNS = (
         "threads granted, lent and borrowed, and core-seconds owed",
         status=False,
         left=True,
-        title="threads granted; lent: others run there; borrowed: above these; core-s owed: behind "
-        "its promise",
+        title="threads, core-s owed",
         shown=_standing,
-        board=560,
+        board=320,
     ),
     Column("position", "number of jobs that are served before it, None if it has no ready task"),
     Column("index", "order of dispatch: the highest first"),

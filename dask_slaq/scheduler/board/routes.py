@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from distributed import Scheduler
@@ -32,11 +31,10 @@ def add_pages(scheduler: Scheduler) -> bool:
     kinds = ((each, [kind.__name__ for kind in type(each).__mro__]) for each in applications)
     app = next((each for each, names in kinds if "BokehTornado" in names), None)
     if app is None:
-        logger.info(
-            "no board: the scheduler has no dashboard"
-            if find_spec("bokeh")
-            else "no board on the dashboard: pip install 'dask-slaq[dashboard]'"
-        )
+        if any(handler == "MissingBokeh" for handler in _handlers(application)):
+            logger.warning("no board: bokeh is not installed: pip install 'dask-slaq[dashboard]'")
+        else:
+            logger.info("no board: the scheduler has no dashboard")
         return False
     if PATH in app.applications:
         return True
@@ -57,6 +55,14 @@ def add_pages(scheduler: Scheduler) -> bool:
     if PAGE not in variables["pages"]:
         variables["pages"].insert(min(3, len(variables["pages"])), PAGE)
     return True
+
+
+def _handlers(router: Any) -> Iterator[str]:
+    """Yield the names of what serves the addresses of a scheduler."""
+    router = getattr(router, "default_router", router)
+    for rule in getattr(router, "rules", ()):
+        yield getattr(rule.target, "__name__", "")
+        yield from _handlers(rule.target)
 
 
 def _draw(module: str, name: str, given: tuple[Any, ...], doc: Any) -> None:

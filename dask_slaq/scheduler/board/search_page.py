@@ -55,7 +55,7 @@ class SearchPage(DashboardComponent):  # type: ignore[misc]
             for name in ("curves", "forecasts", "threads", "parallel", "ticks")
         }
         self.rows = ColumnDataSource({})
-        self.table = DataTable(source=self.rows, columns=[], index_position=None, height=260)
+        self.table = DataTable(source=self.rows, columns=[], index_position=None, height=275)
         self.table.sizing_mode = "stretch_width"
         size: dict[str, Any] = {"sizing_mode": "stretch_both", "min_height": 240}
         plots = row(self._curves(), self._threads(), sizing_mode="stretch_both", min_height=260)
