@@ -8,6 +8,8 @@ BETWEEN_MESSAGES = 0.002
 #: Seconds from the end of a task until one that is sent then begins, at most: short tasks wait on a
 #: worker until they take as long in total. Jobs of longer tasks would lose their share by that.
 ROUND_TRIP = 0.010
+#: The same where the scheduler is busy, as it is where tasks take less than `BRIEF` seconds.
+BUSY_TRIP, BRIEF = 0.025, 0.005
 #: Seconds below which tasks are trivial, and weight of the newest task in the running mean of
 #: compute times, as in Dask.
 TRIVIAL, NEWEST = BETWEEN_MESSAGES / 2, 0.5

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, ROUND_TRIP
+from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, BRIEF, BUSY_TRIP, ROUND_TRIP
 from dask_slaq.core.dispatch.ready import FEW
 
 if TYPE_CHECKING:
@@ -116,22 +116,27 @@ class Slots:
     def opens_in(self, now: float, ahead: float) -> float:
         """Return the seconds until it may be sent a task: one that starts within `ahead`.
 
-        One task per thread waits there, or short ones until they take `ROUND_TRIP` in total, at
-        most eight: else a thread would idle until the next one comes. One may overtake a backlog
-        that Dask has sent.
+        One task per thread waits there, or short ones until they take `ROUND_TRIP` in total, those
+        below `BRIEF` until they take `BUSY_TRIP`, at most eight: else a thread would idle until the
+        next one comes. One may overtake a backlog that Dask has sent.
         """
         over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
             return 0.0 if over < 0 or not self.ours else math.inf
         end = late = math.inf  # seconds left of the first, and of the first that is overdue
-        seconds, least = 0.0, max(min(ahead, ROUND_TRIP), BETWEEN_MESSAGES)
+        seconds = longest = 0.0  # of those that wait
         for task in self.tasks.values():
             if task.start is None:
-                seconds += max(task.expected, least / 8) if task.key is not None else 0.0
+                if task.key is not None:
+                    seconds += task.expected
+                    longest = max(longest, task.expected)
             elif (elapsed := now - task.start) < task.expected:
                 end = min(end, max(task.soonest - elapsed, 0.0))
             else:  # expected ever later: only its end tells more
                 late = min(late, elapsed - task.expected - 2 * BETWEEN_MESSAGES)
+        trip = BUSY_TRIP if longest < BRIEF else ROUND_TRIP
+        least = max(min(ahead, trip), BETWEEN_MESSAGES)
+        seconds = max(seconds, self.ours * least / 8)
         if self.ours >= threads and seconds >= least * threads:
             return math.inf  # no thread idles until the worker reports the next end
         wait = seconds / threads - ahead
