@@ -1,4 +1,4 @@
-"""Allocation benchmark: exact water-filling against the paper's Algorithm 1 with a heap.
+"""Allocation benchmark: exact water-rounds against the paper's Algorithm 1 with a heap.
 
 Both start with one core per job, as the policy `slaq2017` does.
 
@@ -94,7 +94,7 @@ def measure(
 ) -> dict[str, Any]:
     """Time both methods at one size, and compare their results.
 
-    The median of `repetitions` of water-filling counts. Algorithm 1 runs once, if `heap`.
+    The median of `repetitions` of water-rounds counts. Algorithm 1 runs once, if `heap`.
     """
     forecasts = Forecasts.draw(jobs, cores, seed)
     one, most = np.ones(jobs), np.minimum(forecasts.width, cores)

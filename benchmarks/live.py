@@ -71,7 +71,7 @@ class Emulated:
 
     workload: str
     clock: str
-    curves: Sequence[curve_files.Curve]
+    curves: Sequence[curve_files.LossCurve]
     shape: dict[str, Any]
     settings: dict[str, Any]
 
@@ -181,7 +181,7 @@ def main(**options: Any) -> None:
     results.give(result, options["output"])
 
 
-def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
+def _curves(files: tuple[str, ...]) -> list[curve_files.LossCurve]:
     try:
         curves = curve_files.fit_for_jobs(curve_files.read_curves(files))
     except curve_files.CurveError as error:
@@ -191,7 +191,7 @@ def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
     return curves
 
 
-def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, Any]) -> Runner:
+def _runner(workload: str, curves: list[curve_files.LossCurve], options: dict[str, Any]) -> Runner:
     if workload in REAL:
         from benchmarks.live_jobs import real_fits
 

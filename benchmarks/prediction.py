@@ -216,7 +216,9 @@ def main(
     give(result, output, show(result))
 
 
-def _every_origin(curves: Sequence[curve_files.Curve], ours: DefaultForecasts) -> dict[str, Any]:
+def _every_origin(
+    curves: Sequence[curve_files.LossCurve], ours: DefaultForecasts
+) -> dict[str, Any]:
     """Score the default predictor at every iteration, to show what a choice of origins hides."""
     kinds = scores.by_kind(scores.prepare(curves)).items()
     return {kind: scores.score(members, ours.at(members)) for kind, members in kinds}
@@ -241,7 +243,7 @@ def _rivals(names: str | None) -> list[str]:
     return chosen
 
 
-def _curves(files: tuple[str, ...], seed: int, quick: bool) -> list[curve_files.Curve]:
+def _curves(files: tuple[str, ...], seed: int, quick: bool) -> list[curve_files.LossCurve]:
     try:
         curves = curve_files.read_curves(files) if files else shipped()
     except curve_files.CurveError as error:

@@ -1,4 +1,4 @@
-"""Small clusters with jobs and ready tasks, drawn at random, as `Filler` sees them.
+"""Small clusters with jobs and ready tasks, drawn at random, as `Dispatcher` sees them.
 
 All seconds are multiples of 1/64 and all weights powers of two, so that sums are exact.
 """
@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.dispatch import (
     ANY,
-    Account,
-    Contender,
-    Filler,
+    Dispatcher,
+    DurationEstimate,
     Group,
+    Guarantee,
     Handover,
     Inputs,
-    Like,
+    JobQueue,
     Order,
     Pinned,
     Slots,
-    TaskKind,
+    TaskConstraints,
 )
-from dask_slaq.core.dispatch.contender import Granted
+from dask_slaq.core.dispatch.job_queue import Granted
 
 #: The moment of all turns, in monotonic seconds.
 NOW = 1024.0
@@ -93,12 +93,12 @@ class Built:
 
     world: World
     order: Order
-    pools: list[Contender]
+    pools: list[JobQueue]
     places: dict[str, Slots]
-    gangs: dict[Contender, list[Pinned]]
+    gangs: dict[JobQueue, list[Pinned]]
     groups: list[Group]
     fetch: dict[str, float]
-    listed: dict[str, list[Contender]] = field(default_factory=dict)
+    listed: dict[str, list[JobQueue]] = field(default_factory=dict)
     kept: bool = False  # whether slots were kept
 
     def fill(self) -> list[Any]:
@@ -107,13 +107,13 @@ class Built:
 
     def choices(self) -> Any:
         """Yield these one by one, and send each before the next."""
-        filler = Filler(self.order, self, 0.025)
+        dispatcher = Dispatcher(self.order, self, 0.025)
         for slots in sorted(self.places.values(), key=lambda s: (s.load / s.nthreads, s.address)):
-            filler.look(slots, NOW)
-        for choice in filler.choices(NOW):
+            dispatcher.look(slots, NOW)
+        for choice in dispatcher.choices(NOW):
             yield choice
             self._send(choice)
-        self.kept = filler.has_kept_slots
+        self.kept = dispatcher.has_kept_slots
 
     def _send(self, choice: Any) -> None:
         slots = self.places[choice.worker]
@@ -162,7 +162,7 @@ class Built:
     def runs(self, label: str) -> bool:
         return False
 
-    def pinned(self, now: float) -> dict[Contender, list[Pinned]]:
+    def pinned(self, now: float) -> dict[JobQueue, list[Pinned]]:
         return self.gangs
 
 
@@ -170,12 +170,12 @@ def address(worker: int) -> str:
     return f"worker-{worker}"
 
 
-def slots_of(world: World, pools: list[Contender], number: int) -> Slots:
+def slots_of(world: World, pools: list[JobQueue], number: int) -> Slots:
     """Return a worker as the shell would observe it, with the tasks there."""
     worker = world.workers[number]
     slots = Slots(address(number), worker.threads, resources={"GPU": 1.0} if worker.gpu else {})
     for k, (job, left) in enumerate(worker.busy):
-        like = Like(left)
+        like = DurationEstimate(left)
         about = {"expected": like.expected, "soonest": like.soonest}
         slots.load += 1
         slots.put(Handover(pools[job], f"busy-{number}-{k}", like, **about), k, NOW)
@@ -184,7 +184,7 @@ def slots_of(world: World, pools: list[Contender], number: int) -> Slots:
 
 def build(world: World) -> Built:
     """Build a world anew."""
-    listed: dict[str, list[Contender]] = {}
+    listed: dict[str, list[JobQueue]] = {}
     order = Order(
         lend=world.lend, saturation=world.saturation, listed=lambda task: listed.get(task.ts, ())
     )
@@ -192,10 +192,10 @@ def build(world: World) -> Built:
     pools = []
     for number, job in enumerate(world.jobs):
         owner = "" if job.owner is None else f"owner-{job.owner}"
-        pool = Contender(f"job-{number}", owner, job.weight, job.gang, order.waiting)
+        pool = JobQueue(f"job-{number}", owner, job.weight, job.gang, order.waiting)
         pool.service, pool.paused = job.service, job.paused
         pool.granted = Granted(job.share, job.index, job.most, frozenset(map(address, job.workers)))
-        pool.account = Account(job.balance, job.rate, NOW, 1.0)
+        pool.account = Guarantee(job.balance, job.rate, NOW, 1.0)
         if job.owner is not None:
             pool.group = groups[job.owner]
             pool.group.pools.append(pool)
@@ -211,26 +211,28 @@ def build(world: World) -> Built:
         kind = ANY
         if task.gpu or task.pin is not None or task.label:
             allowed = None if task.pin is None else frozenset({address(task.pin)})
-            kind = TaskKind(allowed, GPU if task.gpu else None, "label" if task.label else None)
+            kind = TaskConstraints(
+                allowed, GPU if task.gpu else None, "label" if task.label else None
+            )
         rank, homes = (task.root, (task.priority, count), count), tuple(map(address, task.homes))
         ready = Handover(
-            pools[task.job], ts, Like(task.seconds), rank, task.root, kind=kind, homes=homes,
-            loads=task.loads,
+            pools[task.job], ts, DurationEstimate(task.seconds), rank, task.root, kind=kind,
+            homes=homes, loads=task.loads,
         )  # fmt: skip
         fetch[ts] = task.fetch
         pools[task.job].push(ready)
         if task.wanted_by not in (None, task.job):
             pools[task.wanted_by].push(ready)
             listed[ts] = [pools[task.job], pools[task.wanted_by]]
-    pinned: dict[Contender, list[Pinned]] = {}
+    pinned: dict[JobQueue, list[Pinned]] = {}
     for number, (job, members) in enumerate(world.pinned):
         found = []
         for k, worker in enumerate(members):
             label = "label" if world.room < math.inf else None
-            kind = TaskKind(frozenset({address(worker)}), None, label)
+            kind = TaskConstraints(frozenset({address(worker)}), None, label)
             ts = f"gang-{number}-{k}"
             rank = (False, (0,), 10_000 + 100 * number + k)
-            ready = Handover(pools[job], ts, Like(), rank, kind=kind)
+            ready = Handover(pools[job], ts, DurationEstimate(), rank, kind=kind)
             pools[job].push(ready, filed=False)
             fetch[ts] = 0.0
             found.append((ready, address(worker), 1.0))

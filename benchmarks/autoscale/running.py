@@ -183,25 +183,25 @@ async def model(key: str, run: str, number: int, steps: int, seconds: float) -> 
     from distributed import get_worker
     from distributed.worker_state_machine import SecedeEvent
 
-    from dask_slaq.worker.desk import desk_of
+    from dask_slaq.worker.trial_agent import agent_of
 
     worker = get_worker()
-    desk, seceded = desk_of(worker), False
+    agent, seceded = agent_of(worker), False
     for step in range(steps):
         await asyncio.sleep(seconds)
-        seat = desk.report(key, run, None, number % 7 + math.exp(-0.2 * step))
-        if not desk.must_wait(seat):
-            desk.send(seat, "reports")
+        slot = agent.report(key, run, None, number % 7 + math.exp(-0.2 * step))
+        if not agent.must_wait(slot):
+            agent.send(slot, "reports")
             continue
         if not seceded:
             event = SecedeEvent(key=key, compute_duration=seconds, stimulus_id=f"model-{key}")
             worker.handle_stimulus(event)
-        seceded, seat.waits = True, True
-        desk.send(seat, "waits")
-        while desk.must_wait(seat) and not desk.is_cancelled(seat):
+        seceded, slot.waits = True, True
+        agent.send(slot, "waits")
+        while agent.must_wait(slot) and not agent.is_cancelled(slot):
             await asyncio.sleep(0.2)
-        seat.waits = False
-        desk.send(seat, "goes", 0.1)
+        slot.waits = False
+        agent.send(slot, "goes", 0.1)
     return number
 
 

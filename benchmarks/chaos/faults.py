@@ -21,7 +21,7 @@ from benchmarks import virtual
 from benchmarks.chaos.outcome import Deliberate
 from benchmarks.never_worse.probe import compute, who_of
 from dask_slaq.scheduler.hooks import ENTRIES
-from dask_slaq.scheduler.pools.seam import OVERRIDDEN
+from dask_slaq.scheduler.pools.scheduler_patch import OVERRIDDEN
 
 if TYPE_CHECKING:
     from benchmarks.chaos.rounds import Fault
@@ -124,29 +124,29 @@ async def _train(key: str, run: str, number: int, kill: Any) -> int:
     from distributed import get_worker
     from distributed.worker_state_machine import SecedeEvent
 
-    from dask_slaq.worker.desk import desk_of
+    from dask_slaq.worker.trial_agent import agent_of
 
     worker = get_worker()
-    desk, seceded = desk_of(worker), False
+    agent, seceded = agent_of(worker), False
     for step in range(8):
         await asyncio.sleep(0.05)
         if kill is not None and step == 4:
             await kill.value(worker)
-        seat = desk.report(key, run, None, number + 1 / (step + 1))
-        if not desk.must_wait(seat):
-            desk.send(seat, "reports")
+        slot = agent.report(key, run, None, number + 1 / (step + 1))
+        if not agent.must_wait(slot):
+            agent.send(slot, "reports")
             continue
         if not seceded:
             stimulus = f"chaos-{key}"
             worker.handle_stimulus(
                 SecedeEvent(key=key, compute_duration=0.05, stimulus_id=stimulus)
             )
-        seceded, seat.waits = True, True
-        desk.send(seat, "waits")
-        while desk.must_wait(seat) and not desk.is_cancelled(seat):
+        seceded, slot.waits = True, True
+        agent.send(slot, "waits")
+        while agent.must_wait(slot) and not agent.is_cancelled(slot):
             await asyncio.sleep(0.02)
-        seat.waits = False
-        desk.send(seat, "goes", 0.1)
+        slot.waits = False
+        agent.send(slot, "goes", 0.1)
     return number
 
 
@@ -329,7 +329,11 @@ async def entry_raises(fault: Fault, stage: Stage) -> None:
     """Make one of the entries of the boundary raise once."""
     if (plugin := stage.plugin) is None:
         return
-    parts = {"SlaqPlugin": plugin, "Seam": plugin.pools.seam, "Messages": plugin.messages}
+    parts = {
+        "SlaqPlugin": plugin,
+        "SchedulerPatch": plugin.pools.patch,
+        "Messages": plugin.messages,
+    }
     entries = [e.partition(".") for names in ENTRIES.values() for e in names]
     entries = [e for e in entries if hasattr(getattr(parts.get(e[0]), e[2], None), "body")]
     owner, _, name = entries[fault.number % len(entries)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.simulation.workload import Curve
+from dask_slaq.simulation.workload import LossCurve
 
 __all__ = ["resample"]
 
 
-def resample(curve: Curve, iterations: int) -> np.ndarray:
+def resample(curve: LossCurve, iterations: int) -> np.ndarray:
     """Return the loss at `iterations` evenly spaced points, the first and the last included.
 
     Fewer points than the curve has are picked from it, which keeps its shape and its noise; more

@@ -98,7 +98,7 @@ async def settled(scheduler: Scheduler) -> None:
     """Wait until the plugin has finished the work that it put off to later steps."""
     await asyncio.sleep(0.05)
     slaq = scheduler.plugins.get("slaq")
-    await until(lambda: slaq is None or not (_converts(slaq.pools) or slaq.pools.filling.due))
+    await until(lambda: slaq is None or not (_converts(slaq.pools) or slaq.pools.rounds.due))
     await asyncio.sleep(0.05)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.curves import generate
-from dask_slaq.simulation.workload.curves import Curve, parse, read_curves
+from dask_slaq.simulation.workload.curves import LossCurve, parse, read_curves
 
 __all__ = ["training_curves"]
 
@@ -23,7 +23,7 @@ SEED = 101
 SHORTEST = 20
 
 
-def training_curves(trained: int, made: int, files: Sequence[str] = ()) -> list[Curve]:
+def training_curves(trained: int, made: int, files: Sequence[str] = ()) -> list[LossCurve]:
     """Make the training curves. Curves that are too short or not finite are left out.
 
     There are `trained` curves of the nine algorithms, as many variants of these curves (thinned,
@@ -31,7 +31,7 @@ def training_curves(trained: int, made: int, files: Sequence[str] = ()) -> list[
     synthetic noise, and those of `files`.
     """
     rng = np.random.default_rng(SEED)
-    curves: list[Curve] = []
+    curves: list[LossCurve] = []
     for line in generate.generate(SEED, trained):
         curve = parse(line)
         curves += [curve, _named(f"{curve.group}, varied", _variant(curve.loss, rng))]
@@ -44,9 +44,9 @@ def _is_sound(loss: Array) -> bool:
     return bool(np.isfinite(loss).all() and 0.0 < np.ptp(loss) < 1e200)
 
 
-def _named(group: str, loss: Array) -> Curve:
+def _named(group: str, loss: Array) -> LossCurve:
     noisy = bool(np.mean(np.diff(loss) > 0) > 0.3) if len(loss) > 1 else False
-    return Curve(group, group, loss, noisy)
+    return LossCurve(group, group, loss, noisy)
 
 
 def _variant(loss: Array, rng: np.random.Generator) -> Array:

@@ -13,7 +13,7 @@ from dask_slaq.core.forecast.experts.basis import Ensemble
 from dask_slaq.core.forecast.experts.gating import Backtest, features
 from dask_slaq.core.forecast.history import Histories, normalize_window
 from dask_slaq.core.forecast.types import HORIZONS
-from dask_slaq.simulation.workload.curves import Curve
+from dask_slaq.simulation.workload.curves import LossCurve
 
 __all__ = ["Lessons", "lessons"]
 
@@ -57,7 +57,7 @@ class Lessons(NamedTuple):
         return Lessons._make(array[which] for array in self)
 
 
-def lessons(curves: Sequence[Curve]) -> Lessons:
+def lessons(curves: Sequence[LossCurve]) -> Lessons:
     """Run the experts on all curves, and record their forecasts at every iteration."""
     trials = prepare(curves)
     losses = [trial.curve.loss for trial in trials]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.curves.training import ALGORITHMS, NETWORKS
-from dask_slaq.simulation.workload.curves import Curve, read_curves
+from dask_slaq.simulation.workload.curves import LossCurve, read_curves
 
 __all__ = ["ALGORITHMS", "SHIPPED", "generate", "plan", "shipped", "train"]
 
@@ -73,6 +73,6 @@ def generate(seed: int = 0, count: int = 144, **more: int) -> Iterator[dict[str,
         yield train(algorithm, number, seed, wide=wide)
 
 
-def shipped() -> list[Curve]:
+def shipped() -> list[LossCurve]:
     """Return the curves that come along."""
     return read_curves([SHIPPED])

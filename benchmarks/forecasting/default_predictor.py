@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.forecasting.scores import FIRST, HORIZONS, Trial
 from dask_slaq.core.forecast import LossPredictor
-from dask_slaq.simulation.workload.curves import Curve
+from dask_slaq.simulation.workload.curves import LossCurve
 
 __all__ = ["DefaultForecasts", "fit_seconds", "forecast_all"]
 
@@ -83,7 +83,7 @@ def _forecast(predictor: LossPredictor, names: list[str]) -> list[Array]:
     ]
 
 
-def fit_seconds(curves: Sequence[Curve], sizes: Sequence[int] = SIZES) -> dict[str, float]:
+def fit_seconds(curves: Sequence[LossCurve], sizes: Sequence[int] = SIZES) -> dict[str, float]:
     """Return the median seconds of a fit after one more report of each job, by number of jobs.
 
     With many jobs, a fit refits only those with the highest priority, and rolls the forecasts of

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.simulation.workload.curves import Curve
+from dask_slaq.simulation.workload.curves import LossCurve
 
 __all__ = ["FIRST", "HORIZONS", "Trial", "by_kind", "cover", "mean_error", "prepare", "score"]
 
@@ -34,7 +34,7 @@ class Trial:
     """Curve up to its convergence, with the origins of its forecasts."""
 
     id: str  # unique
-    curve: Curve
+    curve: LossCurve
     origins: NDArray[np.int64]  # (n_origins,) reports before each forecast, increasing
     stands_for: Array  # (n_origins,) iterations that each origin represents
 
@@ -59,7 +59,7 @@ def converged(loss: Array) -> int:
     return int(still.argmax()) + 1
 
 
-def prepare(curves: Sequence[Curve], origins: int = 0) -> list[Trial]:
+def prepare(curves: Sequence[LossCurve], origins: int = 0) -> list[Trial]:
     """Make trials of the curves that are long enough, with at most `origins` origins; 0 for all."""
     trials, seen = [], Counter[str]()
     for curve in curves:
@@ -68,7 +68,7 @@ def prepare(curves: Sequence[Curve], origins: int = 0) -> list[Trial]:
         loss = curve.loss[: converged(curve.loss)]
         if len(loss) <= FIRST:
             continue
-        kept = Curve(curve.id, curve.group, loss, curve.noisy)
+        kept = LossCurve(curve.id, curve.group, loss, curve.noisy)
         trials.append(Trial(name, kept, *_spread(len(loss) - FIRST, origins)))
     return trials
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.curves import resample
-from dask_slaq.simulation.workload.curves import Curve, sample
+from dask_slaq.simulation.workload.curves import LossCurve, sample
 
 __all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "make_jobs"]
 
@@ -56,7 +56,7 @@ class EmulatedJob:
 
 def make_jobs(
     workload: str,
-    curves: list[Curve],
+    curves: list[LossCurve],
     seed: int,
     *,
     count: int | None = None,
@@ -104,7 +104,11 @@ def arrivals_of(
 
 
 def _jobs(
-    curves: list[Curve], rng: np.random.Generator, arrivals: np.ndarray, scale: float, noise: float
+    curves: list[LossCurve],
+    rng: np.random.Generator,
+    arrivals: np.ndarray,
+    scale: float,
+    noise: float,
 ) -> list[EmulatedJob]:
     """Make the jobs. Their total work is the same for every seed, and so is the load."""
     count = len(arrivals)

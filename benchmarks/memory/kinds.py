@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.common.curves import resample
 from benchmarks.curves.repeated import FAMILIES, run_of_kind
 from dask_slaq.core.memory import Kind, PastRun, thinned
-from dask_slaq.simulation.workload.curves import Curve, fit_for_jobs, parse, records
+from dask_slaq.simulation.workload.curves import LossCurve, fit_for_jobs, parse, records
 
 __all__ = ["KnownKind", "PastCurve", "from_files", "past_run", "trained"]
 
@@ -53,7 +53,7 @@ def trained(seed: int) -> list[KnownKind]:
         for tried in range(4 * (PAST + TESTED)):
             iterations = round(usual * rng.uniform(*VARIED))
             made = run_of_kind(family, 1000 * seed, tried, iterations)
-            if fit_for_jobs([Curve("", "", made.loss, False)]):
+            if fit_for_jobs([LossCurve("", "", made.loss, False)]):
                 runs.append(PastCurve(made.features, made.loss))
             if len(runs) == PAST + TESTED:
                 found.append(KnownKind(f"{family} 0", runs[:PAST], runs[PAST:]))
@@ -69,7 +69,7 @@ def from_files(paths: Iterable[str | Path], seed: int) -> list[KnownKind]:
     programs log at different intervals.
     """
     rng = np.random.default_rng([seed, 8])
-    groups: dict[str, list[Curve]] = {}
+    groups: dict[str, list[LossCurve]] = {}
     for path in paths:
         for record in records(path, ValueError, lambda record, _: record):
             curve = parse(record)

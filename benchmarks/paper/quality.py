@@ -13,9 +13,9 @@ import xarray as xr
 from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import OURS, POLICIES, Study
 from dask_slaq.core.jobs.arrays import FloatArray
-from dask_slaq.simulation.metrics import Run, normalized_loss
+from dask_slaq.simulation.metrics import SimulatedRun, normalized_loss
 from dask_slaq.simulation.study import Settings, job_lists, run
-from dask_slaq.simulation.workload.curves import Curve, fit_for_jobs
+from dask_slaq.simulation.workload.curves import LossCurve, fit_for_jobs
 
 __all__ = ["by_group", "contention", "contention_rows", "cores", "cores_rows", "gains",
            "gains_rows", "losses", "losses_rows", "one_job", "one_job_rows", "times",
@@ -36,17 +36,17 @@ PARTS = (0.25, 0.5, 1.0)
 class Watched:
     """A run, and the core-seconds (n_groups, n_bins) of each group of jobs over time."""
 
-    run: Run
+    run: SimulatedRun
     by_group: FloatArray
 
 
-def simulate(policy: str, settings: Settings, curves: Sequence[Curve]) -> Run:
+def simulate(policy: str, settings: Settings, curves: Sequence[LossCurve]) -> SimulatedRun:
     """Simulate one list of jobs."""
     [(seed, jobs)] = job_lists(curves, settings)
     return run(policy, seed, jobs, settings)
 
 
-def watch(policy: str, settings: Settings, curves: Sequence[Curve]) -> Watched:
+def watch(policy: str, settings: Settings, curves: Sequence[LossCurve]) -> Watched:
     """Simulate one list of jobs, and find which of them had the cores."""
     [(seed, jobs)] = job_lists(curves, settings)
     steps: list[tuple[float, Any, Any]] = []
@@ -212,7 +212,7 @@ def times(study: Study) -> xr.Dataset:
     )
 
 
-def _mean_time(runs: Sequence[Run], percent: float) -> float:
+def _mean_time(runs: Sequence[SimulatedRun], percent: float) -> float:
     return float(np.nanmean(np.concatenate([each.time_to(percent / 100) for each in runs])))
 
 
@@ -369,7 +369,7 @@ def gains(study: Study) -> xr.Dataset:
     )
 
 
-def _measures(runs: Sequence[Run], fair: Sequence[Run]) -> tuple[float, ...]:
+def _measures(runs: Sequence[SimulatedRun], fair: Sequence[SimulatedRun]) -> tuple[float, ...]:
     pairs = list(zip(runs, fair, strict=True))
     end = float(np.mean([each.completion.mean() for each in runs]))
     worst = max(float((each.completion / other.completion).max()) for each, other in pairs)

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.curves.generate import ALGORITHMS, shipped
 from dask_slaq.simulation.study import Settings, run_all
 from dask_slaq.simulation.workload import curves as curve_files
-from dask_slaq.simulation.workload.curves import Curve
+from dask_slaq.simulation.workload.curves import LossCurve
 from dask_slaq.simulation.workload.simulated_jobs import calibrate
 
 __all__ = ["FULL", "OURS", "POLICIES", "QUICK", "Scale", "Study"]
@@ -59,13 +59,13 @@ class Study:
 
     scale: Scale = FULL
     seed: int = 0  # of the first list of jobs
-    given: Sequence[Curve] | None = None  # to use instead of those that come along
+    given: Sequence[LossCurve] | None = None  # to use instead of those that come along
     processes: int = field(default_factory=lambda: min(2, os.cpu_count() or 1))
     #: Cache of runs that several figures share.
     kept: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def curves(self) -> list[Curve]:
+    def curves(self) -> list[LossCurve]:
         """All curves, given or of the nine algorithms among those that come along."""
         if self.given is not None:
             return list(self.given)
@@ -73,12 +73,12 @@ class Study:
         return nine[: self.scale.curves]
 
     @cached_property
-    def smooth(self) -> list[Curve]:
+    def smooth(self) -> list[LossCurve]:
         """Curves without noise: in the paper all data is used in each iteration."""
         return [curve for curve in self.curves if not curve.noisy] or self.curves
 
     @cached_property
-    def job_curves(self) -> list[Curve]:
+    def job_curves(self) -> list[LossCurve]:
         """Smooth curves up to the 100th iteration. Raises `CurveError` if none suits a job."""
         cut = [replace(curve, loss=curve.loss[:CONVERGED]) for curve in self.smooth]
         if not (fit := curve_files.fit_for_jobs(cut)):
@@ -92,9 +92,9 @@ class Study:
             return f"{len(self.curves)} curves of the files given"
         return f"{len(self.curves)} curves of nine algorithms that come along"
 
-    def groups(self) -> dict[str, Curve]:
+    def groups(self) -> dict[str, LossCurve]:
         """Return the first smooth curve of each algorithm."""
-        found: dict[str, Curve] = {}
+        found: dict[str, LossCurve] = {}
         for curve in self.smooth:
             found.setdefault(curve.group, curve)
         return found
@@ -111,7 +111,7 @@ class Study:
         """Core-seconds that arrive in a core-second in the paper's setting."""
         return self.load_of(self.job_curves)
 
-    def load_of(self, curves: Sequence[Curve]) -> float:
+    def load_of(self, curves: Sequence[LossCurve]) -> float:
         """Return the load with which jobs of some curves take as long as in the paper."""
         return calibrate(curves) / (FULL.cores * FULL.interarrival)
 
@@ -119,7 +119,7 @@ class Study:
         self,
         function: Callable[..., Any],
         tasks: Sequence[tuple[str, Settings]],
-        curves: Sequence[Curve] | None = None,
+        curves: Sequence[LossCurve] | None = None,
     ) -> list[list[Any]]:
         """Return what a function of policy, settings and curves finds, per task and seed."""
         every = [

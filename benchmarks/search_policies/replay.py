@@ -1,6 +1,6 @@
 """Replays of a grid under the rules of `slaq.search`: its own `Trials` and `choose` decide.
 
-Workers, desks and the queue of the scheduler are copies, small enough to follow: a model begins
+Workers, agents and the queue of the scheduler are copies, small enough to follow: a model begins
 where Dask would begin it, reports, and waits or goes on as the last turns say, which arrive `LAG`
 mean steps after they were asked for. Times are in mean steps of the grid.
 """
@@ -21,11 +21,11 @@ from dask_slaq.core.forecast import Forecast, LossPredictor
 from dask_slaq.core.trials import (
     Destinations,
     PastModel,
-    Room,
     SearchSettings,
     Trial,
     Trials,
     Turns,
+    WorkerQuota,
     choose_everywhere,
 )
 
@@ -118,7 +118,7 @@ class _Predictor:
 
 
 class _Worker:
-    """Worker with its desk."""
+    """Worker with its agent."""
 
     def __init__(self, name: str, threads: int) -> None:
         self.name, self.threads, self.free = name, threads, threads
@@ -126,7 +126,7 @@ class _Worker:
         self.back: deque[int] = deque()  # of these, those that go on as soon as a thread is free
         self.ready: deque[int] = deque()  # and those that begin then
         self.begun: set[int] = set()  # that have not reported here
-        self.seats: set[int] = set()  # models that have reported here, and have not ended
+        self.slots: set[int] = set()  # models that have reported here, and have not ended
         self.waits: set[int] = set()  # of these, those that wait in a report
         self.guests: set[int] = set()  # of `begun`, those that go on from elsewhere
         self.explored_here: set[int] = set()  # that wait without a place in the order yet
@@ -134,8 +134,8 @@ class _Worker:
 
     def held(self) -> set[int]:
         """Return the models that may not train."""
-        alive = [m for m in self.turns.order if m in self.seats]
-        found = set(alive[self.turns.width :]) | (self.explored_here & self.seats)
+        alive = [m for m in self.turns.order if m in self.slots]
+        found = set(alive[self.turns.width :]) | (self.explored_here & self.slots)
         return found - self.pruned()  # type: ignore[arg-type]
 
     def pruned(self) -> set[int]:
@@ -240,7 +240,7 @@ class Replay:
         first = model in worker.begun
         worker.begun.discard(model)
         worker.guests.discard(model)
-        worker.seats.add(model)
+        worker.slots.add(model)
         self._trials.report(trial, [grid.losses[model][step - 1]], grid.seconds[model])
         if self._leave:
             self._trials.can_move(trial, 0, 1.0)
@@ -249,7 +249,7 @@ class Replay:
         self._events.append(Event(self._now, model, step, done))
         if done or model in worker.pruned():
             self._trials.end(model, "done" if done else "pruned")
-            worker.seats.discard(model)
+            worker.slots.discard(model)
             self._settle(worker)
             self._free(worker, model)
             return
@@ -272,14 +272,14 @@ class Replay:
         """Let models go on that need not wait any longer, or leave, or end in their report."""
         for model in sorted(m for m in worker.waits if m in worker.pruned()):
             worker.waits.discard(model)
-            worker.seats.discard(model)
+            worker.slots.discard(model)
             self._trials.end(model, "pruned")
         held = worker.held()
         for model in sorted(worker.waits):
             trial = self._trials.alive[model]
             if model in worker.turns.leave:
                 worker.waits.discard(model)
-                worker.seats.discard(model)
+                worker.slots.discard(model)
                 self._trials.leave(model)
                 self._ask()
             elif model not in held:
@@ -294,9 +294,9 @@ class Replay:
         self._asked = False
         trials, workers = self._trials, self._workers
         rooms = {
-            w.name: Room(w.threads, len(w.begun - w.guests), guests=len(w.guests))
+            w.name: WorkerQuota(w.threads, len(w.begun - w.guests), guests=len(w.guests))
             for w in workers.values()
-            if w.begun or w.seats or self._leave
+            if w.begun or w.slots or self._leave
         }
         places = Destinations(lambda key: ()) if self._leave else None
         chosen, some = choose_everywhere(trials, rooms, len(self._queue), places)

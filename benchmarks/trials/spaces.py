@@ -90,7 +90,7 @@ class Recorded:
 
 
 def recorded(
-    curves: Sequence[curve_files.Curve], models: int, steps: int, rng: np.random.Generator
+    curves: Sequence[curve_files.LossCurve], models: int, steps: int, rng: np.random.Generator
 ) -> Recorded:
     """Make one search of curves from different trainings.
 

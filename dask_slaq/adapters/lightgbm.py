@@ -32,7 +32,7 @@ LAST = 1_000_000
 DEFAULTS = {"learning_rate": 0.1, "num_leaves": 31, "min_child_samples": 20, "reg_lambda": 0.0}
 
 
-class Training(LoopObserver):
+class LightgbmTraining(LoopObserver):
     """Observer that adds two callbacks to those of ``fit``, which run on every worker."""
 
     needs = ("client", "kwargs")
@@ -198,4 +198,4 @@ class SlaqReport(RoundReport):
             end_training(env)
 
 
-LOOPS = (Loop("lightgbm.dask", "_train", Training, fit="lightgbm.dask"),)
+LOOPS = (Loop("lightgbm.dask", "_train", LightgbmTraining, fit="lightgbm.dask"),)

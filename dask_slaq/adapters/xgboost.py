@@ -42,7 +42,7 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Training(LoopObserver):
+class XgboostTraining(LoopObserver):
     """Observer that adds a callback, and an evaluation on the training data if there is none.
 
     The callback runs first and removes the added evaluation from the log. The user's callbacks
@@ -155,7 +155,7 @@ class Boosted(NamedTuple):
     history: Mapping[str, Mapping[str, list[float]]]
 
 
-class Replay:
+class ReplayedRounds:
     """Rounds that a booster has made before its task began anew: the loop passes over them.
 
     The other callbacks of the training see them again, with the scores that there were.
@@ -204,7 +204,7 @@ def _made() -> type:
 
         library = "xgboost"
         _stop, _config, _passed = False, "", 0
-        _replay: Replay | None = None
+        _replay: ReplayedRounds | None = None
 
         def before_training(self, model: Any) -> Any:
             self._stop, self._passed, self._replay = False, 0, None
@@ -218,7 +218,7 @@ def _made() -> type:
             if kept.config != self._config:
                 warn_once("xgboost anew", ANEW)
                 return model
-            self._replay, self._passed = Replay(kept), kept.rounds
+            self._replay, self._passed = ReplayedRounds(kept), kept.rounds
             return kept.booster
 
         def _end_replay(self) -> None:
@@ -258,4 +258,4 @@ def _made() -> type:
 __getattr__ = made_on_access(__name__, SlaqReport=_made)
 
 
-LOOPS = (Loop("xgboost.dask", "_train_async", Training, fit="xgboost.dask"),)
+LOOPS = (Loop("xgboost.dask", "_train_async", XgboostTraining, fit="xgboost.dask"),)

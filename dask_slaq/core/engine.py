@@ -18,7 +18,7 @@ from dask_slaq.core.gains import build_snapshot
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.jobs.ends import Ends
-from dask_slaq.core.jobs.jobs import JobOrder, Jobs
+from dask_slaq.core.jobs.jobs import JobOrder, JobTable
 from dask_slaq.core.jobs.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.jobs.reports import as_loss, is_usable
 from dask_slaq.core.jobs.settings import (
@@ -110,7 +110,7 @@ class Engine:
         self.floor = floor
         self.latest = latest
         self.move_pause = move_pause
-        self.jobs = Jobs()
+        self.jobs = JobTable()
         self.owners: Owners | None = None
         if owners is not None:
             self._share_by_owner().terms = owners

@@ -11,8 +11,8 @@ import numpy as np
 
 from dask_slaq.core.forecast import Forecast, corrections, diverging
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
-from dask_slaq.core.jobs.jobs import Jobs
-from dask_slaq.core.milestones import Curves, milestones, straight_lines
+from dask_slaq.core.jobs.jobs import JobTable
+from dask_slaq.core.milestones import JobCurves, milestones, straight_lines
 from dask_slaq.core.policies import EXCHANGE_RATE, Snapshot
 from dask_slaq.core.runtime import Progress, Speeds, among
 
@@ -129,7 +129,7 @@ LEAST = 0.05
 
 
 def build_snapshot(
-    jobs: Jobs,
+    jobs: JobTable,
     forecast: Forecast,
     speeds: Speeds,
     weight: FloatArray,
@@ -157,7 +157,7 @@ def build_snapshot(
     np.divide(1.0, rate * (attained + lines.left), out=per_second, where=lines.counted)
     normalized = np.ones(n)
     # The largest change of a loss is not known in logs.
-    curves = Curves.of(jobs, forecast, speeds.work, raw=normalizer == "largest-change")
+    curves = JobCurves.of(jobs, forecast, speeds.work, raw=normalizer == "largest-change")
     forecast = diverging(curves.forecast, jobs.diverge(rows[at]))
     normalized[at] = corrections.normalized(forecast, normalizer)
     normalized = np.where(lines.counted, lines.left * per_second, normalized)

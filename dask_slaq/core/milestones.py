@@ -29,8 +29,8 @@ import numpy as np
 
 from dask_slaq.core.forecast import (
     USUAL,
+    FitStatus,
     Forecast,
-    Status,
     concave_hull,
     ending,
     first_at,
@@ -39,7 +39,7 @@ from dask_slaq.core.forecast import (
     unreported,
 )
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.jobs.jobs import Jobs
+from dask_slaq.core.jobs.jobs import JobTable
 from dask_slaq.core.jobs.promises import EXPLORED, still_new
 from dask_slaq.core.policies import EXCHANGE_RATE
 
@@ -60,7 +60,7 @@ CHARGED = 0.5
 
 
 @dataclass(frozen=True)
-class Curves:
+class JobCurves:
     """Forecasts of the jobs that report, corrected by what is known besides their reports."""
 
     forecast: Forecast
@@ -70,7 +70,9 @@ class Curves:
     hinted: BoolArray  # (n_reporting,) whether the forecast falls to the target by that alone
 
     @classmethod
-    def of(cls, jobs: Jobs, forecast: Forecast, work: FloatArray, *, raw: bool = False) -> Curves:
+    def of(
+        cls, jobs: JobTable, forecast: Forecast, work: FloatArray, *, raw: bool = False
+    ) -> JobCurves:
         """Return the curves of `jobs`, with core-seconds `work` (n_jobs,) per iteration.
 
         None is in logs if they stay `raw`.
@@ -103,7 +105,7 @@ def _by_hint(
     """
     left = forecast.level - targets
     fallen = np.maximum(forecast.start - forecast.level, 0.0)
-    usable = (forecast.status == Status.OK) | (forecast.status == Status.TOO_FEW_REPORTS)
+    usable = (forecast.status == FitStatus.OK) | (forecast.status == FitStatus.TOO_FEW_REPORTS)
     hinted = usable & (left > forecast.reduction[:, -1]) & (left > fallen)
     if not hinted.any():
         return hinted, forecast
@@ -137,7 +139,7 @@ def iterations_to_target(
     ahead = np.minimum(ahead, most)  # between two horizons
     in_sight = (fall <= forecast.reduction[:, -1]) & np.isfinite(fall)
     left = np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, ahead, 0.0), np.inf)
-    few = (forecast.status == Status.TOO_FEW_REPORTS) & np.isnan(targets)
+    few = (forecast.status == FitStatus.TOO_FEW_REPORTS) & np.isnan(targets)
     usual = np.where(np.isinf(most), USUAL + done, first_iterations(forecast.n_reports, most))
     return np.where(few, usual, left)
 
@@ -160,7 +162,12 @@ class Lines(NamedTuple):
 
 
 def straight_lines(
-    jobs: Jobs, weight: FloatArray, capacity: int, epoch: float, age: FloatArray, work: FloatArray
+    jobs: JobTable,
+    weight: FloatArray,
+    capacity: int,
+    epoch: float,
+    age: FloatArray,
+    work: FloatArray,
 ) -> Lines:
     """Return what is known of the jobs that have not reported a loss.
 
@@ -187,7 +194,7 @@ def straight_lines(
 
 
 def milestones(
-    jobs: Jobs, curves: Curves, work: FloatArray, lines: Lines
+    jobs: JobTable, curves: JobCurves, work: FloatArray, lines: Lines
 ) -> tuple[FloatArray, FloatArray]:
     """Return the core-seconds (n_jobs,) to the target and to the end of each job.
 

@@ -8,14 +8,14 @@ import math
 import numpy as np
 
 from dask_slaq.core.forecast import Predictor
-from dask_slaq.core.jobs.jobs import Jobs
+from dask_slaq.core.jobs.jobs import JobTable
 from dask_slaq.core.memory import Kind, PastRun, PastRuns, expected_time
 
 
 class Remembering:
     """Kinds of the running jobs, and the memory of their runs. Predictors may lack methods."""
 
-    def __init__(self, memory: PastRuns | None, jobs: Jobs, predictor: Predictor) -> None:
+    def __init__(self, memory: PastRuns | None, jobs: JobTable, predictor: Predictor) -> None:
         self.memory = memory
         self.kinds: dict[str, Kind] = {}
         self._jobs, self._predictor = jobs, predictor

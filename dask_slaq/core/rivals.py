@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, Status, at_horizon
+from dask_slaq.core.forecast import FitStatus, Forecast, at_horizon
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.search_settings import FEWEST_REPORTS
@@ -34,7 +34,7 @@ def in_order(
     predicted final loss, and at last those that diverge, or have not `begun`.
     """
     final = forecast.level - at_horizon(ahead, forecast.reduction, forecast.horizons)
-    diverges = forecast.status == Status.DIVERGING
+    diverges = forecast.status == FitStatus.DIVERGING
     final = np.where(diverges | np.isnan(final), math.inf, final)
     few = (forecast.n_reports < FEWEST_REPORTS) & ~(diverges & (forecast.n_reports == 0))
     found = []

@@ -19,7 +19,7 @@ from distributed.metrics import time
 
 import dask_slaq as slaq
 from dask_slaq.demo import local, many_tasks
-from dask_slaq.demo.local import Options, Training
+from dask_slaq.demo.local import DemoTraining, Options
 
 FEATURES, CENTERS = 32, 12
 #: Number of strong directions among the features, which carry most of the signal.
@@ -190,7 +190,7 @@ def fits(client: Client, options: Options) -> local.Result:
         if way != plain:
             client.register_plugin(plugin)
 
-        def fit(training: Training, way: str = way) -> None:
+        def fit(training: DemoTraining, way: str = way) -> None:
             name, model = models[training.name]
             _fit(client, training, data[name], clone(model), way != plain)
 
@@ -229,7 +229,7 @@ def disagree(figures: local.Figures) -> bool:
     return not (spread <= np.maximum(ALIKE * means, np.ptp(means))).all()
 
 
-def _normalize(same: list[Training]) -> None:
+def _normalize(same: list[DemoTraining]) -> None:
     """Replace losses of the same fit by the part of the fall that was left: 1 to 0.001."""
     losses = [loss for training in same for loss in training.losses]
     if losses:
@@ -242,7 +242,7 @@ def _normalize(same: list[Training]) -> None:
 
 
 def _fit(
-    client: Client, training: Training, data: tuple[da.Array, ...], model: Any, is_job: bool
+    client: Client, training: DemoTraining, data: tuple[da.Array, ...], model: Any, is_job: bool
 ) -> None:
     """Fit a `model`, as a job or by plain Dask, and record its losses in `training`."""
     block: Any = nullcontext()

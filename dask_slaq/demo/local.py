@@ -50,7 +50,7 @@ class Options:
 
 
 @dataclass
-class Training:
+class DemoTraining:
     """One model, or job, of a run. All times are in Unix seconds."""
 
     name: str
@@ -80,11 +80,11 @@ class Training:
 
 
 @dataclass
-class Run:
+class DemoRun:
     """All trainings in one way, from a start in Unix seconds."""
 
     way: str
-    trainings: list[Training]
+    trainings: list[DemoTraining]
     start: float = field(default_factory=time)
     comparable: bool = True  # whether losses of several trainings are
 
@@ -98,7 +98,7 @@ class Result(NamedTuple):
     """What a demo is `about`, its runs, figures, those `shown`, and whether models are `ranked`."""
 
     about: str
-    runs: list[Run]
+    runs: list[DemoRun]
     #: As JSON; first those of each way.
     figures: dict[str, Any]
     shown: dict[str, str]
@@ -181,7 +181,7 @@ def on_each_worker(client: Client, function: Callable[..., Any], *args: Any) -> 
             return client.gather(tasks)
 
 
-def watch(run: Run, waiting: Callable[[], Collection[str]] = tuple) -> None:
+def watch(run: DemoRun, waiting: Callable[[], Collection[str]] = tuple) -> None:
     """Show a `run` until it ends, and who is `waiting`: by rich in a terminal, else in lines."""
     due, live, going = time(), None, True
     with ExitStack() as stack:
@@ -210,7 +210,7 @@ def watch(run: Run, waiting: Callable[[], Collection[str]] = tuple) -> None:
                 print(title, flush=True)
 
 
-def _table(title: str, rows: list[tuple[str, Training]]) -> Any:
+def _table(title: str, rows: list[tuple[str, DemoTraining]]) -> Any:
     from rich.console import Group
     from rich.table import Table
 

@@ -14,7 +14,7 @@ from distributed.metrics import time
 
 import dask_slaq as slaq
 from dask_slaq.demo import local
-from dask_slaq.demo.local import Figures, Options, Run, Training
+from dask_slaq.demo.local import DemoRun, DemoTraining, Figures, Options
 from dask_slaq.demo.search import NOISE, TRAINED, digits
 from dask_slaq.simulation.workload import iterations_to
 
@@ -71,7 +71,7 @@ def jobs(client: Client, options: Options) -> local.Result:
     runs, moved = [], []
     rates, arrivals = ({name: each[i] for name, *each in plan(options)} for i in (0, 1))
 
-    def fit(training: Training) -> None:
+    def fit(training: DemoTraining) -> None:
         train(client, training, rates[training.name], options.steps, copies)
 
     for policy in options.policies:
@@ -90,7 +90,7 @@ def jobs(client: Client, options: Options) -> local.Result:
     return local.Result(about, runs, {"policies": figures}, SHOWN, verdict(figures))
 
 
-def train(client: Client, training: Training, rate: float, steps: int, copies: int) -> None:
+def train(client: Client, training: DemoTraining, rate: float, steps: int, copies: int) -> None:
     """Fit softmax regression as a job of `client`, and record its losses in `training`.
 
     It makes `steps` iterations with a learning `rate`; `copies` is the work of a task.
@@ -111,16 +111,16 @@ def train(client: Client, training: Training, rate: float, steps: int, copies: i
 def train_all(
     way: str,
     arrivals: Mapping[str, float],
-    train: Callable[[Training], None],
+    train: Callable[[DemoTraining], None],
     comparable: bool = True,
-) -> Run:
+) -> DemoRun:
     """Train what arrives, each in a thread of its own, and watch until all have ended.
 
     `arrivals` are in seconds from the start, by name.
     """
-    run = Run(way, [Training(name) for name in arrivals], comparable=comparable)
+    run = DemoRun(way, [DemoTraining(name) for name in arrivals], comparable=comparable)
 
-    def drive(training: Training) -> None:
+    def drive(training: DemoTraining) -> None:
         sleep(max(0.0, run.start + arrivals[training.name] - time()))
         training.arrived = time()
         try:
@@ -139,7 +139,7 @@ def _bytes_moved(client: Client) -> int:
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
-def figures_of(runs: Sequence[Run], seed: int) -> Figures:
+def figures_of(runs: Sequence[DemoRun], seed: int) -> Figures:
     """Return the figures of each way; of several runs their means, and those of each as `runs`."""
     lowest: dict[str, float] = {}
     for training in (training for run in runs for training in run.trainings):
@@ -167,7 +167,7 @@ def _mean_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:
+def measure(run: DemoRun, lowest: dict[str, float], seed: int) -> dict[str, Any]:
     """Return the figures of a `run` with a `seed`; `lowest` has the lowest loss of each job."""
     found: list[dict[str, Any]] = []
     for t in run.trainings:

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from dask_slaq.demo.local import NAMES, Result, Run
+from dask_slaq.demo.local import NAMES, DemoRun, Result
 
 _WAYS = ("#999999", "#d55e00")
 #: Of the five best models; the others fade from the first to the second of _OTHERS.
@@ -139,14 +139,14 @@ def _legend(names: Iterable[str], colors: Iterable[str]) -> str:
     return f'<p class="legend">{"".join(items)}</p>'
 
 
-def _panels(runs: Sequence[Run], draw: Callable[[Run], str]) -> str:
+def _panels(runs: Sequence[DemoRun], draw: Callable[[DemoRun], str]) -> str:
     drawn = (
         f"<div><h3>{escape(NAMES.get(run.way, run.way))}</h3>{draw(run)}</div>" for run in runs
     )
     return f'<div class="row">{"".join(drawn)}</div>'
 
 
-def _ready(run: Run, stop: float) -> list[tuple[float, float]]:
+def _ready(run: DemoRun, stop: float) -> list[tuple[float, float]]:
     """Return a step line of the lowest loss among the models that are ready."""
     ready = sorted((t.done - run.start, t.loss) for t in run.trainings if t.curve and t.done)
     ends = [at for at, _ in ready for _ in range(2)][1:]
@@ -154,7 +154,7 @@ def _ready(run: Run, stop: float) -> list[tuple[float, float]]:
     return list(zip([*ends, stop], best, strict=False))
 
 
-def _curves(run: Run, stop: float, span: tuple[float, float], colors: dict[str, str]) -> str:
+def _curves(run: DemoRun, stop: float, span: tuple[float, float], colors: dict[str, str]) -> str:
     chart = Chart(stop, span)
     for training in sorted(run.trainings, key=lambda t: -t.loss):  # the best over the others
         color = colors[training.name]
@@ -163,7 +163,7 @@ def _curves(run: Run, stop: float, span: tuple[float, float], colors: dict[str, 
     return chart.svg()
 
 
-def _threads(run: Run, stop: float, colors: dict[str, str], by_worker: bool) -> str:
+def _threads(run: DemoRun, stop: float, colors: dict[str, str], by_worker: bool) -> str:
     """Draw what ran when: a row per worker, or where that is too much to see, per job."""
     workers = sorted({worker for training in run.trainings for worker, _, _ in training.spans})
     names = [f"worker {n}" for n in range(len(workers))] if by_worker else list(colors)

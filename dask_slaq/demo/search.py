@@ -13,7 +13,7 @@ from distributed.metrics import time
 
 import dask_slaq as slaq
 from dask_slaq.demo import local
-from dask_slaq.demo.local import Figures, Options, Run, Training
+from dask_slaq.demo.local import DemoRun, DemoTraining, Figures, Options
 
 #: Digits to train on; the other 397 are held out.
 TRAINED = 1400
@@ -75,7 +75,7 @@ def one_step(model: Any, copies: int) -> float:
 def train(key: str, model: Any, steps: int, copies: int) -> tuple[list[Any], list[Any]]:
     """Train a `model`, the one of a `key`, for `steps` on `copies` of the digits, with its events.
 
-    Returns curve and spans of a `Training`.
+    Returns curve and spans of a `DemoTraining`.
     """
     worker = get_worker()
     curve: list[Any] = []
@@ -122,9 +122,9 @@ def search(client: Client, options: Options) -> local.Result:
     return local.Result(about, runs, figures, SHOWN, verdict(ways), ranked=True)
 
 
-def _run(client: Client, way: str, options: Options, copies: int) -> Run:
+def _run(client: Client, way: str, options: Options, copies: int) -> DemoRun:
     models = grid(options.count, options.seed, copies)
-    trainings = {f"{way} {name}": Training(name) for name in models}
+    trainings = {f"{way} {name}": DemoTraining(name) for name in models}
 
     def stepped(event: tuple[float, Any]) -> None:
         key, at, loss = event[1]
@@ -138,7 +138,7 @@ def _run(client: Client, way: str, options: Options, copies: int) -> Run:
     if way == "search":
         block = slaq.search("demo", steps=options.steps, client=client)
     with block as found:
-        run = Run(way, list(trainings.values()))
+        run = DemoRun(way, list(trainings.values()))
         work = {"steps": options.steps, "copies": copies}
         futures = client.map(train, list(trainings), list(models.values()), **work)
         of_key = {f.key: one for f, one in zip(futures, run.trainings, strict=True)}
@@ -154,12 +154,12 @@ def _run(client: Client, way: str, options: Options, copies: int) -> Run:
     return run
 
 
-def waiting(search: Any, of_key: dict[str, Training]) -> list[str]:
+def waiting(search: Any, of_key: dict[str, DemoTraining]) -> list[str]:
     """Return the names of the models of a `search` that wait."""
     return [of_key[t["key"]].name for t in search.trials() if t["state"] == "waiting"]
 
 
-def measure(run: Run) -> dict[str, Any]:
+def measure(run: DemoRun) -> dict[str, Any]:
     """Return when the best model, the best five and all were ready, in seconds from the start."""
     good = sorted((t for t in run.trainings if not t.error), key=lambda t: t.loss)
     ends = [t.done - run.start for t in good if t.done]

@@ -14,7 +14,7 @@ import numpy as np
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
-from dask_slaq.core.dispatch import TaskKind
+from dask_slaq.core.dispatch import TaskConstraints
 from dask_slaq.core.scaling import Demand, Scaler, ScalingRule, in_words, work_left
 from dask_slaq.core.scaling_terms import ScalingTerms
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
@@ -255,7 +255,7 @@ class ByWorth:
             allowed = self._pools.control.allowed(ts)
             if allowed is not None and not others & allowed:
                 return False
-            kinds.add(TaskKind(None, tuple((ts.resource_restrictions or {}).items())))
+            kinds.add(TaskConstraints(None, tuple((ts.resource_restrictions or {}).items())))
         return all(any(map(kind.allows, others)) for kind in kinds if kind.allows(ws))
 
     def _trials_at(self) -> Mapping[str, int]:

@@ -137,7 +137,7 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
         if self.searches.running:
-            self.searches.desks.prepare([scheduler.workers[worker]])
+            self.searches.agents.prepare([scheduler.workers[worker]])
         self._look_at(worker)
 
     @guarded

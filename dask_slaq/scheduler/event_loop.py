@@ -15,7 +15,7 @@ from typing import Any
 MOVED = 32
 
 
-class Soon:
+class Throttle:
     """Calls `call` once for all who `ask`, after at least `delay` seconds, and rests after work.
 
     A rest takes `per_second` times as long as the work, and `least` seconds. Work whose rests add
@@ -75,7 +75,7 @@ class Soon:
         self._call()
 
 
-class Alarm:
+class Timers:
     """Calls `ring` with each value when it is due.
 
     It has one time per value: whoever looks when it rings asks again for what is due later. One
@@ -142,7 +142,7 @@ class Alarm:
             self._wait(self._heap[0][0])
 
 
-class Steps:
+class ChunkedWork:
     """Work on many tasks in steps of the event loop, each of which ends after some seconds.
 
     Each is done by `enter`; see `SlaqPlugin.enter`.

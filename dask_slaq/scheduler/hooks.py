@@ -26,7 +26,15 @@ ENTRIES = {
         *("SlaqPlugin._client_publishes", "SlaqPlugin._worker_publishes", "Messages._take"),
     ),
     "request": ("Messages._act",),
-    "override": (*("Seam.ask", "Seam.is_held", "Seam.flow", "Scaling.limit", "Scaling.closable"),),
+    "override": (
+        *(
+            "SchedulerPatch.ask",
+            "SchedulerPatch.is_held",
+            "SchedulerPatch.flow",
+            "Scaling.limit",
+            "Scaling.closable",
+        ),
+    ),
     "loop": (
         *("SlaqPlugin.run_once", "SlaqPlugin.reallocate", "SlaqPlugin._limit", "SlaqPlugin._keep"),
         *("SlaqPlugin._keep_waiting", "SlaqPlugin._keep_open", "SlaqPlugin.changed"),

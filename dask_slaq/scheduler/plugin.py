@@ -39,7 +39,7 @@ from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.by_worth import ByWorth
 from dask_slaq.scheduler.current import Shown, current_plugin
 from dask_slaq.scheduler.dask_hooks import DaskHooks
-from dask_slaq.scheduler.event_loop import Soon
+from dask_slaq.scheduler.event_loop import Throttle
 from dask_slaq.scheduler.hooks import guarded, guarded_as, precede
 from dask_slaq.scheduler.jobs.decisions import decide, observe_demand
 from dask_slaq.scheduler.jobs.hindrances import look_for_hindrances
@@ -202,7 +202,7 @@ class SlaqPlugin(DaskHooks):
             enter=self.enter,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
-        self.soon = Soon(self.reallocate, REST, least=LEAST_REST, burst=BURST)
+        self.soon = Throttle(self.reallocate, REST, least=LEAST_REST, burst=BURST)
         keep = chosen.keep_workers
         self.scaling = Scaling(self.pools, self.jobs.reports, keep, lambda: self.is_active)
         self._by_worth = None

@@ -65,14 +65,14 @@ class Simulation:
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
-        self.cluster = Cluster(n, cores, move_pause)
+        self.cluster = FluidCluster(n, cores, move_pause)
         self.max_cores, self.gap, self.watch = max_cores, gap, watch
         self.now, self.decided = 0.0, -math.inf
         self.coming = deque(range(n))
         self.active: IntArray = np.zeros(0, dtype=np.int64)
         #: Jobs that have arrived since the last decision.
         self.new: list[int] = []
-        self.iterations = Iterations(jobs)
+        self.iterations = FluidIterations(jobs)
         most = math.inf if max_cores is None else max_cores
         self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
         #: Position of each job in the last decision, -1 for new jobs.
@@ -216,7 +216,7 @@ GROUP = 16
 _MOST = 1 << 32
 
 
-class Cluster:
+class FluidCluster:
     """Workers with `cores` threads, and the sets that jobs hold; `moved` counts workers gained."""
 
     def __init__(self, n_jobs: int, cores: int, move_pause: float) -> None:
@@ -269,7 +269,7 @@ def workers(cores: int, threads: int = GROUP) -> Workers:
 EPSILON = 1e-7
 
 
-class Iterations:
+class FluidIterations:
     """Iterations of all jobs, each at its `rate`, computing `compute` core-seconds per second.
 
     `unsaid` core-seconds are not yet reported, `finished` iterations have ended, at `times`.

@@ -17,7 +17,7 @@ from dask_slaq.simulation.workload import SimulatedJob
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """One run of a policy on a list of `jobs`, in order of arrival, with its `outcome`."""
 
     seed: int
@@ -87,7 +87,7 @@ def normalized_loss(job: SimulatedJob) -> FloatArray:
 
 
 def summarize(
-    runs: Sequence[Run], fair: Sequence[Run], cores: int
+    runs: Sequence[SimulatedRun], fair: Sequence[SimulatedRun], cores: int
 ) -> dict[str, float | int | None]:
     """Summarize the `runs` of one policy over its seeds, and those of `fair` on the same lists.
 

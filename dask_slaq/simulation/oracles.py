@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.forecast import Forecast, Status, concave_hull
+from dask_slaq.core.forecast import FitStatus, Forecast, concave_hull
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
-from dask_slaq.core.jobs.jobs import Jobs
+from dask_slaq.core.jobs.jobs import JobTable
 from dask_slaq.core.runtime import Runtimes, Speeds
 from dask_slaq.simulation.workload import Law, SimulatedJob, fastest
 
@@ -71,7 +71,7 @@ class OraclePredictor:
             largest_change=np.array([all_[k] for all_, k in zip(largest, at, strict=True)]),
             noise=np.zeros(len(jobs)),
             n_reports=counts,
-            status=np.full(len(jobs), int(Status.OK)),
+            status=np.full(len(jobs), int(FitStatus.OK)),
         )
 
     def iterations(self, job: str) -> int:
@@ -98,7 +98,9 @@ class OraclePredictor:
 class KnownTimes(Runtimes):
     """True running times by a `law`, in place of those that `Runtimes` learns."""
 
-    def __init__(self, running: Jobs, jobs: Sequence[SimulatedJob], law: Law, cores: int) -> None:
+    def __init__(
+        self, running: JobTable, jobs: Sequence[SimulatedJob], law: Law, cores: int
+    ) -> None:
         super().__init__()
         self._running, self._law, self._fastest = running, law, fastest(law, cores)
         self._row = {job.name: i for i, job in enumerate(jobs)}

@@ -9,7 +9,7 @@ from dask_slaq.worker.reports import part_of_cross_validation as part_of_cross_v
 from dask_slaq.worker.reports import report_trial as report_trial
 from dask_slaq.worker.reports import resume as resume
 from dask_slaq.worker.reports import waited as waited
-from dask_slaq.worker.trainings import Training as Training
+from dask_slaq.worker.trainings import TrainingRecord as TrainingRecord
 from dask_slaq.worker.trainings import begin_training as begin_training
 from dask_slaq.worker.trainings import on_cpu as on_cpu
 from dask_slaq.worker.trainings import steps as steps

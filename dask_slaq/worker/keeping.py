@@ -12,7 +12,6 @@ from distributed import Worker
 from distributed.protocol import to_serialize
 
 from dask_slaq.worker.carrying import Carrier
-from dask_slaq.worker.seat import Seat
 from dask_slaq.worker.states import (
     PATIENCE,
     REPLICATED,
@@ -24,6 +23,7 @@ from dask_slaq.worker.states import (
     store,
     write,
 )
+from dask_slaq.worker.trial_slot import TrialSlot
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ class StateKeeper:
     """
 
     def __init__(
-        self, worker: Worker, carrier: Carrier, send: Callable[[Seat, Mapping[str, Any]], None]
+        self, worker: Worker, carrier: Carrier, send: Callable[[TrialSlot, Mapping[str, Any]], None]
     ) -> None:
         self._worker, self._carrier, self._send = worker, carrier, send
         self.peer = ""
 
-    def must_keep(self, seat: Seat, *, waits: bool) -> bool:
+    def must_keep(self, slot: TrialSlot, *, waits: bool) -> bool:
         """Return whether a copy of the state of a trial that stays here should be kept now."""
-        states = seat.checkpoint
+        states = slot.checkpoint
         if not states.can_be_kept or states.nbytes is None or not states.has_rested():
             return False
         if not waits and monotonic() - states.kept_at < KEEP:
@@ -59,53 +59,53 @@ class StateKeeper:
         memory = self._worker.monitor.get_process_memory()
         return not limit or memory + 2 * states.nbytes < HALF * limit
 
-    def keep(self, seat: Seat, *, leaves: bool = False) -> bool:
+    def keep(self, slot: TrialSlot, *, leaves: bool = False) -> bool:
         """Keep the state that the present report was given. Returns whether it is kept.
 
         It is copied unless the model `leaves`.
         """
-        states = seat.checkpoint
-        begin, reports = monotonic(), states.begins + seat.reports
+        states = slot.checkpoint
+        begin, reports = monotonic(), states.begins + slot.reports
         if states.reports == reports:
             return True
         spare = states.has_rested()
         try:
-            kept = freeze(states.offered, reports, seat.iterations, seat.number, copy=not leaves)
-            kept.last = seat.last
-            kept.streams = self._carrier.streams(seat.taken, waits=seat.waits) or {}
+            kept = freeze(states.offered, reports, slot.iterations, slot.number, copy=not leaves)
+            kept.last = slot.last
+            kept.streams = self._carrier.streams(slot.taken, waits=slot.waits) or {}
             if states.folder:
-                write(file_of(states.folder, seat.key), kept)
+                write(file_of(states.folder, slot.key), kept)
         except Exception as error:
             states.unfit = True
             logger.error(
                 "the state of %s cannot be kept: the model stays on its worker, and begins anew "
                 "if it is lost (%r)",
-                seat.key,
+                slot.key,
                 error,
             )
             return False
         done = Event()
         kept.age = 0.0 if spare else begin - states.kept_at
-        self._worker.loop.add_callback(self._store, seat, kept, done, spare)
+        self._worker.loop.add_callback(self._store, slot, kept, done, spare)
         if leaves:
             done.wait(PATIENCE)  # what is large must be on disk before another model begins
-            seat.unsent.took = monotonic() - begin
+            slot.unsent.took = monotonic() - begin
         states.reports = reports
         states.note(kept.nbytes, monotonic() - begin)
         return True
 
-    def _store(self, seat: Seat, kept: KeptState, done: Event, replicate: bool) -> None:
+    def _store(self, slot: TrialSlot, kept: KeptState, done: Event, replicate: bool) -> None:
         """Tell the scheduler of a state, and put it where it is kept, on the event loop."""
         try:
-            ts = self._worker.state.tasks.get(seat.key)
-            name = name_of(seat.key, None if ts is None else ts.run_id, kept.reports)
+            ts = self._worker.state.tasks.get(slot.key)
+            name = name_of(slot.key, None if ts is None else ts.run_id, kept.reports)
             # What is large here would fill the memory of the other worker.
             fits = kept.nbytes <= REPLICATED and not is_large(self._worker, kept)
             peer = self.peer if replicate and fits else ""
-            in_dask = not seat.checkpoint.folder
+            in_dask = not slot.checkpoint.folder
             about = {"nbytes": kept.nbytes, "reports": kept.reports, "peer": peer}
             # The scheduler must know the key before Dask says that it is here.
-            self._send(seat, {"name": name if in_dask else "", **about})
+            self._send(slot, {"name": name if in_dask else "", **about})
             if in_dask:
                 store(self._worker, name, kept)
                 if peer:

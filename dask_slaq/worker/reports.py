@@ -32,18 +32,6 @@ from dask_slaq.core.jobs.reports import (
 from dask_slaq.core.settings import ASTRAY_TOPIC, shown
 from dask_slaq.core.trials import LONGEST_GROUP, as_parameters, bounded, group_of
 from dask_slaq.worker.carrying import OWN
-from dask_slaq.worker.desk import (
-    ENDS,
-    GROUP,
-    LOOK,
-    METRIC,
-    PAUSE,
-    Desk,
-    annotation_of,
-    desk_of,
-    run_of,
-)
-from dask_slaq.worker.seat import Seat, parameters_of
 from dask_slaq.worker.states import (
     FILES,
     FROM,
@@ -57,6 +45,18 @@ from dask_slaq.worker.states import (
     read,
     safe_folder,
 )
+from dask_slaq.worker.trial_agent import (
+    ENDS,
+    GROUP,
+    LOOK,
+    METRIC,
+    PAUSE,
+    TrialAgent,
+    agent_of,
+    annotation_of,
+    run_of,
+)
+from dask_slaq.worker.trial_slot import TrialSlot, parameters_of
 
 logger = logging.getLogger(__name__)
 
@@ -133,41 +133,41 @@ def report_trial(
             # The plugin, if there is one, tells the client of the job.
             worker.log_event(ASTRAY_TOPIC, {"key": key})
         return True
-    desk = desk_of(worker)
+    agent = agent_of(worker)
     value, *_ = metrics.values()
-    seat = desk.report(key, run, trial, value, step, dict(list(metrics.items())[1:]))
+    slot = agent.report(key, run, trial, value, step, dict(list(metrics.items())[1:]))
     if isinstance(loss, Mapping):
-        seat.metric = seat.metric or next(iter(metrics))
-    if seat.reports == 1:
-        seat.unsent.params, seat.unsent.drawn = _parameters(worker, key, params), params is not None
-        seat.unsent.group = _group(worker, key, seat.unsent.params)
+        slot.metric = slot.metric or next(iter(metrics))
+    if slot.reports == 1:
+        slot.unsent.params, slot.unsent.drawn = _parameters(worker, key, params), params is not None
+        slot.unsent.group = _group(worker, key, slot.unsent.params)
         if (threads := worker.monitor.proc.num_threads()) > THREADS:
             _warn_once("threads", MANY_THREADS % threads)
-    if (changed := desk.arguments.find_changed(run, key, seat.reports)) is not None:
+    if (changed := agent.arguments.find_changed(run, key, slot.reports)) is not None:
         worker.log_event(ASTRAY_TOPIC, {"key": key, "changed": str(changed)})
     if not is_usable(value):
         _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
-    if seat.iterations.repeated:
+    if slot.iterations.repeated:
         _warn_once((run, "step"), "a step was not above the last one: it counts as the next one")
     pool = _pool_here()
     # A task that gave up its thread itself has none to give.
-    seat.pool, seat.away = pool, pool is not None and seat.thread not in pool
+    slot.pool, slot.away = pool, pool is not None and slot.thread not in pool
     if state is None and here.loop is not None and here.loop[0] == this_run():
         state = here.loop[1]
     if state is not None:
-        _offer(desk, seat, state)
-    if desk.must_leave(seat, waits=False):
-        _leave(desk, seat)
-    if desk.must_wait(seat) and pool is not None and not seat.away:
-        if desk.must_leave(seat, waits=True):
-            _leave(desk, seat)
-        _wait(desk, seat)
-    elif desk.keeper.must_keep(seat, waits=False):
-        desk.keeper.keep(seat)
-    elif monotonic() - seat.sent >= PAUSE:
-        desk.send(seat, "left" if seat.away else "reports")
-    seat.since, seat.checkpoint.offered = monotonic(), None
-    _raise_verdict(desk, seat, value)
+        _offer(agent, slot, state)
+    if agent.must_leave(slot, waits=False):
+        _leave(agent, slot)
+    if agent.must_wait(slot) and pool is not None and not slot.away:
+        if agent.must_leave(slot, waits=True):
+            _leave(agent, slot)
+        _wait(agent, slot)
+    elif agent.keeper.must_keep(slot, waits=False):
+        agent.keeper.keep(slot)
+    elif monotonic() - slot.sent >= PAUSE:
+        agent.send(slot, "left" if slot.away else "reports")
+    slot.since, slot.checkpoint.offered = monotonic(), None
+    _raise_verdict(agent, slot, value)
     return True
 
 
@@ -190,8 +190,8 @@ def waited() -> float:
     found = _task_here()
     if found is None or run_of(*found) is None:
         return 0.0
-    seat = desk_of(found[0]).seats.get(found[1])
-    return 0.0 if seat is None else seat.waited
+    slot = agent_of(found[0]).slots.get(found[1])
+    return 0.0 if slot is None else slot.waited
 
 
 def this_run() -> Hashable:
@@ -210,8 +210,8 @@ def _name_of_loss(worker: Worker, key: Any, step: int | None) -> str:
     given = annotation_of(worker, key, METRIC)
     if isinstance(given, str):
         return given
-    seat = desk_of(worker).seats.get(key)
-    return "" if seat is None or seat.iterations.goes_back(step) else seat.metric
+    slot = agent_of(worker).slots.get(key)
+    return "" if slot is None or slot.iterations.goes_back(step) else slot.metric
 
 
 def _parameters(
@@ -301,19 +301,19 @@ def find_state() -> Any:
         if kept is None and worker.status not in ENDS:
             logger.warning("the state of %s was lost with its workers: it begins anew", key)
     state = None if kept is None else kept.thaw(copy=is_shared)
-    desk_of(worker).resume(key, kept, monotonic() - begin)
+    agent_of(worker).resume(key, kept, monotonic() - begin)
     return state
 
 
-def _offer(desk: Desk, seat: Seat, state: Any) -> None:
+def _offer(agent: TrialAgent, slot: TrialSlot, state: Any) -> None:
     """Take the state of a report, with which its model may leave."""
-    states = seat.checkpoint
+    states = slot.checkpoint
     states.offered = state
     if not states.resumes:
-        if desk.is_cancelled(seat):
+        if agent.is_cancelled(slot):
             return  # its task is gone, and what it resumed from is forgotten
         _warn_once(
-            (seat.run, "resume"),
+            (slot.run, "resume"),
             "a model reports its state, but never asks for it: begin with slaq.resume()",
         )
     elif states.nbytes is None and not states.unfit:
@@ -322,12 +322,12 @@ def _offer(desk: Desk, seat: Seat, state: Any) -> None:
             return
         begin = monotonic()
         try:
-            nbytes = freeze(state, 0, seat.iterations, None, copy=False).nbytes
+            nbytes = freeze(state, 0, slot.iterations, None, copy=False).nbytes
             states.note(nbytes, monotonic() - begin)
         except Exception as error:
             states.unfit = True
             logger.error(
-                "the state of %s cannot be pickled: it stays on its worker (%r)", seat.key, error
+                "the state of %s cannot be pickled: it stays on its worker (%r)", slot.key, error
             )
 
 
@@ -344,55 +344,55 @@ def _is_within(package: str) -> bool:
     return False
 
 
-def _leave(desk: Desk, seat: Seat, waited: float = 0.0) -> None:
+def _leave(agent: TrialAgent, slot: TrialSlot, waited: float = 0.0) -> None:
     """Leave the worker, unless the state cannot be kept."""
-    if desk.keeper.keep(seat, leaves=True):
-        desk.send(seat, "keeps", waited)
-        if seat.waits and desk.carrier.is_changed(seat.taken):
+    if agent.keeper.keep(slot, leaves=True):
+        agent.send(slot, "keeps", waited)
+        if slot.waits and agent.carrier.is_changed(slot.taken):
             # What it puts back as it ends is its own only while it has the thread.
-            _take_thread(desk, seat, ENOUGH)
-        seat.leave = Leave()
-        raise seat.leave
+            _take_thread(agent, slot, ENOUGH)
+        slot.leave = Leave()
+        raise slot.leave
 
 
-def _wait(desk: Desk, seat: Seat) -> None:
+def _wait(agent: TrialAgent, slot: TrialSlot) -> None:
     """Give up the thread until the trial may go on."""
     begin = monotonic()
-    seat.waits = True
-    seat.taken = desk.carrier.take(seat.key, seat.taken)
+    slot.waits = True
+    slot.taken = agent.carrier.take(slot.key, slot.taken)
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
-    if seat.apart:
-        seat.apart = False
-    elif seat.seceded:
+    if slot.apart:
+        slot.apart = False
+    elif slot.seceded:
         leave_pool()
     else:
-        seat.seceded = True
+        slot.seceded = True
         secede()
-    desk.send(seat, "waits")
-    desk.yield_thread(seat)
-    if desk.keeper.must_keep(seat, waits=True):
-        desk.keeper.keep(seat)
-    with _not_profiled(desk.worker):
-        while not desk.goes_on(seat):
-            if desk.must_leave(seat, waits=True):
-                _leave(desk, seat, monotonic() - begin)
-            seat.may_go.wait(LOOK)
-        if desk.must_leave(seat, waits=False):
-            _leave(desk, seat, monotonic() - begin)
-        desk.send(seat, "goes", monotonic() - begin)
-        _take_thread(desk, seat)
-    seat.waits = False
-    seat.waited += monotonic() - begin
+    agent.send(slot, "waits")
+    agent.yield_thread(slot)
+    if agent.keeper.must_keep(slot, waits=True):
+        agent.keeper.keep(slot)
+    with _not_profiled(agent.worker):
+        while not agent.goes_on(slot):
+            if agent.must_leave(slot, waits=True):
+                _leave(agent, slot, monotonic() - begin)
+            slot.may_go.wait(LOOK)
+        if agent.must_leave(slot, waits=False):
+            _leave(agent, slot, monotonic() - begin)
+        agent.send(slot, "goes", monotonic() - begin)
+        _take_thread(agent, slot)
+    slot.waits = False
+    slot.waited += monotonic() - begin
 
 
-def _take_thread(desk: Desk, seat: Seat, limit: float = math.inf) -> None:
+def _take_thread(agent: TrialAgent, slot: TrialSlot, limit: float = math.inf) -> None:
     """Take a thread again, and what belongs to the model in its process."""
-    seat.apart = not _rejoin(desk, seat, limit)
-    desk.carrier.bring(seat.key, seat.taken, apart=seat.apart)
+    slot.apart = not _rejoin(agent, slot, limit)
+    agent.carrier.bring(slot.key, slot.taken, apart=slot.apart)
 
 
-def _rejoin(desk: Desk, seat: Seat, limit: float) -> bool:
+def _rejoin(agent: TrialAgent, slot: TrialSlot, limit: float) -> bool:
     """Take a thread again, as Dask's `rejoin` does, but not for ever where none may come.
 
     Returns whether it has one of the pool, after at most about `limit` seconds.
@@ -407,8 +407,8 @@ def _rejoin(desk: Desk, seat: Seat, limit: float) -> bool:
     while not event.wait(LOOK):
         with pool._rejoin_lock:
             seconds = monotonic() - begin
-            alone = seconds < OWN and desk.carrier.has_own(seat.taken)
-            gives_up = pool._shutdown or seconds > limit or (desk.goes_apart(seat) and not alone)
+            alone = seconds < OWN and agent.carrier.has_own(slot.taken)
+            gives_up = pool._shutdown or seconds > limit or (agent.goes_apart(slot) and not alone)
             if mine in pool._rejoin_list and gives_up:
                 pool._rejoin_list.remove(mine)
                 return False
@@ -432,19 +432,19 @@ def _not_profiled(worker: Worker) -> Iterator[None]:
             worker.active_threads[ident] = key
 
 
-def _raise_verdict(desk: Desk, seat: Seat, loss: float) -> None:
-    verdict = desk.verdict(seat)
-    if not verdict and not desk.is_cancelled(seat):
+def _raise_verdict(agent: TrialAgent, slot: TrialSlot, loss: float) -> None:
+    verdict = agent.verdict(slot)
+    if not verdict and not agent.is_cancelled(slot):
         return
-    if verdict or seat.unsent.losses:
-        desk.send(seat, verdict or "reports")
+    if verdict or slot.unsent.losses:
+        agent.send(slot, verdict or "reports")
     if verdict:
         end: StopTraining
         if verdict == "stopped":
             end = StopTraining("the search was stopped: end the training loop")
         else:
             end = TrialPruned("the search gave this model up: end the training loop")
-        end.loss, end.step = loss, seat.iterations.last
+        end.loss, end.step = loss, slot.iterations.last
         raise end
     # Nobody waits for the task, so it ends. Should somebody want it again, it runs again.
     raise Reschedule

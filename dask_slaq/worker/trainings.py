@@ -19,7 +19,7 @@ from dask_slaq.worker.states import Mark, here
 logger = logging.getLogger(__name__)
 
 
-class Training(NamedTuple):
+class TrainingRecord(NamedTuple):
     """First training of a task, with the `state` from which it goes on; None at first."""
 
     kind: str
@@ -31,7 +31,7 @@ class Training(NamedTuple):
         return lambda: Mark(self.kind, self.trial, make())
 
 
-def begin_training(kind: str, trial: Hashable = None) -> Training | None:
+def begin_training(kind: str, trial: Hashable = None) -> TrainingRecord | None:
     """Begin to train a model in a task, and return it; None if its states are not kept.
 
     They are not outside of a search, nor for the second training of a task. `kind` is what keeps
@@ -48,8 +48,8 @@ def begin_training(kind: str, trial: Hashable = None) -> Training | None:
         logger.exception("the state of a model could not be read: it begins anew")
         return None
     if isinstance(found, Mark) and found.kind == kind:
-        return Training(kind, found.trial, found.state)
-    return Training(kind, trial, None)
+        return TrainingRecord(kind, found.trial, found.state)
+    return TrainingRecord(kind, trial, None)
 
 
 def steps(number: int, *parts: Any) -> Iterator[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, Status
+from dask_slaq.core.forecast import FitStatus, Forecast
 from dask_slaq.core.search_settings import Judgement
 from dask_slaq.policies import GreedyPolicy
 
@@ -65,7 +65,7 @@ class Halving:
             largest_change=largest,
             noise=np.zeros(len(runs)),
             n_reports=n.astype(np.int64),
-            status=np.where(n > 1, Status.OK, Status.TOO_FEW_REPORTS),
+            status=np.where(n > 1, FitStatus.OK, FitStatus.TOO_FEW_REPORTS),
         )
 
 

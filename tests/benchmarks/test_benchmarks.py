@@ -14,7 +14,7 @@ from dask_slaq.simulation.workload import curves
 
 def test_a_curve_keeps_its_ends_and_its_values_when_squeezed():
     loss = np.geomspace(10, 1, 100)
-    curve = curves.Curve("a", "a", loss, noisy=False)
+    curve = curves.LossCurve("a", "a", loss, noisy=False)
     squeezed, stretched = resample(curve, 20), resample(curve, 150)
     assert squeezed[[0, -1]].tolist() == stretched[[0, -1]].tolist() == loss[[0, -1]].tolist()
     assert set(squeezed) <= set(loss)

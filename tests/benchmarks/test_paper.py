@@ -16,7 +16,7 @@ from benchmarks.paper.datasets import label
 from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import OURS, Scale, Study
 from dask_slaq.simulation import Settings
-from dask_slaq.simulation.workload.curves import Curve
+from dask_slaq.simulation.workload.curves import LossCurve
 
 TINY = Scale(
     origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 4.0), one_job=4,
@@ -33,7 +33,7 @@ def some_curves():
     """Falling losses of three algorithms, one of them noisy, so that none need be trained."""
     rng, k = np.random.default_rng(0), np.arange(60)
     return [
-        Curve(f"{name}-{n}", name, 0.2 + (1 + k / (2 + 4 * n)) ** -1.5 + noise, name == "SGD")
+        LossCurve(f"{name}-{n}", name, 0.2 + (1 + k / (2 + 4 * n)) ** -1.5 + noise, name == "SGD")
         for name in ("MLP classifier", "SVM", "SGD")
         for n in range(3)
         for noise in [0.01 * rng.standard_normal(60) * (name == "SGD")]
@@ -135,7 +135,7 @@ def test_slaq2017_stands_beside_ours_wherever_policies_are_compared(run):
 
 
 def test_cores_are_counted_by_rank_of_normalized_loss():
-    flat = Curve("flat", "flat", 1.0 - 0.01 * np.arange(50), False)
+    flat = LossCurve("flat", "flat", 1.0 - 0.01 * np.arange(50), False)
     watched = quality.watch("fair", Settings(jobs=4, cores=8, interarrival=0, seeds=1), [flat])
     part = watched.by_group.sum(axis=1) / watched.by_group.sum()
     assert part == pytest.approx([0.25, 0.25, 0.5], abs=0.02)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.forecast import Forecast, Status
+from dask_slaq.core.forecast import FitStatus, Forecast
 from dask_slaq.core.forecast.corrections import ending
 from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.core.gains import Gains, Interpolation
@@ -31,7 +31,9 @@ def test_interpolation_is_that_of_numpy_row_by_row(x, data):
     assert (at == before).all()
 
 
-def forecast(reduction, *, fallen=0.0, remaining=None, status=Status.OK, horizons=None) -> Forecast:
+def forecast(
+    reduction, *, fallen=0.0, remaining=None, status=FitStatus.OK, horizons=None
+) -> Forecast:
     """Of one job, at loss 5."""
     x = np.array([0.0, 1.0, 2.0, 10.0]) if horizons is None else horizons
     y = np.array([reduction], float)
@@ -72,7 +74,7 @@ def test_iterations_left_to_the_target(reduction, known, target, expected):
 
 
 def test_a_young_job_has_a_few_iterations_to_go_and_falls_back_if_it_never_reports():
-    young = forecast([0.0, 4.0, 6.0, 10.0], status=Status.TOO_FEW_REPORTS)
+    young = forecast([0.0, 4.0, 6.0, 10.0], status=FitStatus.TOO_FEW_REPORTS)
     assert left(young, done=1.0) < left(young, done=5.0) < math.inf
     assert left(young, target=3.0) == pytest.approx(0.5)
     # Of one that said its length of 19, after nine reports, less is left with each.

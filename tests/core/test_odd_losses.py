@@ -20,7 +20,7 @@ from loss_curves import (
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor, at_horizon
 from dask_slaq.core.jobs.reports import LOST, Iterations, is_usable
-from dask_slaq.core.trials import Room, SearchSettings, Trials, choose
+from dask_slaq.core.trials import SearchSettings, Trials, WorkerQuota, choose
 
 SEEDS = st.integers(0, 2**32 - 1)
 #: Examples of whole trainings: 8, and 66 in the nightly run.
@@ -81,7 +81,7 @@ def search(curves, *, rhythm=None, steps_of=None, **given) -> Trials:
             trials.report(trial, [curve[epoch - 1]], 0.1, steps)
             if epoch + rhythm[key] > len(curve):
                 trials.end(key, "done")
-        turns = choose(trials, {"a": Room(len(curves))}, 0)["a"]
+        turns = choose(trials, {"a": WorkerQuota(len(curves))}, 0)["a"]
         for key, *_ in turns.pruned:
             trials.alive[key].verdict = "pruned"
             trials.end(key, "done")
@@ -166,10 +166,10 @@ def test_zero_bounds_no_model_once_another_is_below():
     trials = Trials(SearchSettings(steps=40))
     for key in "ab":
         trials.report(trials.at(key, "w"), falling, 1.0)
-        choose(trials, {"w": Room(2)}, 0)
+        choose(trials, {"w": WorkerQuota(2)}, 0)
         assert (trials.alive[key].forecast.final < 0) == (key == "b")
         trials.report(trials.at("below", "w"), [-1.0], 1.0)
-        choose(trials, {"w": Room(3)}, 0)
+        choose(trials, {"w": WorkerQuota(3)}, 0)
         assert trials.alive[key].forecast.final < 0
     engine = Engine()
     for key in ("falls", "below"):
@@ -321,7 +321,7 @@ def test_a_complete_model_is_not_pruned(seed, every):
     trials.report(best, good.tolist(), 4.0)
     for step in range(every, 41, every):
         trials.report(bad, [2.0 + 0.01 * rng.random()], 0.1, [step])
-        pruned = choose(trials, {"a": Room(2)}, 0)["a"].pruned
+        pruned = choose(trials, {"a": WorkerQuota(2)}, 0)["a"].pruned
         if step + every > 40:
             assert pruned == []
 

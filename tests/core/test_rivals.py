@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from training import train
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.forecast import Forecast, Status
+from dask_slaq.core.forecast import FitStatus, Forecast
 from dask_slaq.core.policies import POLICIES, Snapshot
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.rivals import in_order, spread, yield_to_first
@@ -73,7 +73,9 @@ def test_the_order_is_by_reports_then_by_the_predicted_final_loss():
         largest_change=np.ones(5),
         noise=np.zeros(5),
         n_reports=np.array([8, 8, 8, FEWEST_REPORTS - 1, 0]),
-        status=np.array([Status.OK, Status.OK, Status.DIVERGING, Status.OK, Status.OK]),
+        status=np.array(
+            [FitStatus.OK, FitStatus.OK, FitStatus.DIVERGING, FitStatus.OK, FitStatus.OK]
+        ),
     )
     begun = np.array([True, True, True, True, False])
     ahead, attained, work = np.full(5, np.inf), np.full(5, 6.0), np.full(5, 1.0)

@@ -87,7 +87,9 @@ def test_runs_of_fits_disagree_if_they_differ_by_more_than_what_is_gained(plain,
 
 
 def test_losses_of_a_fit_are_drawn_as_the_part_of_its_fall():
-    both = [local.Training("fit", curve=[(1.0, 30.0), (2.0, 20.0), (3.0, low)]) for low in (10, 12)]
+    both = [
+        local.DemoTraining("fit", curve=[(1.0, 30.0), (2.0, 20.0), (3.0, low)]) for low in (10, 12)
+    ]
     fits._normalize(both)
     assert both[0].losses == [1.0, 0.5, 0.001] and both[1].losses == [1.0, 0.5, 0.1]
 
@@ -100,9 +102,9 @@ def draws(html: Path, charts: int, lines: int) -> None:
 
 
 def test_a_model_that_fails_is_shown_and_left_out(monkeypatch, capsys, tmp_path):
-    good = local.Training("01 good", curve=[(1.0, 0.5)], done=2.0)
-    bad = local.Training("02 bad", done=1.0, error="Traceback\nValueError: no such thing")
-    runs = [local.Run(way, [good, bad], start=0.0) for way in ("plain", "search")]
+    good = local.DemoTraining("01 good", curve=[(1.0, 0.5)], done=2.0)
+    bad = local.DemoTraining("02 bad", done=1.0, error="Traceback\nValueError: no such thing")
+    runs = [local.DemoRun(way, [good, bad], start=0.0) for way in ("plain", "search")]
     ways = {run.way: search.measure(run) for run in runs}
     assert ways["plain"]["all_s"] == 2.0
     assert ways["plain"]["models"] == {"01 good": 0.5}

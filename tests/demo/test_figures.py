@@ -5,20 +5,22 @@ import io
 import pytest
 
 from dask_slaq.demo import local, many_tasks, report, search
-from dask_slaq.demo.local import Options, Run, Training
+from dask_slaq.demo.local import DemoRun, DemoTraining, Options
 
 START = 1000.0
 
 
-def run(way: str, every: float, *curves: tuple[float, ...]) -> Run:
+def run(way: str, every: float, *curves: tuple[float, ...]) -> DemoRun:
     """Trainings that arrive one a second, and report each `every` seconds from then on."""
     trainings = []
     for number, losses in enumerate(curves):
         times = [START + number + every * k for k in range(len(losses))]
         curve = list(zip(times, losses, strict=True))
         spans = [("tcp://a", START, START + 1)]
-        trainings.append(Training(f"{number + 1:02} <b>", curve, spans, START + number, times[-1]))
-    return Run(way, trainings, START)
+        trainings.append(
+            DemoTraining(f"{number + 1:02} <b>", curve, spans, START + number, times[-1])
+        )
+    return DemoRun(way, trainings, START)
 
 
 FALLING = (10.0, 5.0, 1.0, 0.6, 0.2, 0.0)
@@ -92,15 +94,15 @@ def test_the_report_is_one_file_that_shows_all(ranked):
         assert word in page
 
 
-def states() -> Run:
-    return Run(
+def states() -> DemoRun:
+    return DemoRun(
         "search",
         [
-            Training("soon"),
-            Training("trains", curve=[(1.0, 0.5)]),
-            Training("waits", curve=[(1.0, 0.25)]),
-            Training("ended", curve=[(1.0, 0.125)], done=2.0),
-            Training("broke", done=2.0, error="Traceback"),
+            DemoTraining("soon"),
+            DemoTraining("trains", curve=[(1.0, 0.5)]),
+            DemoTraining("waits", curve=[(1.0, 0.25)]),
+            DemoTraining("ended", curve=[(1.0, 0.125)], done=2.0),
+            DemoTraining("broke", done=2.0, error="Traceback"),
         ],
     )
 

@@ -11,7 +11,7 @@ from distributed.utils_test import inc
 from driving import PATIENCE
 
 import dask_slaq as slaq
-from dask_slaq.demo.local import Result, Run, Training
+from dask_slaq.demo.local import DemoRun, DemoTraining, Result
 from dask_slaq.demo.report import page as demo_page
 from dask_slaq.scheduler.board.routes import PLOTS
 
@@ -171,8 +171,10 @@ def test_no_text_of_anybody_runs_in_a_browser():
                             page.mouse.move(*at)
             tables = [slaq.status(client), job, search]
             shown = [each._repr_html_() for each in tables]
-        training = Training(HOSTILE, curve=[(1.0, 1.0), (2.0, 0.5)], spans=[(HOSTILE, 1.0, 2.0)])
-        run = Run(HOSTILE, [training], start=0.0)
+        training = DemoTraining(
+            HOSTILE, curve=[(1.0, 1.0), (2.0, 0.5)], spans=[(HOSTILE, 1.0, 2.0)]
+        )
+        run = DemoRun(HOSTILE, [training], start=0.0)
         found = Result(HOSTILE, [run], {HOSTILE: {"t90_s": 1.0}}, {"t90_s": HOSTILE}, HOSTILE)
         for text in [*shown, demo_page(found, [[HOSTILE], [HOSTILE]])]:
             assert "<img" not in text

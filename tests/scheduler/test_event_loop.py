@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import virtual
-from dask_slaq.scheduler.event_loop import Alarm, Soon
+from dask_slaq.scheduler.event_loop import Throttle, Timers
 
 
 @virtually
 async def test_an_alarm_keeps_one_entry_per_value_until_it_is_cancelled():
     rung = []
-    alarm = Alarm(rung.append)
+    alarm = Timers(rung.append)
     for epoch in range(400):
         for worker in range(50):
             alarm.set(virtual.now() + 3600 - epoch, f"worker-{worker}")
@@ -37,7 +37,7 @@ async def test_an_alarm_keeps_one_entry_per_value_until_it_is_cancelled():
 async def test_an_alarm_rings_for_each_value_at_the_earliest_time_asked_for(asked):
     """At each value's time; what was asked for later is asked for again by who looks then."""
     begin, rung, earliest = virtual.now(), {}, {}
-    alarm = Alarm(lambda value: rung.setdefault(value, virtual.now() - begin))
+    alarm = Timers(lambda value: rung.setdefault(value, virtual.now() - begin))
     for value, delay in asked:
         alarm.set(begin + delay, value)
         earliest[value] = min(delay, earliest.get(value, delay))
@@ -50,7 +50,7 @@ async def test_an_alarm_rings_for_each_value_at_the_earliest_time_asked_for(aske
 @virtually
 async def test_what_is_urgent_does_not_wait_for_the_end_of_a_rest(rest, at):
     called = []
-    soon = Soon(lambda: called.append(virtual.now()), 0.0, least=5.0, delay=1.0)
+    soon = Throttle(lambda: called.append(virtual.now()), 0.0, least=5.0, delay=1.0)
     with soon.work():
         begin = virtual.now()
     soon.ask()
@@ -71,7 +71,7 @@ async def test_work_that_fails_is_followed_by_a_rest_as_well():
         if len(at) < 20:
             soon.ask()
 
-    soon = Soon(fails, 0.0, least=0.5)
+    soon = Throttle(fails, 0.0, least=0.5)
     fails()
     await asyncio.sleep(20)
     assert len(at) == 20

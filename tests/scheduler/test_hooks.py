@@ -26,7 +26,7 @@ from dask_slaq.core.settings import ALERT_TOPIC
 from dask_slaq.scheduler.dask_hooks import SURROUNDED, DaskHooks
 from dask_slaq.scheduler.hooks import ENTRIES, OF_TASKS
 from dask_slaq.scheduler.plugin import CHECKS, SlaqPlugin
-from dask_slaq.scheduler.pools.seam import OVERRIDDEN, Seam
+from dask_slaq.scheduler.pools.scheduler_patch import OVERRIDDEN, SchedulerPatch
 from dask_slaq.scheduler.requests.handlers import REQUESTS, Messages
 
 PACKAGE = Path(slaq.__file__).parent
@@ -36,7 +36,7 @@ SOURCES = [path for part in PARTS for path in part.rglob("*.py") if path.name !=
 #: What puts a function on the event loop; and what follows a failure, or only drops a record.
 SCHEDULES = (
     *("call_soon", "call_later", "call_at", "call_soon_threadsafe", "PeriodicCallback"),
-    *("add_done_callback", "Soon", "Alarm", "Steps"),
+    *("add_done_callback", "Throttle", "Timers", "ChunkedWork"),
 )
 BY_THEMSELVES = {"self.pools.give_up", "self._ticked", "self._tell", "decide_soon"}
 
@@ -83,7 +83,7 @@ def entered():
 
 
 #: Entries that fall back, by class and name; of `enter`, what it is to call.
-CLASSES = {"SlaqPlugin": SlaqPlugin, "Seam": Seam, "Messages": Messages}
+CLASSES = {"SlaqPlugin": SlaqPlugin, "SchedulerPatch": SchedulerPatch, "Messages": Messages}
 GUARDED = [
     (CLASSES[owner], name, None)
     for kind in ("hook", "message", "override", "loop")
@@ -160,7 +160,7 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
     body = guard.body
 
     def fails(self, *args, **kwargs):
-        mine = self in (plugin, plugin.pools.seam, plugin.messages)
+        mine = self in (plugin, plugin.pools.patch, plugin.messages)
         if mine and part in (None, args and getattr(args[0], "__name__", None)):
             called.append(name)
             broken()
@@ -328,9 +328,9 @@ async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
         ours = {name: each for name, each in kind.items() if name.startswith("slaq")}
         assert ours and all(each.__qualname__.startswith(made) for each in ours.values())
     attributes = set(vars(s))
-    plugin.pools.seam.install()
+    plugin.pools.patch.install()
     assert set(vars(s)) - attributes == set(OVERRIDDEN)
-    plugin.pools.seam.remove()
+    plugin.pools.patch.remove()
     assert set(vars(s)) == attributes
     await start_plugin(c, s)  # in place of the first
     now = callbacks(s)

@@ -9,7 +9,7 @@ from distributed import Event
 from driving import another_client, let_end, until, wait_for, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.worker.desk import desk_of
+from dask_slaq.worker.trial_agent import agent_of
 
 MODELS = 16
 
@@ -79,8 +79,8 @@ async def test_models_that_had_not_reported_keep_what_they_report_meanwhile(c, s
             raise KeyboardInterrupt
     await until(lambda: "grid" not in plugin.jobs.reports)
     await Event("begin").set()
-    seats = [desk_of(worker).seats for worker in (a, b)]
-    await until(lambda: [seat.reports for some in seats for seat in some.values()] == [3, 3])
+    slots = [agent_of(worker).slots for worker in (a, b)]
+    await until(lambda: [slot.reports for some in slots for slot in some.values()] == [3, 3])
     async with slaq.search("grid", client=c, steps=8) as search:
         futures = c.map(begin_late, range(2))
         assert await let_end(c, futures) == await c.gather(before) == [0, 1]

@@ -48,10 +48,10 @@ async def test_everything_that_shows_jobs_follows_the_table(c, s, plugin, a):
 @with_plugin([1])
 async def test_the_board_follows_the_table(c, s, plugin, a):
     pytest.importorskip("bokeh", reason="bokeh is not installed")
-    from dask_slaq.scheduler.board.pages import Jobs
+    from dask_slaq.scheduler.board.pages import JobsPlot
 
     async with slaq.job("a", client=c):
-        table = Jobs(s)
+        table = JobsPlot(s)
         table.update()
     shown = names(lambda column: column.board)
     assert [column.field for column in table.root.columns] == ["color", *shown]

@@ -7,7 +7,7 @@ import pytest
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.simulation.fluid import Simulation
-from dask_slaq.simulation.metrics import Run
+from dask_slaq.simulation.metrics import SimulatedRun
 from dask_slaq.simulation.workload.curves import make_curves
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob, law, make_jobs
 
@@ -21,7 +21,9 @@ def make(name="a", arrival=0.0, iterations=10, work=8.0, partitions=math.inf):
 def run(jobs, policy="fair", *, cores=16, scaling="linear", engine=None, **settings):
     """Simulate these jobs."""
     engine = Engine(policy, epoch=3.0) if engine is None else engine
-    return Run(0, jobs, Simulation(jobs, engine, law(scaling, jobs), cores, **settings).run())
+    return SimulatedRun(
+        0, jobs, Simulation(jobs, engine, law(scaling, jobs), cores, **settings).run()
+    )
 
 
 def make_some_jobs(seed=0):

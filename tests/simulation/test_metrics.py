@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.simulation.fluid import Outcome
-from dask_slaq.simulation.metrics import Run, normalized_loss, summarize
+from dask_slaq.simulation.metrics import SimulatedRun, normalized_loss, summarize
 from dask_slaq.simulation.workload.simulated_jobs import SimulatedJob
 
 
@@ -17,7 +17,7 @@ def made(stretch=1.0):
     """Two jobs, the second of which never gets better."""
     jobs = [job("a", 1.0, [10, 6, 8, 0.5, 2, 0]), job("b", 2.0, [1, 1, 1])]
     times = [1.0 + stretch * np.arange(1.0, 7.0), 2.0 + stretch * np.arange(1.0, 4.0)]
-    return Run(0, jobs, Outcome(times, decisions=[0.001, 0.003], busy=9.0, moved=4))
+    return SimulatedRun(0, jobs, Outcome(times, decisions=[0.001, 0.003], busy=9.0, moved=4))
 
 
 def test_times_count_from_arrival_and_by_the_running_minimum():

@@ -10,7 +10,7 @@ import dask_slaq
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.simulation import CurveError, Settings
-from dask_slaq.simulation.workload.curves import Curve
+from dask_slaq.simulation.workload.curves import LossCurve
 
 #: Keys that others read.
 KEYS = {
@@ -61,7 +61,7 @@ def test_a_study_is_a_function_of_its_seed():
 
 
 def test_curves_may_be_given_as_such():
-    curves = [Curve(str(i), "x", np.geomspace(10 + i, 1, 25), False) for i in range(3)]
+    curves = [LossCurve(str(i), "x", np.geomspace(10 + i, 1, 25), False) for i in range(3)]
     found = dask_slaq.simulate(["fair"], curves, **SMALL)
     assert found["settings"]["curves"] == 3
 

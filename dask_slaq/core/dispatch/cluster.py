@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from dask_slaq.core.dispatch.contender import Contender
 from dask_slaq.core.dispatch.handover import Handover
-from dask_slaq.core.dispatch.ready import TaskKind
+from dask_slaq.core.dispatch.job_queue import JobQueue
+from dask_slaq.core.dispatch.ready import TaskConstraints
 from dask_slaq.core.dispatch.slots import Slots
 
 
@@ -42,7 +42,7 @@ class Cluster(Protocol):
     def busy(self) -> Iterable[Slots]:
         """Return the slots of workers with tasks of jobs."""
 
-    def idle(self, kinds: Collection[TaskKind]) -> tuple[int, int]:
+    def idle(self, kinds: Collection[TaskConstraints]) -> tuple[int, int]:
         """Return the free threads of workers that suit any of some kinds, and all their threads."""
 
     def occupancy(self, address: str) -> float:
@@ -57,5 +57,5 @@ class Cluster(Protocol):
     def runs(self, label: str) -> bool:
         """Return whether a task of a label runs."""
 
-    def pinned(self, now: float) -> Mapping[Contender, Sequence[Pinned]]:
+    def pinned(self, now: float) -> Mapping[JobQueue, Sequence[Pinned]]:
         """Return the gangs of pinned tasks that are complete, by job."""

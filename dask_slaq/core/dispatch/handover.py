@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES
-from dask_slaq.core.dispatch.ready import ANY, Like, TaskKind
+from dask_slaq.core.dispatch.ready import ANY, DurationEstimate, TaskConstraints
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
+    from dask_slaq.core.dispatch.job_queue import JobQueue
     from dask_slaq.core.dispatch.order import Key
 
 
@@ -30,14 +30,14 @@ class Handover:
     results would stay in memory until all root tasks before their users had run.
     """
 
-    pool: Contender  # the job that it is charged to
+    pool: JobQueue  # the job that it is charged to
     ts: Any  # the task
-    like: Like  # compute times of similar tasks
+    like: DurationEstimate  # compute times of similar tasks
     # What it needs, while it waits
     rank: tuple[bool, tuple[Any, ...], int] = (False, (), 0)  # rootish, priority, a unique number
     rootish: bool = False  # whether Dask would queue it
     nbytes: int = 0  # of its inputs
-    kind: TaskKind = ANY
+    kind: TaskConstraints = ANY
     homes: tuple[str, ...] = ()  # workers with nearly all of its inputs; empty for any
     loads: bool = False  # whether it has no inputs
     name: str = ""  # of tasks that do the same, on any amount of data

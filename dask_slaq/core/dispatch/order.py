@@ -18,8 +18,8 @@ from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
 from dask_slaq.core.dispatch.ready import ANY, Waiting
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
     from dask_slaq.core.dispatch.handover import Handover
+    from dask_slaq.core.dispatch.job_queue import JobQueue
 
 #: Jobs with ready tasks that are asked whether they come before another one.
 MOST_ASKED = 50
@@ -61,15 +61,15 @@ class Order:
         *,
         lend: bool = True,
         saturation: float = 1.1,
-        listed: Callable[[Handover], Iterable[Contender]] = lambda task: (),
-        prefers: Callable[[Contender], None] = lambda pool: None,
+        listed: Callable[[Handover], Iterable[JobQueue]] = lambda task: (),
+        prefers: Callable[[JobQueue], None] = lambda pool: None,
     ) -> None:
         self.waiting = Waiting()
         self.lend, self.saturation = lend, saturation
         self._listed, self._prefers = listed, prefers
         self.tokens_at = math.inf  # when a job with ready tasks, asked for lately, has tokens again
 
-    def key(self, pool: Contender, now: float) -> Key | None:
+    def key(self, pool: JobQueue, now: float) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served.
 
         A task that is sent takes the key along as its priority, so that it runs before tasks of
@@ -84,7 +84,7 @@ class Order:
             self.tokens_at = min(self.tokens_at, cached.until)
         return cached.key
 
-    def _key(self, pool: Contender, now: float) -> Key | None:
+    def _key(self, pool: JobQueue, now: float) -> Key | None:
         group, running = pool.group, len(pool.running)
         if pool.paused or (group is not None and not group.may_start()):
             return None
@@ -132,14 +132,14 @@ class Order:
             running / pool.weight, pool.name,
         )  # fmt: skip
 
-    def before(self, pools: Collection[Contender], now: float) -> dict[Contender, Key]:
+    def before(self, pools: Collection[JobQueue], now: float) -> dict[JobQueue, Key]:
         """Return for each job with priorities the first key of work that its user puts after it.
 
         Such a job comes no later than that. A priority that users give tasks counts among the work
         of their owner only.
         """
-        found: dict[Contender, Key] = {}
-        by_owner: dict[str, list[Contender]] = {p.owner: [] for p in pools if p.prioritized}
+        found: dict[JobQueue, Key] = {}
+        by_owner: dict[str, list[JobQueue]] = {p.owner: [] for p in pools if p.prioritized}
         for pool in self.waiting.pools if by_owner else ():
             if pool.owner in by_owner:
                 by_owner[pool.owner].append(pool)
@@ -161,7 +161,7 @@ class Order:
         some = itertools.islice(self.waiting.pools, MOST_ASKED)
         return any((mine := self.key(pool, now)) is not None and mine < key for pool in some)
 
-    def coming(self, now: float) -> list[Contender]:
+    def coming(self, now: float) -> list[JobQueue]:
         """Return the jobs that are likely to have ready tasks again within `BACK_WITHIN`."""
         return [
             pool
@@ -193,7 +193,7 @@ class Order:
         for each in {task.pool: None, **dict.fromkeys(self._listed(task))}:
             each.push(task)
 
-    def check(self, pools: Collection[Contender], now: float) -> None:
+    def check(self, pools: Collection[JobQueue], now: float) -> None:
         """Raise `AssertionError` unless the index and the keys that are kept hold now."""
         self.waiting.check(pools)
         for pool in pools:

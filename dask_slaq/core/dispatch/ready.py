@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from dask_slaq.core.dispatch.constants import NEWEST, TRIVIAL
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.contender import Contender
     from dask_slaq.core.dispatch.handover import Handover
+    from dask_slaq.core.dispatch.job_queue import JobQueue
 
 
 #: Entries of a heap, besides two for each task that is there, above which those of others go.
@@ -44,7 +44,7 @@ def supplies(ws: Supply, needs: Iterable[tuple[str, float]]) -> bool:
     return all(have.get(name, 0) - used.get(name, 0) >= amount for name, amount in needs)
 
 
-class TaskKind(NamedTuple):
+class TaskConstraints(NamedTuple):
     """Requirements of a task on its worker."""
 
     allowed: frozenset[str] | None  # addresses, from the user's ``workers=``
@@ -63,18 +63,18 @@ class TaskKind(NamedTuple):
 
 
 #: Kind of tasks that any worker may run, whatever else runs there: all of these have this object.
-ANY = TaskKind(None, None)
+ANY = TaskConstraints(None, None)
 
 
 @dataclass(slots=True, eq=False)
-class Like:
+class DurationEstimate:
     """Compute times of similar tasks of one job: running mean in seconds, and mean deviation."""
 
     mean: float = math.inf
     deviation: float = 0.0
     soonest: float = field(init=False)  # plausible lower bound
     # Those of all jobs, used until a task of this job has ended: most of many jobs have hardly any.
-    everywhere: Like | None = None
+    everywhere: DurationEstimate | None = None
     again: bool = False  # whether it was asked for since some were forgotten
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Like:
 
     def observe(self, seconds: float) -> None:
         """Record the compute time of a finished task, in seconds."""
-        like: Like | None = self
+        like: DurationEstimate | None = self
         while like is not None:
             if like.mean == math.inf:
                 like.mean = seconds
@@ -180,14 +180,14 @@ class Waiting:
     """Pools that have ready tasks, and by what these wait for. Pools keep it up to date."""
 
     def __init__(self) -> None:
-        self.pools: dict[Contender, None] = {}  # with a ready task
+        self.pools: dict[JobQueue, None] = {}  # with a ready task
         self.scarce = 0  # kinds of tasks, of all pools, that need something of their worker
-        self.sent_by_dask: dict[Contender, None] = {}  # with tasks on workers that Dask has sent
-        self.coming: set[Contender] = set()  # whose gaps without ready tasks are short
+        self.sent_by_dask: dict[JobQueue, None] = {}  # with tasks on workers that Dask has sent
+        self.coming: set[JobQueue] = set()  # whose gaps without ready tasks are short
         self.movable = 0  # filed tasks that are no root tasks and have no home
-        self.at: dict[str, dict[Contender, int]] = {}  # number of filed tasks by home; "" for none
+        self.at: dict[str, dict[JobQueue, int]] = {}  # number of filed tasks by home; "" for none
 
-    def file(self, pool: Contender, task: Handover) -> None:
+    def file(self, pool: JobQueue, task: Handover) -> None:
         """Count a ready task of a pool at its homes."""
         self.movable += not (task.rootish or task.homes)
         for home in task.homes or NOWHERE:
@@ -196,7 +196,7 @@ class Waiting:
                 here = self.at[home] = {}
             here[pool] = here.get(pool, 0) + 1
 
-    def remove(self, pool: Contender, task: Handover) -> None:
+    def remove(self, pool: JobQueue, task: Handover) -> None:
         """Count a task of a pool no longer."""
         self.movable -= not (task.rootish or task.homes)
         for home in task.homes or NOWHERE:
@@ -207,7 +207,7 @@ class Waiting:
                 if not here:
                     del self.at[home]
 
-    def check(self, pools: Collection[Contender]) -> None:
+    def check(self, pools: Collection[JobQueue]) -> None:
         """Raise `AssertionError` unless the index agrees with the `pools`."""
         assert self.pools.keys() == {pool for pool in pools if pool.ready}, "pools that wait"
         assert self.sent_by_dask.keys() == {pool for pool in pools if pool.sent_by_dask}, (
@@ -218,7 +218,7 @@ class Waiting:
         filed = [(p, t) for p in pools for t in p.ready.values() if t in p.kinds.get(t.kind, ())]
         movable = sum(not (task.rootish or task.homes) for _, task in filed)
         assert self.movable == movable, "tasks that any worker may take"
-        at: dict[str, dict[Contender, int]] = {}
+        at: dict[str, dict[JobQueue, int]] = {}
         for pool, task in filed:
             for home in task.homes or NOWHERE:
                 here = at.setdefault(home, {})

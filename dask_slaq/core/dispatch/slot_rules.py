@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 from dask_slaq.core.dispatch.cluster import Cluster
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK, WORTH
-from dask_slaq.core.dispatch.contender import Contender, Group
 from dask_slaq.core.dispatch.handover import Handover
+from dask_slaq.core.dispatch.job_queue import Group, JobQueue
 from dask_slaq.core.dispatch.order import Order
 from dask_slaq.core.dispatch.ready import ANY
 from dask_slaq.core.dispatch.slots import Slots
@@ -26,7 +26,7 @@ class SlotRules:
         self.in_sets = False  # whether jobs take the threads of their worker sets only
         self._now = 0.0
         self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
-        self.coming: Collection[Contender] = ()  # jobs that are about to have ready tasks
+        self.coming: Collection[JobQueue] = ()  # jobs that are about to have ready tasks
 
     def begin(self, now: float) -> None:
         """Begin choices at a time `now`: find owners that are owed threads, and at their limit."""
@@ -37,7 +37,7 @@ class SlotRules:
             groups = {pool.group for pool in pools if pool.group is not None}
             self._at_limit = {full for group in groups if group.lag > 0 for full in group.full()}
 
-    def may(self, pool: Contender, task: Handover, slots: Slots) -> bool:
+    def may(self, pool: JobQueue, task: Handover, slots: Slots) -> bool:
         """Return whether a task may take a slot of a worker."""
         kind, group = task.kind, pool.group
         if group is not None and not (group.may_start() and group.supplies(kind.resources or ())):
@@ -61,7 +61,7 @@ class SlotRules:
         soon = slots.resource_free_in(self._now) < self._ahead
         return soon and not slots.blocked and kind.allows(slots)
 
-    def may_together(self, pool: Contender, tasks: Collection[Handover], threads: float) -> bool:
+    def may_together(self, pool: JobQueue, tasks: Collection[Handover], threads: float) -> bool:
         """Return whether tasks may start together: under limits of their owner and labels."""
         group = pool.group
         if group is not None:
@@ -73,7 +73,7 @@ class SlotRules:
         labels = Counter(task.kind.label for task in tasks if task.kind.label is not None)
         return all(count <= self._cluster.free(label) for label, count in labels.items())
 
-    def must_wait_for_labels(self, pool: Contender) -> bool:
+    def must_wait_for_labels(self, pool: JobQueue) -> bool:
         """Return whether ready tasks cannot start together now for labels, but can later."""
         ready: Counter[str] = Counter()
         for kind, tasks in pool.kinds.items():
@@ -82,7 +82,7 @@ class SlotRules:
         room, runs = self._cluster.free, self._cluster.runs
         return any(count > room(label) and runs(label) for label, count in ready.items())
 
-    def kept_from(self, pool: Contender, mean: float, address: str, end: float) -> int:
+    def kept_from(self, pool: JobQueue, mean: float, address: str, end: float) -> int:
         """Return how many slots are kept from tasks of a job, of this `mean` duration.
 
         A thread of the worker at an `address` is free in `end` seconds. An iterative job has no
@@ -105,7 +105,7 @@ class SlotRules:
                 kept += max(due - sum(sent.worker != address for sent in running), 0.0)
         return math.ceil(kept)
 
-    def _comes_before(self, one: Contender, other: Contender) -> bool:
+    def _comes_before(self, one: JobQueue, other: JobQueue) -> bool:
         if other.account.is_limit:  # each has the tokens of its share
             return False
         if one.on_spare != other.on_spare:
@@ -126,7 +126,7 @@ class SlotRules:
         groups = (sent.pool.group for sent in slots.tasks.values() if sent.pool.group is not None)
         return any(not self._at_limit.isdisjoint(group.line()) for group in groups)
 
-    def _waits_for_resources(self, pool: Contender, slots: Slots) -> int:
+    def _waits_for_resources(self, pool: JobQueue, slots: Slots) -> int:
         """Return how many tasks of a job Dask would let wait on a worker for a resource.
 
         It would send them to their homes as soon as they are ready, and those without one anywhere.

@@ -14,7 +14,7 @@ from dask_slaq.core.forecast.guarded import GuardedPredictor as GuardedPredictor
 from dask_slaq.core.forecast.guarded import broken_forecast as broken_forecast
 from dask_slaq.core.forecast.predictor import LossPredictor as LossPredictor
 from dask_slaq.core.forecast.predictor import predictor_named as predictor_named
+from dask_slaq.core.forecast.types import FitStatus as FitStatus
 from dask_slaq.core.forecast.types import Forecast as Forecast
 from dask_slaq.core.forecast.types import Predictor as Predictor
-from dask_slaq.core.forecast.types import Status as Status
 from dask_slaq.core.forecast.types import concave_hull as concave_hull

@@ -9,7 +9,7 @@ import numpy as np
 from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import MOST, Histories, NormalizedWindow
-from dask_slaq.core.forecast.types import HORIZONS, Status, interpolation
+from dask_slaq.core.forecast.types import HORIZONS, FitStatus, interpolation
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 #: Reports needed to extrapolate a curve.
@@ -51,7 +51,7 @@ class ForecastCache(JobArrays):
                 "level": ((), np.float64, np.nan),
                 "remaining": ((), np.float64, 0.0),
                 "noise": ((), np.float64, 0.0),
-                "status": ((), np.int32, int(Status.TOO_FEW_REPORTS)),
+                "status": ((), np.int32, int(FitStatus.TOO_FEW_REPORTS)),
                 "total": ((), np.int32, 0),  # reports up to which the forecast is valid
                 "fitted": ((), np.int32, 0),  # reports at the last fit
                 "reported": ((), np.bool_, False),
@@ -64,7 +64,7 @@ class ForecastCache(JobArrays):
         column = self.column
         column["reduction"][row] = 0.0 if fall is None else fall
         column["remaining"][row] = 0.0 if fall is None else fall[-1]
-        column["status"][row] = Status.TOO_FEW_REPORTS if fall is None else Status.OK
+        column["status"][row] = FitStatus.TOO_FEW_REPORTS if fall is None else FitStatus.OK
 
     def refit_priority(self, rows: IntArray, history: Histories) -> FloatArray:
         """Return priorities (n_jobs,) of refits: at least 1 if due, inf before the first fit."""
@@ -83,7 +83,7 @@ class ForecastCache(JobArrays):
         np.divide(some, expected, out=surprise, where=expected > 0)
         refit_priority = np.maximum(age, surprise)
         refit_priority = np.where(
-            column["status"][rows] == Status.OK, refit_priority, np.maximum(refit_priority, 1.0)
+            column["status"][rows] == FitStatus.OK, refit_priority, np.maximum(refit_priority, 1.0)
         )
         return np.where(fitted > 0, refit_priority, np.inf)
 
@@ -140,14 +140,14 @@ class ForecastCache(JobArrays):
         fall = view.unit[:, None] * hold_beyond(reach, curves[:, 1:])
         noise = view.unit * view.noise
         diverging = _diverging(view, history.column["first"][rows], noise)
-        status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))
-        status[view.total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
+        status = np.where(diverging, int(FitStatus.DIVERGING), int(FitStatus.OK))
+        status[view.total < MIN_REPORTS] = FitStatus.TOO_FEW_REPORTS
         fall[diverging] = 0.0
         span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
         fall += _exploration(view.total, noise, span, fall[:, -1])
         fall[_is_flat(view)] *= FLAT_KEPT
         np.minimum(fall, (level - zero)[:, None], out=fall)
-        few = status == Status.TOO_FEW_REPORTS
+        few = status == FitStatus.TOO_FEW_REPORTS
         if few.any():
             usual = as_usual(history.column["first"][rows[few]], level[few], view.total[few])
             left = np.where((view.zero > -MOST) & (level > zero), level - zero, np.inf)
@@ -157,7 +157,7 @@ class ForecastCache(JobArrays):
         fall = np.where(view.in_logs[:, None], level[:, None] * -np.expm1(-fall), fall)
         remaining = fall[:, -1].copy()
         hint = level - column["target"][rows]
-        hinted = (status != Status.OK) & (hint > 0)
+        hinted = (status != FitStatus.OK) & (hint > 0)
         if hinted.any():
             patience = np.maximum(view.total[hinted, None], 10.0)
             fall[hinted] = hint[hinted, None] * (HORIZONS / (HORIZONS + patience))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dask_slaq.core.forecast.history import POWERS
-from dask_slaq.core.forecast.types import HORIZONS, Forecast, Predictor, Status, concave_hull
+from dask_slaq.core.forecast.types import HORIZONS, FitStatus, Forecast, Predictor, concave_hull
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 
 #: Iterations in which a typical curve falls by half of its range.
@@ -101,7 +101,7 @@ def diverging(forecast: Forecast, where: BoolArray) -> Forecast:
         start=np.where(where & (forecast.n_reports == 0), np.nan, forecast.start),
         reduction=np.where(where[:, None], 0.0, forecast.reduction),
         remaining=np.where(where, 0.0, forecast.remaining),
-        status=np.where(where, int(Status.DIVERGING), forecast.status),
+        status=np.where(where, int(FitStatus.DIVERGING), forecast.status),
     )
 
 
@@ -162,7 +162,7 @@ def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
     """
     with np.errstate(over="ignore"):
         fraction = np.clip(forecast.remaining / scale(forecast, normalizer), 0.0, MOST_CHANGES)
-    diverged = (forecast.status == Status.DIVERGING) & (_fallen(forecast) == 0)
+    diverged = (forecast.status == FitStatus.DIVERGING) & (_fallen(forecast) == 0)
     unknown = diverged | (predicted_range(forecast) < np.finfo(np.float64).tiny)
     return np.where(unknown, 1.0, fraction)
 
@@ -189,5 +189,5 @@ def iterations_to_losses(
         fallen = -np.minimum.accumulate(losses, axis=1)
         ahead = first_at(-targets, fallen, forecast.horizons)
         found.append(np.where(fallen[:, -1] < -targets, np.inf, ahead))
-    known = (forecast.status == Status.OK) & np.isfinite(forecast.level)
+    known = (forecast.status == FitStatus.OK) & np.isfinite(forecast.level)
     return np.where(known[:, None], np.array(found).T, np.nan)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.cache import ForecastCache
-from dask_slaq.core.forecast.types import HORIZONS, Status, concave_hull
+from dask_slaq.core.forecast.types import HORIZONS, FitStatus, concave_hull
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import (
     MIDDLES,
@@ -133,7 +133,7 @@ class Hypotheses:
         column = cache.column
         known = np.flatnonzero((slots >= 0) & (self._table.column["n_like"][slots] > 0))
         rows, slots = rows[known], slots[known]
-        diverging = column["status"][rows] == Status.DIVERGING
+        diverging = column["status"][rows] == FitStatus.DIVERGING
         self._table.column["trust"][slots[diverging]] = 0.0
         rows, slots = rows[~diverging], slots[~diverging]
         if not len(rows):
@@ -148,7 +148,7 @@ class Hypotheses:
         fall = np.maximum.accumulate(fall + trust[:, None] * (falls - fall), axis=1)
         column["reduction"][rows] = fall
         column["remaining"][rows] = np.maximum(rest + trust * (falls[:, -1] - rest), fall[:, -1])
-        column["status"][rows] = Status.OK
+        column["status"][rows] = FitStatus.OK
 
     def _forecast(self, slots: IntArray, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return falls (n_jobs, n_horizons) by like runs and reports, and misfits."""

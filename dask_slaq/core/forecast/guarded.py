@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import BROKEN
-from dask_slaq.core.forecast.types import Forecast, Predictor, Status
+from dask_slaq.core.forecast.types import FitStatus, Forecast, Predictor
 
 #: Losses kept of each job, for the predictor that may have to take over.
 KEPT = 1000
@@ -117,6 +117,6 @@ def broken_forecast(forecast: Forecast, n_jobs: int) -> str | None:
         return "remaining is less than the last reduction"
     if not (forecast.noise >= 0).all():
         return "a noise is negative, or nan"
-    if not set(forecast.status.tolist()) <= set(map(int, Status)):
+    if not set(forecast.status.tolist()) <= set(map(int, FitStatus)):
         return "a status is none of Status"
     return None

@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.forecast.corrections import as_usual
-from dask_slaq.core.forecast.types import HORIZONS, Forecast, Status, concave_hull
+from dask_slaq.core.forecast.types import HORIZONS, FitStatus, Forecast, concave_hull
 from dask_slaq.core.jobs.arrays import FloatArray
 
 #: Factor on the weight of a report per iteration of age, as in the authors' code.
@@ -244,7 +244,7 @@ class PaperPredictor:
             largest_change=largest,
             noise=np.zeros(len(facts)),
             n_reports=count.astype(np.int64),
-            status=np.where(count < FEWEST, int(Status.TOO_FEW_REPORTS), int(Status.OK)),
+            status=np.where(count < FEWEST, int(FitStatus.TOO_FEW_REPORTS), int(FitStatus.OK)),
         )
 
     def _keep(self, jobs: list[str], level: FloatArray, rest: FloatArray, fall: FloatArray) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 
 
-class Status(IntEnum):
+class FitStatus(IntEnum):
     """Basis of a forecast: a typical curve, the job's own curve, or none while the loss rises."""
 
     TOO_FEW_REPORTS = 0
@@ -45,7 +45,7 @@ class Forecast:
     n_reports : (n_jobs,) array of int
         Reports that the forecast is based on.
     status : (n_jobs,) array of int
-        Values of `Status`.
+        Values of `FitStatus`.
     """
 
     horizons: FloatArray

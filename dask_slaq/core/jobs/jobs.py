@@ -40,8 +40,8 @@ class JobOrder(NamedTuple):
         return room
 
 
-class Jobs(Mapping[str, "Job"]):
-    """Mapping of name to `Job`, made on access. Methods give arrays (n_jobs,) in `order`.
+class JobTable(Mapping[str, "JobRecord"]):
+    """Mapping of name to `JobRecord`, made on access. Methods give arrays (n_jobs,) in `order`.
 
     ``table`` has one row per job; ``runtimes`` has its observed iterations and tasks in the same
     row. ``fair_clock`` knows what the jobs would have received on a cluster that shares fairly, and
@@ -79,8 +79,8 @@ class Jobs(Mapping[str, "Job"]):
         self._sorted: list[str] = []
         self._order: JobOrder | None = None
 
-    def __getitem__(self, name: str) -> Job:
-        return Job(self, self.row(name))
+    def __getitem__(self, name: str) -> JobRecord:
+        return JobRecord(self, self.row(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.rows)
@@ -222,9 +222,9 @@ class Jobs(Mapping[str, "Job"]):
 
 
 def _cell(name: str, none: float | None = None) -> Any:
-    """Return a property that reads a column of `Jobs.table`; `none` and nan stand for None."""
+    """Return a property that reads a column of `JobTable.table`; `none` and nan stand for None."""
 
-    def read(job: Job) -> Any:
+    def read(job: JobRecord) -> Any:
         value = job._jobs.table.column[name].item(job._row)
         return None if value == none or value != value else value
 
@@ -232,11 +232,11 @@ def _cell(name: str, none: float | None = None) -> Any:
 
 
 def _seen(name: str) -> Any:
-    """Return a property that reads a column of `Jobs.runtimes`."""
+    """Return a property that reads a column of `JobTable.runtimes`."""
     return property(lambda job: job._jobs.runtimes.column[name].item(job._row))
 
 
-class Job:
+class JobRecord:
     """View of the row of one job, valid until the job is removed."""
 
     __slots__ = ("_jobs", "_row")
@@ -260,7 +260,7 @@ class Job:
     paused: bool = _cell("paused")
     arrival: float = _cell("arrival")  # seconds on the caller's clock
 
-    def __init__(self, jobs: Jobs, row: int) -> None:
+    def __init__(self, jobs: JobTable, row: int) -> None:
         self._jobs, self._row = jobs, row
 
     @property
@@ -270,4 +270,4 @@ class Job:
 
 
 for _name in OF_ENGINE:
-    setattr(Job, _name, _cell(JOB_SETTINGS[_name].column, JOB_SETTINGS[_name].empty))
+    setattr(JobRecord, _name, _cell(JOB_SETTINGS[_name].column, JOB_SETTINGS[_name].empty))

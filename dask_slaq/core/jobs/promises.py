@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs.ends import ANNOUNCED, COUNTED, GUESSED, IDLE, LATELY, Ends
-from dask_slaq.core.jobs.jobs import Jobs
+from dask_slaq.core.jobs.jobs import JobTable
 
 #: Epochs' worth of its fair share up to which a job without a report comes first. Without a bound
 #: it would for as long as it runs.
@@ -25,7 +25,7 @@ INEXACT = 0.01
 
 
 def credit_entitlement(
-    jobs: Jobs, weight: FloatArray, capacity: float, elapsed: float
+    jobs: JobTable, weight: FloatArray, capacity: float, elapsed: float
 ) -> FloatArray:
     """Credit jobs with their fair share for `elapsed` seconds. Returns its threads."""
     rows, column = jobs.order().rows, jobs.table.column
@@ -37,7 +37,7 @@ def credit_entitlement(
     return fair
 
 
-def still_new(jobs: Jobs, capacity: float, epoch: float) -> BoolArray:
+def still_new(jobs: JobTable, capacity: float, epoch: float) -> BoolArray:
     """Return which jobs (n_jobs,) have used at most `EXPLORED` epochs of their fair share."""
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     weight = column["weight"][rows]
@@ -47,7 +47,7 @@ def still_new(jobs: Jobs, capacity: float, epoch: float) -> BoolArray:
 
 
 def advance_fair_clock(
-    jobs: Jobs,
+    jobs: JobTable,
     weight: FloatArray,
     room: FloatArray,
     total: FloatArray,
@@ -91,7 +91,7 @@ def advance_fair_clock(
 
 
 def refill_tokens(
-    jobs: Jobs,
+    jobs: JobTable,
     latest: float,
     credit: float,
     epoch: float,

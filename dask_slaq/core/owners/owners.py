@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
-from dask_slaq.core.jobs.jobs import JobOrder, Jobs
+from dask_slaq.core.jobs.jobs import JobOrder, JobTable
 from dask_slaq.core.owners.terms import DEFAULT, OwnerGrant, OwnerTerms
 from dask_slaq.core.owners.tree import OwnerTree
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
@@ -162,7 +162,7 @@ class Owners:
         """Record what owners `used` lately, in core-seconds that fade; empty not to count it."""
         self._used = dict(used)
 
-    def weigh(self, jobs: Jobs, order: JobOrder, latest: float) -> None:
+    def weigh(self, jobs: JobTable, order: JobOrder, latest: float) -> None:
         """Let owners yield that used much lately, as in Slurm.
 
         To keep all promises, one deserves at least its fair share over the factor `latest`.
@@ -181,7 +181,7 @@ class Owners:
         tree = self.tree(order.owners)
         return tree.parts(tree.sums(used), np.array([self.of(n).weight for n in tree.names]))
 
-    def weights(self, jobs: Jobs, order: JobOrder) -> FloatArray:
+    def weights(self, jobs: JobTable, order: JobOrder) -> FloatArray:
         """Return the weights of `jobs` in `order`: each owner's, divided among its jobs."""
         column, rows = jobs.table.column, order.rows
         weight = np.where(column["paused"][rows], 0.0, column["weight"][rows])
@@ -205,7 +205,7 @@ class Owners:
 
     def refill(
         self,
-        jobs: Jobs,
+        jobs: JobTable,
         order: JobOrder,
         capacity: float,
         epoch: float,

@@ -1,4 +1,4 @@
-"""Exact water-filling, used by all policies.
+"""Exact water-rounds, used by all policies.
 
 `hand_out` gives each thread to the job that values it most, as the paper's Algorithm 1 does, but
 searches for the price of the last thread instead of going thread by thread.

@@ -15,8 +15,8 @@ import numpy as np
 
 from dask_slaq.core.forecast import Forecast
 from dask_slaq.core.jobs.arrays import FloatArray
-from dask_slaq.core.jobs.jobs import Jobs
-from dask_slaq.core.milestones import END, Curves
+from dask_slaq.core.jobs.jobs import JobTable
+from dask_slaq.core.milestones import END, JobCurves
 from dask_slaq.core.scaling_terms import ScalingTerms
 from dask_slaq.core.text import duration
 
@@ -178,7 +178,9 @@ class _Fill:
         return share[:, self._back]
 
 
-def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatArray, FloatArray]:
+def work_left(
+    jobs: JobTable, forecast: Forecast, tasks: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Return the core-seconds (n_jobs,) that jobs have left, and the threads that they can use.
 
     One of unknown length has the iterations after which its loss hardly falls any more, or goes on
@@ -189,7 +191,7 @@ def work_left(jobs: Jobs, forecast: Forecast, tasks: FloatArray) -> tuple[FloatA
     column, seen = jobs.table.column, jobs.runtimes.column
     speeds, attained = jobs.runtimes.speeds(rows), seen["attained"][rows]
     left = jobs.total(rows, speeds.work) - attained
-    ahead = Curves.of(jobs, forecast, speeds.work).iterations(END)
+    ahead = JobCurves.of(jobs, forecast, speeds.work).iterations(END)
     by_curve = np.full(len(rows), np.inf)
     known = speeds.work[at] > 0
     by_curve[at[known]] = (ahead * speeds.work[at])[known]

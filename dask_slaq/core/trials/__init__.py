@@ -23,10 +23,10 @@ from dask_slaq.core.trials.trial import STATE_COLORS as STATE_COLORS
 from dask_slaq.core.trials.trial import Trial as Trial
 from dask_slaq.core.trials.trial import row_of as row_of
 from dask_slaq.core.trials.trials import Trials as Trials
-from dask_slaq.core.trials.turns import Account as Account
 from dask_slaq.core.trials.turns import Destinations as Destinations
-from dask_slaq.core.trials.turns import Room as Room
+from dask_slaq.core.trials.turns import TrialAccount as TrialAccount
 from dask_slaq.core.trials.turns import Turns as Turns
+from dask_slaq.core.trials.turns import WorkerQuota as WorkerQuota
 from dask_slaq.core.trials.turns import choose as choose
 from dask_slaq.core.trials.turns import choose_everywhere as choose_everywhere
 from dask_slaq.core.trials.unreported import Unreported as Unreported

@@ -13,7 +13,7 @@ from dask_slaq.core.jobs.reports import next_stride
 MOST, MOST_IN_ALL, FEWEST = 500, 1_000_000, 20
 
 
-class Curve:
+class TrialCurve:
     """Losses of a trial by step. When there are too many, every second one is dropped.
 
     The last one is always there.
@@ -52,7 +52,7 @@ class Curve:
 
 
 @dataclass(slots=True, eq=False)
-class Losses:
+class TrialLosses:
     """Usable losses of a trial; nan while there are none."""
 
     first: float = math.nan  # unless it was huge
@@ -66,7 +66,7 @@ class Losses:
     noise: float = 0.0  # standard deviation of the latest of them
     left: bool = False  # whether the mean of the last ones is farther from the first level
     leaves: bool = False  # whether the latest one is
-    curve: Curve = field(default_factory=Curve)
+    curve: TrialCurve = field(default_factory=TrialCurve)
 
     def add(self, step: int, loss: float, most: int) -> None:
         """Add the loss of a step; the curve keeps at most `most` points."""

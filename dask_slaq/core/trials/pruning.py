@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.search_settings import PATIENCE, SearchSettings
-from dask_slaq.core.trials.losses import Losses
+from dask_slaq.core.trials.losses import TrialLosses
 from dask_slaq.core.trials.trial import Trial
 
 #: Part of its steps before which a trial whose loss has not changed is not hopeless, and losses
@@ -125,7 +125,7 @@ def stays_diverged(trial: Trial, others: Iterable[Trial], patience: int) -> bool
     return any(other.losses.count and other.losses.latest <= losses.latest for other in others)
 
 
-def find_noise(losses: Losses, deviations: float) -> None:
+def find_noise(losses: TrialLosses, deviations: float) -> None:
     """Find how noisy the latest losses of a trial are, and whether they left its first level.
 
     It has left that by so many standard `deviations` of the noise. Its first loss is left out: many
@@ -143,7 +143,7 @@ def find_noise(losses: Losses, deviations: float) -> None:
             losses.left = losses.leaves = False
 
 
-def if_it_falls_on(losses: Losses, steps: int) -> float:
+def if_it_falls_on(losses: TrialLosses, steps: int) -> float:
     """Return the final loss of a trial that keeps much of its pace for so many `steps`.
 
     That is its pace since half of its steps, or that of its latest reports, if it has just begun to

@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import FEWEST_REPORTS
-from dask_slaq.core.trials.losses import Curve, Losses
+from dask_slaq.core.trials.losses import TrialCurve, TrialLosses
 
 #: Reports of the first turn of a trial, after which it is compared with others, and of each further
 #: turn.
@@ -51,7 +51,7 @@ class FinalLoss:
 
 
 @dataclass(slots=True)
-class Turn:
+class TimeSlice:
     """Turn of a trial, in reports."""
 
     begun_at: int = 0  # reports when the trial last began or went on
@@ -109,12 +109,12 @@ class Trial:
     step: int = 0  # iterations so far: reports, unless these name their steps
     again: int = 0  # reports to come that it has made before: it goes on from an earlier state
     curve: int = 0  # curves before the present one, which no longer count
-    losses: Losses = field(default_factory=Losses)
-    others: dict[str, Curve] = field(default_factory=dict)  # of its other metrics, as reported
+    losses: TrialLosses = field(default_factory=TrialLosses)
+    others: dict[str, TrialCurve] = field(default_factory=dict)  # of its other metrics, as reported
     forecast: FinalLoss = field(default_factory=FinalLoss)
     score: float = math.inf  # order among the trials of a worker, lowest first
     times: Times = field(default_factory=Times)
-    turn: Turn = field(default_factory=Turn)
+    turn: TimeSlice = field(default_factory=TimeSlice)
     contact: Contact = field(default_factory=Contact)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     waits: bool = False  # in its report, or has given up its thread by itself
@@ -129,7 +129,12 @@ class Trial:
     def begin_again(self) -> None:
         """Forget what it has reported, which no longer counts."""
         self.reports = self.step = self.again = 0
-        self.losses, self.others, self.forecast, self.score = Losses(), {}, FinalLoss(), math.inf
+        self.losses, self.others, self.forecast, self.score = (
+            TrialLosses(),
+            {},
+            FinalLoss(),
+            math.inf,
+        )
         self.times.before, self.times.setup = self.times.computed, (0.0, 0)
         self.turn.begun_at, self.turn.yields = 0, False
         self.contact.silent = self.leads = self.away = self.hopeless = False
@@ -239,7 +244,7 @@ def trial_of(row: Mapping[str, Any], name: str, sign: float = 1.0) -> Trial:
     trial.reports = trial.step = row["iteration"]
     curve = _curve_of(row["steps"], row["losses"], sign)
     last = curve.steps[-1] if curve else 0
-    trial.losses = Losses(
+    trial.losses = TrialLosses(
         first=curve.losses[0] if curve else math.nan,
         latest=sign * row["loss"],
         lowest=sign * row["lowest"],
@@ -255,9 +260,9 @@ def trial_of(row: Mapping[str, Any], name: str, sign: float = 1.0) -> Trial:
     return trial
 
 
-def _curve_of(steps: bytes, losses: bytes, sign: float = 1.0) -> Curve:
+def _curve_of(steps: bytes, losses: bytes, sign: float = 1.0) -> TrialCurve:
     """Return a curve from its bytes, with losses times `sign`."""
-    curve = Curve()
+    curve = TrialCurve()
     for step, loss in zip(array("q", steps), array("d", losses), strict=True):
         curve.add(step, sign * loss)
     return curve

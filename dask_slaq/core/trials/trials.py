@@ -11,7 +11,7 @@ from typing import Any
 
 from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration
 from dask_slaq.core.search_settings import FEWEST_REPORTS, SearchSettings
-from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, Curve
+from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, TrialCurve
 from dask_slaq.core.trials.past import PastModel, ranks_of
 from dask_slaq.core.trials.pruning import Peers, stays_diverged, telling_parameter
 from dask_slaq.core.trials.scores import Scores, choose_leads, final_of, rank_candidates
@@ -226,7 +226,7 @@ class Trials:
             added.append(trial.step - before)
             for name, value in metrics.items():
                 if is_usable(value) and (name in trial.others or len(trial.others) < MOST_METRICS):
-                    curve = trial.others.setdefault(name, Curve())
+                    curve = trial.others.setdefault(name, TrialCurve())
                     curve.add(trial.step, value, self._most_points)
             if is_usable(loss):
                 self._take(trial, sign * loss)
@@ -318,7 +318,7 @@ class Trials:
                 trial.step = at
                 self._take(trial, loss)
         for name, before in lost.others.items():
-            curve = trial.others[name] = Curve()
+            curve = trial.others[name] = TrialCurve()
             for at, value in zip(before.steps, before.losses, strict=True):
                 if at < step:
                     curve.add(at, value, self._most_points)

@@ -20,7 +20,7 @@ FEWEST = 3
 AMPLE = 8
 
 
-class Account:
+class TrialAccount:
     """Balance, in thread-seconds, of the share that a search is granted and the threads it uses.
 
     A share of half a thread is one thread, half of the time:
@@ -48,7 +48,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class Room:
+class WorkerQuota:
     """Room for the trials of one search on one worker."""
 
     threads: int  # that the search may use there
@@ -95,7 +95,10 @@ class Destinations(NamedTuple):
 
 
 def choose_everywhere(
-    trials: Trials, rooms: Mapping[str, Room], unstarted: int, destinations: Destinations | None
+    trials: Trials,
+    rooms: Mapping[str, WorkerQuota],
+    unstarted: int,
+    destinations: Destinations | None,
 ) -> tuple[dict[str, Turns], list[tuple[Hashable, str]]]:
     """Decide for the whole cluster which trials of a search train, on which of the workers `rooms`.
 
@@ -111,7 +114,7 @@ def choose_everywhere(
     return turns, found
 
 
-def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[str, Turns]:
+def choose(trials: Trials, rooms: Mapping[str, WorkerQuota], unstarted: int) -> dict[str, Turns]:
     """Choose which trials train on each worker in `rooms`, and give them another turn.
 
     All trials are explored first, as long as few enough wait; then those with the lowest score have
@@ -195,7 +198,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
 
 def moves(
     trials: Trials,
-    rooms: Mapping[str, Room],
+    rooms: Mapping[str, WorkerQuota],
     turns: Mapping[str, Turns],
     destinations: Destinations,
 ) -> list[tuple[Hashable, str]]:
@@ -255,7 +258,7 @@ def _may_move(trial: Trial, turns: Mapping[str, Turns]) -> bool:
 
 
 def _ahead(
-    trials: Trials, at: Mapping[str, list[Trial]], rooms: Mapping[str, Room]
+    trials: Trials, at: Mapping[str, list[Trial]], rooms: Mapping[str, WorkerQuota]
 ) -> dict[str, float]:
     """Return how much more work each worker has than the one with the least, in trials."""
     one = max(trials.seconds_of_one(), 1e-9)

@@ -149,7 +149,7 @@ class _Plot(DashboardComponent):  # type: ignore[misc]
             source.data = getattr(data, name)
 
 
-class Losses(_Plot):
+class LossesPlot(_Plot):
     """Normalized loss of each job, with its forecast and an 80 % band."""
 
     shows = ("losses", "forecasts", "bands")
@@ -256,7 +256,7 @@ class UsagePlot(_Plot):
         super()._show(data)
 
 
-class Jobs(_Plot):
+class JobsPlot(_Plot):
     """Table of all jobs with the reason why each has what it has."""
 
     shows = ("jobs",)
@@ -358,11 +358,11 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     doc.add_root(column(note.root, legend.root, *boxes, below, sizing_mode="stretch_both"))
     waiting = iter(
         [
-            (Losses, boxes[0], {"sizing_mode": "stretch_both"}),
+            (LossesPlot, boxes[0], {"sizing_mode": "stretch_both"}),
             (Threads, boxes[0], {"sizing_mode": "stretch_both"}),
             (Shares, boxes[1], {"sizing_mode": "stretch_both"}),
             (JobTaskStream, boxes[1], {"sizing_mode": "stretch_both"}),
-            (Jobs, below, {"sizing_mode": "stretch_width", "height": 280}),
+            (JobsPlot, below, {"sizing_mode": "stretch_width", "height": 280}),
             (UsagePlot, below, {"width": 360, "height": 280}),
         ]
     )
@@ -393,7 +393,7 @@ def single_plot(
     scheduler: Scheduler, extra: dict[str, Any], plot: str, title: str, doc: Document
 ) -> None:
     """Draw one of `PLOTS` as a page of its own."""
-    kinds = (Losses, Threads, Shares, UsagePlot, Jobs, JobTaskStream)
+    kinds = (LossesPlot, Threads, Shares, UsagePlot, JobsPlot, JobTaskStream)
     component: Any = dict(zip(PLOTS, kinds, strict=True))[plot](
         scheduler, sizing_mode="stretch_both"
     )

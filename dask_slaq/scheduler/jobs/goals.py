@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast import NOISE_FLOOR, Status, in_logs
+from dask_slaq.core.forecast import NOISE_FLOOR, FitStatus, in_logs
 from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.scheduler.jobs.admission import KnownJobs
 from dask_slaq.scheduler.jobs.values import etas
@@ -38,7 +38,7 @@ _OF_SCORES |= {"fallen": "risen", "risen": "fallen"}
 
 
 @dataclass
-class Goal:
+class JobGoal:
     """Goal of one job."""
 
     reduction: float | None  # target as a part of the predicted range of the loss, in (0, 1)
@@ -66,7 +66,7 @@ class Goal:
         return (self.reduction, self.rising, self.flat) != (None, None, None)
 
 
-class Curves(NamedTuple):
+class ForecastedCurves(NamedTuple):
     """Forecasts of some jobs, in raw loss units (n_jobs,), or of one: numbers.
 
     `target` is nan without one. What fell, remains and is noise is in logs where `in_logs`.
@@ -91,12 +91,12 @@ class Curves(NamedTuple):
     def is_flat(self) -> Any:
         """Whether hardly any fall is to come, of its range or of its noise."""
         size = np.maximum(self.span, NOISE_FLOOR * self.noise)
-        return (self.status == Status.OK) & (self.remaining < NOTHING * size)
+        return (self.status == FitStatus.OK) & (self.remaining < NOTHING * size)
 
     @property
     def diverges(self) -> Any:
         """Whether the loss rises above its first one, or can no longer be used."""
-        rises = (self.status == Status.DIVERGING) & (self.level > self.start)
+        rises = (self.status == FitStatus.DIVERGING) & (self.level > self.start)
         return rises | (self.missed >= LOST)
 
     @property
@@ -104,9 +104,9 @@ class Curves(NamedTuple):
         """Whether there may be something to say of the job."""
         return (self.target == self.target) | self.diverges | self.is_flat
 
-    def of(self, row: int) -> Curves:
+    def of(self, row: int) -> ForecastedCurves:
         """Return the forecast of one job."""
-        return Curves(*(column[row].item() for column in self))
+        return ForecastedCurves(*(column[row].item() for column in self))
 
 
 class Goals:
@@ -114,7 +114,7 @@ class Goals:
 
     def __init__(self, jobs: KnownJobs) -> None:
         self._jobs = jobs
-        self._goals: dict[str, Goal] = {}
+        self._goals: dict[str, JobGoal] = {}
 
     def begin(
         self,
@@ -129,7 +129,7 @@ class Goals:
 
         The `target_kind` is ``"loss"`` or ``"reduction"``.
         """
-        self._goals[name] = Goal(
+        self._goals[name] = JobGoal(
             target if target_kind == "reduction" else None,
             None if by is None else monotonic() + by,
             stop,
@@ -198,7 +198,7 @@ class Goals:
         self._alert(name, kind, message)
         return True
 
-    def _curves(self, names: list[str]) -> Curves:
+    def _curves(self, names: list[str]) -> ForecastedCurves:
         """Return what the forecasts say of some jobs. One call, since most say nothing new."""
         forecast = self._jobs.engine.forecaster.forecast(names)
         jobs = self._jobs.engine.jobs
@@ -207,12 +207,12 @@ class Goals:
         scaled, _ = in_logs(forecast, target)
         losses = forecast.start, forecast.level, scaled.start - scaled.level, scaled.remaining
         known = forecast.status, scaled.noise, missed, target, scaled.start != forecast.start
-        return Curves(*losses, *known)
+        return ForecastedCurves(*losses, *known)
 
-    def _news(self, name: str, goal: Goal, curve: Curves) -> Iterator[tuple[str, str]]:
+    def _news(self, name: str, goal: JobGoal, curve: ForecastedCurves) -> Iterator[tuple[str, str]]:
         """Yield the kind and text of what is true of a job now."""
         level, target = curve.level, curve.target
-        if goal.reduction is not None and curve.status == Status.OK:
+        if goal.reduction is not None and curve.status == FitStatus.OK:
             target = self._aim(name, goal.reduction, curve)
         has_target = target == target  # nan without one
         if has_target and not goal.reached and level <= target:
@@ -237,13 +237,13 @@ class Goals:
             text = "its loss has fallen by less than 1 %% of its range in"
             yield what, f"{goal.say(text)} {seen} reports"
 
-    def _lasts(self, name: str, curve: Curves) -> float:
+    def _lasts(self, name: str, curve: ForecastedCurves) -> float:
         """Return the reports in which a job that has diverged does not come back."""
         if curve.missed >= LOST:
             return 1
         return max(SEEN, WARM * (self._jobs.engine.jobs[name].max_iter or 0))
 
-    def _how_it_diverges(self, name: str, goal: Goal, curve: Curves) -> str:
+    def _how_it_diverges(self, name: str, goal: JobGoal, curve: ForecastedCurves) -> str:
         if np.isnan(self._jobs.engine.jobs[name].loss):
             return goal.say("all its losses are nan or infinite")
         if curve.missed >= LOST:
@@ -251,7 +251,7 @@ class Goals:
         text = "its loss has risen to %.4g, above its first one of %.4g"
         return goal.say(text, curve.level, curve.start)
 
-    def _aim(self, name: str, part: float, curve: Curves) -> float:
+    def _aim(self, name: str, part: float, curve: ForecastedCurves) -> float:
         """Set the target of a job to `part` of its range, unless it hardly differs; return it."""
         ahead, unit = part * curve.span - curve.fallen, 1.0
         loss: float = curve.level - ahead
@@ -269,7 +269,7 @@ class Goals:
             return monotonic() > deadline
         return found[0] is None or monotonic() + found[0] > deadline
 
-    def _finish(self, name: str, goal: Goal) -> None:
+    def _finish(self, name: str, goal: JobGoal) -> None:
         if goal.stop:
             self._jobs.stop(name)
         else:

@@ -32,7 +32,7 @@ def find_blocked(pools: Pools, pool: Pool) -> Blocked | None:
     """Return what can never start of a pool under the limits as they are; None if all can."""
     for gang in pools.tracker.gangs.waiting(pool):
         if gang.complete(monotonic()):
-            threads = pools.filling.threads_of(gang)
+            threads = pools.rounds.threads_of(gang)
             if found := _above_limits(pools, pool, gang.members, sum(threads.values())):
                 return found
     return _needs_too_much(pool) or _in_parts(pools, pool)

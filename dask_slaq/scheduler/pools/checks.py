@@ -68,7 +68,7 @@ def check_task(pools: Any, key: Any) -> None:
         assert ts.state in pools.control.WAITING, f"{ts} is held, but {ts.state}"
         gang, task = pools.tracker.gangs.is_open(ts), pool.ready[ts]
         assert gang or task in pool.kinds[task.kind], f"{ts} is not to be found"
-    elif ts in pools.seam.queue.held or (ts.state == "no-worker" and pools.tracker.in_pool(ts)):
+    elif ts in pools.patch.queue.held or (ts.state == "no-worker" and pools.tracker.in_pool(ts)):
         waits = ts in pools._to_release or ts.key in pools.tracker.away
         assert waits, f"{ts} is held, but not ready"
     if (task := pool.running.get(ts)) is not None:

@@ -11,7 +11,7 @@ from itertools import islice
 
 from distributed.scheduler import TaskPrefix, TaskState
 
-from dask_slaq.core.dispatch import Like
+from dask_slaq.core.dispatch import DurationEstimate
 
 #: Maximum number of groups of similar tasks that are remembered, of one job or of all: some 0.5 MB.
 MOST_GROUPS = 1000
@@ -82,10 +82,10 @@ class Durations:
     """
 
     def __init__(self, everywhere: Durations | None = None) -> None:
-        self._groups: dict[tuple[str, int], Like] = {}
+        self._groups: dict[tuple[str, int], DurationEstimate] = {}
         self._everywhere = everywhere
 
-    def like(self, ts: TaskState, nbytes: int | None = None) -> Like:
+    def like(self, ts: TaskState, nbytes: int | None = None) -> DurationEstimate:
         """Return the compute times of tasks similar to one with `nbytes` of inputs, if known."""
         nbytes = input_bytes(ts) if nbytes is None else nbytes
         group = ts.prefix.name, nbytes.bit_length() // 2
@@ -97,13 +97,13 @@ class Durations:
             found.everywhere.again = True
         return found
 
-    def _add(self, group: tuple[str, int]) -> Like:
+    def _add(self, group: tuple[str, int]) -> DurationEstimate:
         if len(self._groups) >= MOST_GROUPS:
             self._forget()
-        everywhere: Like | None = None
+        everywhere: DurationEstimate | None = None
         if self._everywhere is not None:
             everywhere = self._everywhere._groups.get(group) or self._everywhere._add(group)
-        self._groups[group] = new = Like(everywhere=everywhere)
+        self._groups[group] = new = DurationEstimate(everywhere=everywhere)
         return new
 
     def _forget(self) -> None:

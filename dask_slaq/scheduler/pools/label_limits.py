@@ -18,10 +18,10 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import Contender, Handover, Like, Ready, constants
+from dask_slaq.core.dispatch import DurationEstimate, Handover, JobQueue, Ready, constants
 from dask_slaq.core.settings import LIMIT_LABEL as LABEL
 from dask_slaq.core.settings import shown
-from dask_slaq.scheduler.event_loop import Steps
+from dask_slaq.scheduler.event_loop import ChunkedWork
 from dask_slaq.scheduler.pools.pool import Pool
 from dask_slaq.scheduler.pools.task_control import TaskControl
 
@@ -62,9 +62,9 @@ class Limits:
         self._running: dict[Any, str] = {}  # label of each task that counts, by key
         self._waiting: dict[str, Ready] = {}  # tasks that wait in no pool, by label
         self._entries: dict[Any, Handover] = {}  # these, by key
-        self._count, self._steps = itertools.count(), Steps(enter)
+        self._count, self._steps = itertools.count(), ChunkedWork(enter)
         self._logged: set[str] = set()
-        self._nobody = Contender("")  # these are of no pool
+        self._nobody = JobQueue("")  # these are of no pool
         self._first_here = self._reserved = False
         self._later: asyncio.TimerHandle | None = None
 
@@ -184,7 +184,7 @@ class Limits:
         if ts.key in self._entries:
             return
         rank = False, ts.priority or (), next(self._count)
-        entry = Handover(self._nobody, ts, Like(), rank)
+        entry = Handover(self._nobody, ts, DurationEstimate(), rank)
         self._entries[ts.key] = entry
         self._waiting.setdefault(label, Ready()).push(entry)
 
@@ -224,7 +224,7 @@ class Limits:
     def _first(self, label: str) -> list[TaskState]:
         found: list[TaskState] = []
         ready = self._waiting.get(label, Ready())
-        most = min(self.free(label), Steps.TOGETHER)
+        most = min(self.free(label), ChunkedWork.TOGETHER)
         while len(found) < most and (entry := ready.at()) is not None:
             # Not tried again if no worker may run it, until one joins.
             self._leave(entry.ts.key)

@@ -17,7 +17,7 @@ from distributed.comm.core import Comm
 from distributed.scheduler import TaskState
 
 from dask_slaq.core.fairly import oldest_of_most
-from dask_slaq.scheduler.event_loop import Steps
+from dask_slaq.scheduler.event_loop import ChunkedWork
 from dask_slaq.scheduler.pools.pool import Pool
 from dask_slaq.scheduler.pools.pools import Pools
 
@@ -63,7 +63,7 @@ class TaskPools:
         # Clients and names of ended jobs that left unfinished tasks.
         self._left: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._pool_of_unowned, self._is_contended = pool_of_unowned, is_contended
-        self._steps = Steps(enter, 0.005)
+        self._steps = ChunkedWork(enter, 0.005)
         self._todo: deque[Iterator[None]] = deque()
 
     def own(

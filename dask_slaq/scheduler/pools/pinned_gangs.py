@@ -2,7 +2,7 @@
 
 xgboost and LightGBM train in one such task per worker. If some members of a gang start and others
 do not, the threads of those that started are blocked. Tasks are only read here, never changed.
-Tasks of a job with ``gang=True`` are started together by `core/dispatch/fill.py`.
+Tasks of a job with ``gang=True`` are started together by `core/dispatch/dispatcher.py`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import ANY, Contender, Handover, TaskKind, constants
+from dask_slaq.core.dispatch import ANY, Handover, JobQueue, TaskConstraints, constants
 from dask_slaq.scheduler.pools.durations import Durations, input_bytes
 
 
@@ -24,7 +24,7 @@ class Binding(NamedTuple):
 
 
 @dataclass(eq=False)
-class Pool(Contender):
+class Pool(JobQueue):
     """Tasks of one job, and its place among the jobs that contend for slots."""
 
     client: str = ""  # id of the client that owns the job
@@ -93,7 +93,7 @@ class Pool(Contender):
         user, needs = ts.worker_restrictions, ts.resource_restrictions
         if user or needs or label is not None:
             resources = tuple(sorted(needs.items())) if needs else None
-            task.kind = TaskKind(frozenset(user) if user else None, resources, label)
+            task.kind = TaskConstraints(frozenset(user) if user else None, resources, label)
         cheap = constants.BETWEEN_MESSAGES * scheduler.bandwidth
         if task.nbytes > cheap:
             task.homes = self._homes_of(ts, scheduler, task.kind, cheap)
@@ -101,7 +101,7 @@ class Pool(Contender):
         task.loads, task.name = not ts.dependencies, ts.prefix.name
 
     def _homes_of(
-        self, ts: TaskState, scheduler: Scheduler, kind: TaskKind, cheap: float
+        self, ts: TaskState, scheduler: Scheduler, kind: TaskConstraints, cheap: float
     ) -> tuple[str, ...]:
         held: dict[str, int] = {}
         for dep in ts.dependencies:

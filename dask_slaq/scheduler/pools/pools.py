@@ -1,9 +1,9 @@
 """Task pools: tasks of jobs are bound to workers as late as possible.
 
-While several jobs have tasks, `Seam` puts ready ones into Dask's own queue, and `TaskTracker` files
-them in the `Pool` of their job. When a slot is free, `Filling` has `Filler` choose a task and its
-worker, `TaskTracker` records it, and `TaskControl` sends it. So a worker can be reclaimed as soon
-as its running task ends. On any error all held tasks are given
+While several jobs have tasks, `SchedulerPatch` puts ready ones into Dask's own queue, and
+`TaskTracker` files them in the `Pool` of their job. When a slot is free, `DispatchRounds` has
+`Dispatcher` choose a task and its worker, `TaskTracker` records it, and `TaskControl` sends it. So
+a worker can be reclaimed as soon as its running task ends. On any error all held tasks are given
 back to Dask, and the error is logged once.
 """
 
@@ -20,17 +20,17 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.dispatch import Account, Contender, Group, Order, constants
+from dask_slaq.core.dispatch import Group, Guarantee, JobQueue, Order, constants
 from dask_slaq.core.grants import Terms
 from dask_slaq.core.owners.terms import OwnerGrant
-from dask_slaq.scheduler.event_loop import Steps
+from dask_slaq.scheduler.event_loop import ChunkedWork
 from dask_slaq.scheduler.pools import checks
+from dask_slaq.scheduler.pools.dispatch_rounds import DispatchRounds
 from dask_slaq.scheduler.pools.durations import Durations
-from dask_slaq.scheduler.pools.filling import Filling
 from dask_slaq.scheduler.pools.label_limits import Limits, label_given
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.seam import Seam
+from dask_slaq.scheduler.pools.scheduler_patch import SchedulerPatch
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import TaskTracker
@@ -80,8 +80,8 @@ class Pools:
         self.waiting = order.waiting
         self._logged_preference = False
         self._unchecked = 0
-        self.seam = seam = Seam(scheduler, fail)
-        self.control = control = TaskControl(scheduler, seam)
+        self.patch = patch = SchedulerPatch(scheduler, fail)
+        self.control = control = TaskControl(scheduler, patch)
         self.sent = sent = SentTasks(ahead)
         gangs = PinnedGangs()
         self.limits = limits = Limits(
@@ -89,19 +89,19 @@ class Pools:
             control,
             lambda ts: self.tracker.in_pool(ts),
             lambda: self.tracker.holding,
-            lambda: self.filling.soon(),
+            lambda: self.rounds.soon(),
             enter,
         )
-        self.filling = filling = Filling(
+        self.rounds = rounds = DispatchRounds(
             scheduler, order, sent, gangs, limits, lambda: self.dispatch(), enter
         )
         self.tracker = tracker = TaskTracker(
-            scheduler, seam, control, sent, filling, self.bindings.append, order, limits, gangs
+            scheduler, patch, control, sent, rounds, self.bindings.append, order, limits, gangs
         )
-        filling.send, seam.tasks = tracker.send, tracker
+        rounds.send, patch.tasks = tracker.send, tracker
         self.follows_tasks = follows_tasks
         self._to_release: deque[TaskState] = deque()
-        self._steps = Steps(enter)
+        self._steps = ChunkedWork(enter)
         self._held_since = self._hold_until = 0.0
         # Whether the scheduler was overloaded at the last look, and the clocks and counts then.
         self._overloaded = self._told = False
@@ -110,11 +110,11 @@ class Pools:
     @property
     def draining(self) -> Collection[str]:
         """Addresses of the workers that get no further task, because they are to be closed."""
-        return self.filling.draining
+        return self.rounds.draining
 
     def drain(self, workers: Collection[str]) -> None:
         """Send no further task to some `workers`, and to all others again."""
-        before, self.filling.draining = self.draining, workers
+        before, self.rounds.draining = self.draining, workers
         for address in before:
             if address not in workers and address in self.scheduler.workers:
                 self.slots_changed(address)
@@ -141,7 +141,7 @@ class Pools:
         durations = Durations(self.durations)
         pool = self.pools[name] = Pool(
             name, owner, weight, gang, self.waiting,
-            account=Account(most_accrued=self.epoch), tokens=Account(most_accrued=self.epoch),
+            account=Guarantee(most_accrued=self.epoch), tokens=Guarantee(most_accrued=self.epoch),
             client=client, reports=reports, durations=durations,
         )  # fmt: skip
         pool.granted.planned = frozenset(self.scheduler.workers)
@@ -163,7 +163,7 @@ class Pools:
             now = monotonic()
             self._hold_until = now + max(now - self._held_since, constants.LINGER)
         if not self.pools:
-            self.filling.cancel()
+            self.rounds.cancel()
             self.groups = {}  # limits of owners hold nothing without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
@@ -204,21 +204,21 @@ class Pools:
             return
         self.tracker.holding = holding
         pools = self.pools.values()
-        ready = {*self.seam.queue.held, *(ts for pool in pools for ts in pool.ready)}
+        ready = {*self.patch.queue.held, *(ts for pool in pools for ts in pool.ready)}
         if holding:
             self._held_since = monotonic()
-            self.seam.install()
+            self.patch.install()
             for pool in pools:
                 pool.service = self.tracker.served
                 pool.touch()
-            self.filling.look_at = set(self.scheduler.workers)
+            self.rounds.look_at = set(self.scheduler.workers)
             waiting = (
                 ts for pool in pools for ts in pool.unfinished if ts.state in self.control.WAITING
             )
             self._release(ts for ts in waiting if ts not in ready)
         else:
             if not (self.limits or self.tracker.models_move):
-                self.seam.remove()
+                self.patch.remove()
             self.control.restore_all()
             self._release(ready)
 
@@ -228,11 +228,11 @@ class Pools:
             return
         self.tracker.models_move = moving
         if moving:
-            self.seam.install()
+            self.patch.install()
         else:
             self.tracker.leave_to_dask(list(self.tracker.away.values()))
             if not (self.limits or self.tracker.holding):
-                self.seam.remove()
+                self.patch.remove()
 
     def give_up(self) -> None:
         """Leave every task to Dask, after a failure, which may have left any record wrong.
@@ -261,9 +261,9 @@ class Pools:
         limits = self.limits
         changed = most.keys() ^ limits.most.keys()
         if most:
-            self.seam.install()
+            self.patch.install()
         elif not (self.tracker.holding or self.tracker.models_move):
-            self.seam.remove()
+            self.patch.remove()
         limits.set(most)
         # Tasks of labels that had no limit were queued or filed as any other, and vice versa.
         tasks = self.scheduler.tasks.values() if changed else ()
@@ -285,7 +285,7 @@ class Pools:
             self.control.release([self._to_release.popleft() for _ in range(count)], "released")
             yield
         if not (self.tracker.holding or self.limits or self.tracker.models_move):
-            self.seam.remove()
+            self.patch.remove()
 
     def apply(
         self,
@@ -324,9 +324,9 @@ class Pools:
             pool.group = group = self.groups[owner_of[name]]
             group.add(pool)
             group.tokens -= sum(sent.ahead for sent in pool.running.values())
-        self.filling.soon()
+        self.rounds.soon()
 
-    def _log_preference(self, pool: Contender) -> None:
+    def _log_preference(self, pool: JobQueue) -> None:
         """Log once for whom priorities count."""
         if not self._logged_preference:
             self._logged_preference = True
@@ -343,12 +343,12 @@ class Pools:
         if self.groups:
             ready = {ts for pool in self.pools.values() for ts in pool.ready}
             self._release(ts for ts in ready if ts.host_restrictions)
-        self.filling.look_at.add(worker)
-        self.filling.soon()
+        self.rounds.look_at.add(worker)
+        self.rounds.soon()
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
-        self.filling.forget_worker(worker)
+        self.rounds.forget_worker(worker)
         for pool in self.pools.values():
             pool.forget_worker(worker)
         for gang in self.tracker.gangs.waiting():
@@ -364,8 +364,8 @@ class Pools:
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
-                self.filling.look_in("", constants.QUIET)
-        self.filling.fill_now()
+                self.rounds.look_in("", constants.QUIET)
+        self.rounds.fill_now()
         if self.scheduler.validate:
             self._unchecked += CHECKED
             if self._unchecked >= len(self.tracker.pool_of):
@@ -393,13 +393,13 @@ class Pools:
                 pool.account.settle(monotonic())
                 pool.touch()
         if self.tracker.holding:
-            self.seam.install()  # somebody may have taken our overrides away
+            self.patch.install()  # somebody may have taken our overrides away
             self._release(self._impossible())
-        if self.filling.due or not self.tracker.holding:
+        if self.rounds.due or not self.tracker.holding:
             return 0
         ready = [pool for pool in self.pools.values() if pool.ready and pool not in waited]
         before = self._stranded(ready)
-        self.filling.look_at = set(self.scheduler.workers)
+        self.rounds.look_at = set(self.scheduler.workers)
         self.dispatch()
         return len(before) - len(self._stranded(before))
 
@@ -431,8 +431,8 @@ class Pools:
 
     def _stranded(self, pools: Iterable[Pool]) -> list[Pool]:
         """Return the pools that have a task that could use a free thread."""
-        free = [ws for ws in self.filling.running if has_thread(ws)]
-        if not free or self.filling.filler.has_kept_slots:
+        free = [ws for ws in self.rounds.running if has_thread(ws)]
+        if not free or self.rounds.dispatcher.has_kept_slots:
             return []
         busy = any(ws.processing for ws in self.scheduler.workers.values())
         return [pool for pool in pools if self._is_stranded(pool, free, busy)]
@@ -440,7 +440,7 @@ class Pools:
     def _is_stranded(self, pool: Pool, free: Collection[WorkerState], busy: bool) -> bool:
         """Return whether a task of a pool could use one of the workers with a free thread."""
         workers = self.scheduler.workers
-        if self.filling.key(pool) is None:
+        if self.rounds.key(pool) is None:
             return False
         for entry in islice(pool.first_ready(), constants.LOOKED_AT):
             if busy and (pool.gang or entry.rootish):

@@ -11,13 +11,13 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import Handover, Like, Order, Way
+from dask_slaq.core.dispatch import DurationEstimate, Handover, Order, Way
+from dask_slaq.scheduler.pools.dispatch_rounds import DispatchRounds
 from dask_slaq.scheduler.pools.durations import Learned
-from dask_slaq.scheduler.pools.filling import Filling
 from dask_slaq.scheduler.pools.label_limits import Limits
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.seam import Seam
+from dask_slaq.scheduler.pools.scheduler_patch import SchedulerPatch
 from dask_slaq.scheduler.pools.slots import SentTasks
 from dask_slaq.scheduler.pools.task_control import TaskControl
 
@@ -38,17 +38,17 @@ class TaskRecords:
     def __init__(
         self,
         scheduler: Scheduler,
-        seam: Seam,
+        patch: SchedulerPatch,
         control: TaskControl,
         sent: SentTasks,
-        filling: Filling,
+        rounds: DispatchRounds,
         bound: Callable[[Binding], None],
         order: Order,
         limits: Limits,
         gangs: PinnedGangs,
     ) -> None:
-        self.scheduler, self.control, self.sent, self.filling = scheduler, control, sent, filling
-        self._seam, self._bound = seam, bound
+        self.scheduler, self.control, self.sent, self.rounds = scheduler, control, sent, rounds
+        self._patch, self._bound = patch, bound
         self.charge: Callable[[str, float, int], None]
         self._order, self._index = order, order.waiting
         self.limits, self.gangs = limits, gangs
@@ -67,7 +67,7 @@ class TaskRecords:
         self.served = 0.0
         self.ended, self.took = 0, 0.0  # tasks of pools, and their core-seconds
         # What is like a task that has ended, its name, worker and seconds.
-        self._ends: deque[tuple[Like, str, str, float]] = deque(maxlen=NEWEST_ENDS)
+        self._ends: deque[tuple[DurationEstimate, str, str, float]] = deque(maxlen=NEWEST_ENDS)
         # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
@@ -142,8 +142,8 @@ class TaskRecords:
         else:
             pool.holds.pop(ts, None)
         if lends and self.holding:
-            self.filling.look_at.update(self.scheduler.workers)
-            self.filling.soon()
+            self.rounds.look_at.update(self.scheduler.workers)
+            self.rounds.soon()
 
     def _move(self, ts: TaskState, pool: Pool) -> None:
         """Move a task with what it was charged in advance from its pool to another one."""
@@ -188,7 +188,7 @@ class TaskRecords:
                 found.extend(ts.waiting_on or ts.dependencies)
                 if ts in current.ready and not self.gangs.is_open(ts):
                     pool.push(current.ready[ts])
-                    self.filling.soon()
+                    self.rounds.soon()
 
     def disown(self, pool: Pool, heir: Pool | None) -> None:
         """Give all tasks of a closed pool to another one, or to none."""

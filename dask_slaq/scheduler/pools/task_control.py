@@ -15,7 +15,7 @@ from weakref import WeakSet
 from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
 
 from dask_slaq.core.dispatch import Handover, Way
-from dask_slaq.scheduler.pools.seam import Seam
+from dask_slaq.scheduler.pools.scheduler_patch import SchedulerPatch
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +30,9 @@ class TaskControl:
     #: States of tasks that are ready, but on no worker.
     WAITING = ("no-worker", "queued")
 
-    def __init__(self, scheduler: Scheduler, seam: Seam) -> None:
+    def __init__(self, scheduler: Scheduler, patch: SchedulerPatch) -> None:
         self.scheduler = scheduler
-        self._seam = seam
+        self._patch = patch
         self.sent: dict[TaskState, Handover] = {}  # tasks that carry what we gave them
         # Restrictions of tasks in Dask's queue, whose validation allows none there.
         self._aside: dict[TaskState, tuple[Any, ...]] = {}
@@ -55,12 +55,12 @@ class TaskControl:
         """Send a held task to the worker that was chosen. Returns whether it is there."""
         ts = task.ts
         given, task.way = ts.priority, Way.GOES
-        self._seam.queue.asked = task
+        self._patch.queue.asked = task
         try:
             self._transitions([ts], "processing", why)
         finally:
-            if self._seam.queue.asked is task:
-                self._seam.queue.asked = None
+            if self._patch.queue.asked is task:
+                self._patch.queue.asked = None
             ts.priority = given
         if task.way is Way.GOES:
             task.way = Way.WAITS
@@ -242,7 +242,7 @@ class TaskControl:
         except Exception:
             # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)
-            self._seam.queue.asked = None  # what was to be sent is held again
+            self._patch.queue.asked = None  # what was to be sent is held again
             self._repeat(recommendations)
 
     def _repeat(self, recommendations: dict[Any, TaskStateState]) -> None:

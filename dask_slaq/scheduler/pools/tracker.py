@@ -11,11 +11,19 @@ from typing import Any
 
 from distributed.scheduler import TaskState, WorkerState
 
-from dask_slaq.core.dispatch import ANY, OWED, Handover, Like, TaskKind, Way, constants
+from dask_slaq.core.dispatch import (
+    ANY,
+    OWED,
+    DurationEstimate,
+    Handover,
+    TaskConstraints,
+    Way,
+    constants,
+)
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.records import TaskRecords
-from dask_slaq.scheduler.pools.seam import ReadyTasks, bound_to, is_dasks, is_direct
+from dask_slaq.scheduler.pools.scheduler_patch import ReadyTasks, bound_to, is_dasks, is_direct
 
 
 class TaskTracker(TaskRecords, ReadyTasks):
@@ -26,7 +34,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         """Whether jobs may use more threads than their cap while nobody else wants these."""
         return self._order.lend
 
-    def take_ends(self) -> Iterable[tuple[Like, str, str, float]]:
+    def take_ends(self) -> Iterable[tuple[DurationEstimate, str, str, float]]:
         """Return the newest ends of tasks since the last call, for the speeds of workers."""
         ends, self._ends = self._ends, deque(maxlen=self._ends.maxlen)
         return ends
@@ -111,7 +119,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
             return None
         first, *others = ts.dependencies
         for ws in first.who_has or ():
-            here = self.sent.on(ws).has_thread and self.filling.may_get_tasks(ws)
+            here = self.sent.on(ws).has_thread and self.rounds.may_get_tasks(ws)
             if here and all(ws in (dep.who_has or ()) for dep in others):
                 return ws
         return None
@@ -133,7 +141,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
 
     def slots_opened(self) -> None:
         """Send tasks soon: a slot may have opened."""
-        self.filling.soon()
+        self.rounds.soon()
 
     # Transitions
 
@@ -160,7 +168,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         elif finish == "no-worker":
             if key not in self.away and self.in_pool(ts):
                 task = pool.way_of(ts, is_direct(ts))
-                task.rootish = self._seam.is_rootish(ts)
+                task.rootish = self._patch.is_rootish(ts)
                 self._ready(task)
         elif finish == "waiting":
             pool.unfinished.add(ts)
@@ -191,7 +199,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
             each.push(task, filed=filed)
         self._wake_for(task)
 
-    def _kind_of_direct(self, ts: TaskState, kind: TaskKind) -> TaskKind:
+    def _kind_of_direct(self, ts: TaskState, kind: TaskConstraints) -> TaskConstraints:
         """Return the kind of a task that goes to its workers as soon as a limit lets it."""
         allowed: set[str] | None = bound_to(ts)
         if not allowed and (ts.host_restrictions or ts.loose_restrictions):
@@ -204,15 +212,15 @@ class TaskTracker(TaskRecords, ReadyTasks):
 
     def _wake_for(self, task: Handover) -> None:
         """Fill slots soon, as a task has become ready, if a worker is open for it."""
-        filling = self.filling
+        rounds = self.rounds
         if not task.homes:
             for pool in self._index.sent_by_dask:  # it may overtake what Dask has sent there
-                filling.look_at.update(pool.sent_by_dask)
-        elif filling.due or filling.filler.free:
-            filling.look_at.update(task.homes)
-        elif not any(map(filling.opens, task.homes)):
+                rounds.look_at.update(pool.sent_by_dask)
+        elif rounds.due or rounds.dispatcher.free:
+            rounds.look_at.update(task.homes)
+        elif not any(map(rounds.opens, task.homes)):
             return
-        filling.soon()
+        rounds.soon()
 
     def _not_ready(self, pool: Pool, ts: TaskState) -> None:
         pool.pop(ts)
@@ -285,7 +293,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
                 self.control.take_priority(ts)
         if task is None or task.key is None:
             self._record(pool, ts)
-            self.filling.look_at.add(ws.address)
+            self.rounds.look_at.add(ws.address)
             self._bind(pool, ts.key, ws, "sent by Dask", "passed")
             return
         self._order.sent(task)
@@ -300,7 +308,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
     def _passed(self, ts: TaskState) -> None:
         """Look at the worker to which Dask has sent a task."""
         if ts.processing_on is not None:
-            self.filling.look_at.add(ts.processing_on.address)
+            self.rounds.look_at.add(ts.processing_on.address)
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str) -> None:
         key, control = ts.key, self.control
@@ -356,26 +364,26 @@ class TaskTracker(TaskRecords, ReadyTasks):
 
     def _freed(self, worker: str | None) -> None:
         """Look at a worker where a task has ended; at all if None."""
-        filling = self.filling
+        rounds = self.rounds
         if worker is None:
-            filling.look_at.update(self.scheduler.workers)
+            rounds.look_at.update(self.scheduler.workers)
         else:
             slots = self.sent.by_worker.get(worker)
             starts = slots.thread_freed(monotonic()) if slots is not None and slots.queue else None
             if starts is not None:
                 self._charge_ahead(starts)
-                if self.holding and not filling.opens(worker):
+                if self.holding and not rounds.opens(worker):
                     return  # what was sent ahead has taken the thread
             else:
-                filling.look_at.add(worker)
+                rounds.look_at.add(worker)
         if self._index.pools:
-            filling.soon()
+            rounds.soon()
 
     def look(self, workers: Collection[str]) -> None:
         """Look at workers where a task may be sent that could not be before."""
-        self.filling.look_at.update(workers)
+        self.rounds.look_at.update(workers)
         if workers and self._index.pools:
-            self.filling.soon()
+            self.rounds.soon()
 
     def let_go(self, gang: PinnedGang) -> None:
         """Leave the members of a gang to Dask, since they cannot start together."""
@@ -485,5 +493,5 @@ class TaskTracker(TaskRecords, ReadyTasks):
         self._leave(sent)
         self._enter(pool, ts, sent)
         self._bind(pool, key, after, "by work stealing")
-        self.filling.look_at |= {before, after.address}
-        self.filling.soon()
+        self.rounds.look_at |= {before, after.address}
+        self.rounds.soon()

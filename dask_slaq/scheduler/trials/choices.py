@@ -17,12 +17,12 @@ from typing import Any
 from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.dispatch import TaskKind
-from dask_slaq.core.trials import Destinations, Room, Trials, choose_everywhere
-from dask_slaq.scheduler.event_loop import Soon
+from dask_slaq.core.dispatch import TaskConstraints
+from dask_slaq.core.trials import Destinations, Trials, WorkerQuota, choose_everywhere
+from dask_slaq.scheduler.event_loop import Throttle
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool
-from dask_slaq.scheduler.trials.desks import Desks
+from dask_slaq.scheduler.trials.agents import TrialAgents
 from dask_slaq.scheduler.trials.rooms import Rooms
 from dask_slaq.scheduler.trials.running import RunningSearch
 from dask_slaq.scheduler.trials.states import States
@@ -57,7 +57,7 @@ class Choices:
         self._engine, self._stopping, self._stop = jobs.engine, jobs.stopping, jobs.stop
         self._running, self._enter, self._is_active = running, enter, is_active
         self._give_up = give_up
-        self.desks = Desks(scheduler)
+        self.agents = TrialAgents(scheduler)
         self.rooms = Rooms(scheduler, pools, tracker, running)
         self.states = States(scheduler, tracker.control)
         self._tell_once = jobs.goals.tell_once
@@ -66,7 +66,7 @@ class Choices:
         self._decided = 0.0
         decide_soon = partial(enter, self._choose_if_active)
         self.beat = PeriodicCallback(decide_soon, BEAT * 1000)
-        self._soon = Soon(decide_soon, PAUSE_PER_SECOND, least=PAUSE, burst=BEHIND, delay=PAUSE)
+        self._soon = Throttle(decide_soon, PAUSE_PER_SECOND, least=PAUSE, burst=BEHIND, delay=PAUSE)
         self.ask = self._soon.ask
 
     def look(self) -> None:
@@ -80,7 +80,7 @@ class Choices:
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left. If its memory was the reason, none waits on those like it."""
-        self.desks.forget_worker(worker)
+        self.agents.forget_worker(worker)
         if self.rooms.forget_worker(worker):
             self.ask()
 
@@ -93,7 +93,7 @@ class Choices:
     def choose_now(self) -> None:
         """Choose the trials that train on every worker, and tell the workers."""
         with self._soon.work():
-            self.desks.tell(self._choose())
+            self.agents.tell(self._choose())
 
     def _choose(self) -> dict[str, list[dict[str, Any]]]:
         """Return the turns of the trials on every worker where some are alive."""
@@ -139,7 +139,7 @@ class Choices:
         return any(kind.suits(ws) for kind in pool.kinds for ws in running)
 
     def _turns_of(
-        self, search: RunningSearch, rooms: dict[str, Room]
+        self, search: RunningSearch, rooms: dict[str, WorkerQuota]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Choose the trials of a search that train, and those that move. Yield turns by worker."""
         free = self._free(search)
@@ -177,7 +177,7 @@ class Choices:
                 "leave": chosen.leave,
                 "leaves": rooms[worker].leaves,
                 "apart": rooms[worker].held_up > 0,
-                "peer": self.desks.peer_of(worker),
+                "peer": self.agents.peer_of(worker),
             }
             yield worker, turn
 
@@ -225,7 +225,7 @@ class Choices:
             if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
                 some = self._tracker.control.allowed(ts)
                 some = self._scheduler.running if some is None else some
-                needs = TaskKind(None, tuple((ts.resource_restrictions or {}).items()))
+                needs = TaskConstraints(None, tuple((ts.resource_restrictions or {}).items()))
                 group = search.pool.group
                 if group is not None and not group.supplies(needs.resources or ()):
                     some = set()

@@ -27,7 +27,7 @@ FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class TrialMessage:
-    """Message of a trial; see `Desk.send` for `what`, and `check_trial` for the checks."""
+    """Message of a trial; see `TrialAgent.send` for `what`, and `check_trial` for the checks."""
 
     key: Any
     what: str
@@ -73,7 +73,7 @@ class Follower:
         self._tracker, self._let_move = jobs.pools.tracker, jobs.pools.let_models_move
         self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
         self._tell = jobs.tell_client
-        self._desks, self._rooms, self._states = choices.desks, choices.rooms, choices.states
+        self._agents, self._rooms, self._states = choices.agents, choices.rooms, choices.states
         self._ask, self._defer, self._is_freed = choices.ask, choices.defer, choices.is_freed
 
     def _search_of(self, key: Any) -> RunningSearch | None:
@@ -102,7 +102,7 @@ class Follower:
             return  # it runs elsewhere by now
         if ts.run_id != message.run_id:
             return  # it was cancelled, and is wanted again: this is of the run before
-        self._desks.hear(worker)
+        self._agents.hear(worker)
         if message.life:
             self._rooms.lives[worker] = message.life
         if (search := self._search_of(message.key)) is None:
@@ -133,7 +133,7 @@ class Follower:
         # Within its turn a trial goes on anyway, and is not forecast.
         if what == "keeps" and trial.in_turn:
             return
-        if what != "reports" or not trial.in_turn or not self._desks.knows(worker):
+        if what != "reports" or not trial.in_turn or not self._agents.knows(worker):
             self._ask(rest=what != "pruned" or trial.candidate is None)
 
     def _report_of_interrupted(self, ts: TaskState, worker: str, message: TrialMessage) -> None:

@@ -11,7 +11,7 @@ from time import monotonic
 from distributed.core import Status
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.trials import FIRST_TURN, MANY, MOVING, TARGET, Room, Trial, admitted
+from dask_slaq.core.trials import FIRST_TURN, MANY, MOVING, TARGET, Trial, WorkerQuota, admitted
 from dask_slaq.scheduler.pools import Pool, TaskTracker, blocked, load
 from dask_slaq.scheduler.trials.running import Claims, RunningSearch
 
@@ -189,13 +189,13 @@ class Rooms:
 
     def divide(
         self, wanting: Collection[str], draining: Collection[str], seconds: float
-    ) -> dict[str, dict[str, Room]]:
+    ) -> dict[str, dict[str, WorkerQuota]]:
         """Return the rooms of each search by name and worker.
 
         `wanting` are the jobs that have tasks for further threads, and `draining` the workers that
         are to be closed. The accounts are charged for the `seconds` since the last choice.
         """
-        rooms_of: dict[str, dict[str, Room]] = {}
+        rooms_of: dict[str, dict[str, WorkerQuota]] = {}
         self._planned.clear()
         self._claims = {
             name: Claims(search, search.begun_at(), search.growth_to_come())
@@ -213,7 +213,7 @@ class Rooms:
 
     def _of(
         self, search: RunningSearch, wanted: bool, draining: Collection[str], seconds: float
-    ) -> dict[str, Room]:
+    ) -> dict[str, WorkerQuota]:
         """Return the room for a search on every worker on which it has tasks.
 
         Its account is charged for the `seconds` since the last choice.
@@ -262,7 +262,7 @@ class Rooms:
             if leaves:
                 admits = MANY
             keeps = min(trains[address], ws.nthreads) if not (admits or pool.paused) else 0
-            rooms[address] = Room(
+            rooms[address] = WorkerQuota(
                 max(threads, keeps),
                 may_begin,
                 crowded,
@@ -294,7 +294,11 @@ class Rooms:
         return found & everywhere
 
     def _limit(
-        self, search: RunningSearch, rooms: dict[str, Room], waits: Counter[str], wanted: bool
+        self,
+        search: RunningSearch,
+        rooms: dict[str, WorkerQuota],
+        waits: Counter[str],
+        wanted: bool,
     ) -> None:
         """Limit the room of a search to what it is due, or let it claim threads that it is due."""
         pool, most = search.pool, self._most(search, wanted)
@@ -328,7 +332,7 @@ class Rooms:
                 rooms[address].threads += more
                 total += more
 
-    def _take_turns(self, search: RunningSearch, rooms: dict[str, Room]) -> None:
+    def _take_turns(self, search: RunningSearch, rooms: dict[str, WorkerQuota]) -> None:
         """Let no trial begin until another one has stopped on whose worker threads are given up.
 
         That one trains on until its next report, and the limit of its owner holds meanwhile.
@@ -346,7 +350,7 @@ class Rooms:
             rooms[address].threads = busy[address] + begins[address] - int(cut)
             over -= cut
 
-    def _lend(self, rooms_of: Mapping[str, dict[str, Room]]) -> None:
+    def _lend(self, rooms_of: Mapping[str, dict[str, WorkerQuota]]) -> None:
         """Give threads that no search is due, and no job wants, to the searches owed most.
 
         What searches are due seldom adds up to all threads of a worker.

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from distributed.scheduler import TaskState, WorkerState
 
 from dask_slaq.core.trials import (
-    Account,
     Footprint,
     MoveSpeed,
     PastModel,
     SearchSettings,
     Trial,
+    TrialAccount,
     Trials,
     Turns,
     Unreported,
@@ -116,7 +116,7 @@ class RunningSearch:
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.computes: dict[Any, float] = {}  # since when those of them compute that do
         self.locked: set[Any] = set()  # those that were held up
-        self.account = Account()
+        self.account = TrialAccount()
         self.model, self.speed = Footprint(), MoveSpeed()
         self.deadly = 0  # largest memory limit of a worker that died of its memory
         self.outcome: str | None = None  # how its block was left; None while it is open

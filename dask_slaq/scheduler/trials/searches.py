@@ -50,7 +50,7 @@ class Searches:
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
         self.kept = KeptSearches(jobs.scheduler, self._end_kept, enter)
         self.choices = choices = Choices(jobs, running, enter, is_active, self.release_all)
-        self.desks, self.rooms = choices.desks, choices.rooms
+        self.agents, self.rooms = choices.agents, choices.rooms
         self.states, self._defer, end = choices.states, choices.defer, self._end_if_over
         self.follower = Follower(jobs, running, self._interrupted, choices, end)
         self.tables = Tables(jobs.scheduler, running, self.ended, self.states)
@@ -86,7 +86,7 @@ class Searches:
                 search.trials, trials.settings = trials, settings
                 search.inherited = {trial.key for trial in trials}
         self.tables.begin(search)
-        self.desks.prepare(self._scheduler.workers.values())
+        self.agents.prepare(self._scheduler.workers.values())
         self.choices.beat.start()
 
     def _end_lost(self, trials: Trials) -> None:
@@ -268,13 +268,13 @@ class Searches:
         if not self.running:
             self.choices.beat.stop()
             self._defer(self._stay)
-            self.desks.clear()
+            self.agents.clear()
             self.rooms.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
         self.choices.beat.stop()
-        self.desks.tell({})
+        self.agents.tell({})
         self._defer(self._pools.let_models_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts(curves=True))

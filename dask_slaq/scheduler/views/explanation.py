@@ -38,9 +38,9 @@ def explain(
     gains = engine.next_thread()
     mine = gains.pop(name, None)
     best = max(gains, key=gains.__getitem__, default=None)
-    now, filling, running = monotonic(), jobs.pools.filling, jobs.scheduler.running
+    now, rounds, running = monotonic(), jobs.pools.rounds, jobs.scheduler.running
     # Expected seconds until any worker has a free thread.
-    ends = (filling.filler.next_end(filling.sent.on(ws), now) for ws in running)
+    ends = (rounds.dispatcher.next_end(rounds.sent.on(ws), now) for ws in running)
     next_slot = min(ends, default=math.inf)
     found.update(
         job=name,

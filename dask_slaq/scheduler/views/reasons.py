@@ -128,7 +128,7 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     if (blocked := blocked_in(jobs, pool)) is not None:
         return f"{_doing(pool)}: {blocked.why}"
     for gang in pools.tracker.gangs.waiting(pool):
-        threads = sum(pools.filling.threads_of(gang).values())
+        threads = sum(pools.rounds.threads_of(gang).values())
         free = "a thread is free" if threads == 1 else f"{threads} threads are free at once"
         return f"waits until {free} (gang)"
     if (nobody := _no_worker(jobs, pool)) is not None:
@@ -181,7 +181,7 @@ def _tasks(count: int) -> str:
 
 def positions(pools: Pools) -> dict[str, int]:
     """Return the number of jobs that are served before each job that has a ready task."""
-    key = pools.filling.key
+    key = pools.rounds.key
     turns = ((key(pool), name) for name, pool in pools.pools.items() if pool.ready)
     served = sorted(found for found in turns if found[0] is not None)
     return {name: i for i, (_, name) in enumerate(served)}

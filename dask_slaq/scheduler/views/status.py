@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast import Status
+from dask_slaq.core.forecast import FitStatus
 from dask_slaq.core.owners.terms import standings
 from dask_slaq.core.owners.usage import Usage
 from dask_slaq.scheduler.jobs.hindrances import is_waiting
@@ -231,7 +231,7 @@ def curves_to_come(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, Curve
     for i, name in enumerate(known):
         best = float(forecast.level[i] - forecast.remaining[i])
         span = float(forecast.start[i]) - best
-        if forecast.status[i] != Status.OK or not span > 0:
+        if forecast.status[i] != FitStatus.OK or not span > 0:
             continue
         low, high = (None, None) if band_of is None else (band_of[0][i], band_of[1][i])
         has_band = low is not None and bool(np.isfinite([low, high]).all())

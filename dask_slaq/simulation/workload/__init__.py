@@ -1,7 +1,7 @@
 """Workload of a simulation: jobs, loss curves, arrival traces, and laws of running times."""
 
-from dask_slaq.simulation.workload.curves import Curve as Curve
 from dask_slaq.simulation.workload.curves import CurveError as CurveError
+from dask_slaq.simulation.workload.curves import LossCurve as LossCurve
 from dask_slaq.simulation.workload.curves import decode as decode
 from dask_slaq.simulation.workload.curves import iterations_to as iterations_to
 from dask_slaq.simulation.workload.curves import load_curves as load_curves

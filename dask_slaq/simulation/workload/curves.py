@@ -32,7 +32,7 @@ class CurveError(SlaqError, ValueError):
 
 
 @dataclass(frozen=True)
-class Curve:
+class LossCurve:
     """One training-loss curve."""
 
     id: str
@@ -43,9 +43,9 @@ class Curve:
     noisy: bool
 
 
-def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
+def read_curves(paths: Iterable[str | Path]) -> list[LossCurve]:
     """Read the curves of all files, in order. Raises `CurveError`, with file and line."""
-    curves: list[Curve] = []
+    curves: list[LossCurve] = []
     for path in paths:
         found = records(path, CurveError, lambda record, _: parse(record))
         if not found:
@@ -54,7 +54,7 @@ def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
     return curves
 
 
-def parse(record: Any) -> Curve:
+def parse(record: Any) -> LossCurve:
     """Make a curve from one decoded line. Raises ValueError if the line is not a curve."""
     if not isinstance(record, dict):
         raise ValueError(f"a curve is an object with id and loss, not {record!r:.60}")
@@ -68,17 +68,17 @@ def parse(record: Any) -> Curve:
     if noisy is None:
         noisy = bool(np.mean(np.diff(array) > 0) > NOISY_RISES)
     group = record.get("algorithm") or record.get("model") or record.get("source")
-    return Curve(record["id"], str(group or record["id"]), array, bool(noisy))
+    return LossCurve(record["id"], str(group or record["id"]), array, bool(noisy))
 
 
-def make_curves(seed: int, count: int = 24) -> list[Curve]:
+def make_curves(seed: int, count: int = 24) -> list[LossCurve]:
     """Generate `count` curves of kinds that take turns: geometric, power, plateau, noisy."""
     rng = np.random.default_rng([seed, 1])
     kinds = ("geometric", "power", "plateau", "noisy")
     return [_make(kinds[i % len(kinds)], i, rng) for i in range(count)]
 
 
-def _make(kind: str, number: int, rng: np.random.Generator, points: int = 100) -> Curve:
+def _make(kind: str, number: int, rng: np.random.Generator, points: int = 100) -> LossCurve:
     k = np.arange(points)
     if kind == "geometric" or (kind == "noisy" and rng.random() < 0.5):
         # A slow second mode gives a long tail after the quick gain.
@@ -92,26 +92,26 @@ def _make(kind: str, number: int, rng: np.random.Generator, points: int = 100) -
     if kind == "noisy":
         shape = shape + rng.uniform(0.01, 0.03) * rng.standard_normal(points) * (k > 0)
     scale, floor = 10 ** rng.uniform(-1, 3), rng.uniform(0, 0.5)
-    return Curve(f"made/{kind}-{number}", kind, scale * (floor + shape), kind == "noisy")
+    return LossCurve(f"made/{kind}-{number}", kind, scale * (floor + shape), kind == "noisy")
 
 
 def load_curves(
-    curves: str | Path | Sequence[str | Path] | Sequence[Curve] | None, seed: int
-) -> list[Curve]:
+    curves: str | Path | Sequence[str | Path] | Sequence[LossCurve] | None, seed: int
+) -> list[LossCurve]:
     """Return `curves` that are fit for jobs, also from files; by default made from the `seed`."""
     if curves is None:
         return make_curves(seed)
     if isinstance(curves, str | Path):
         curves = [curves]
-    given = [item for item in curves if isinstance(item, Curve)]
-    given += read_curves([item for item in curves if not isinstance(item, Curve)])
+    given = [item for item in curves if isinstance(item, LossCurve)]
+    given += read_curves([item for item in curves if not isinstance(item, LossCurve)])
     fit = fit_for_jobs(given)
     if not fit:
         sample([], 0, np.random.default_rng())  # raises, with what a curve needs
     return fit
 
 
-def fit_for_jobs(curves: Iterable[Curve]) -> list[Curve]:
+def fit_for_jobs(curves: Iterable[LossCurve]) -> list[LossCurve]:
     """Select the curves with enough points and progress, but not all of it at once."""
     return [c for c in curves if len(c.loss) >= MIN_POINTS and _progresses(c.loss)]
 
@@ -124,18 +124,18 @@ def _progresses(loss: np.ndarray) -> bool:
     return bool(loss[0] - early.min() < 0.9 * fall)
 
 
-def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Curve]:
+def sample(curves: list[LossCurve], count: int, rng: np.random.Generator) -> list[LossCurve]:
     """Draw `count` of the `curves`: of as many groups, and each as rarely, as possible."""
     if not curves:
         raise CurveError(
             f"no curve is fit for a job: it needs {MIN_POINTS} points or more and to lose "
             "90 % of its loss later than in its first twentieth"
         )
-    drawn: list[Curve] = []
+    drawn: list[LossCurve] = []
     while len(drawn) < count:
         left = [curves[i] for i in rng.permutation(len(curves))]
         while left:  # one curve of every group per round
-            groups: dict[str, Curve] = {}
+            groups: dict[str, LossCurve] = {}
             for curve in left:
                 groups.setdefault(curve.group, curve)
             drawn += groups.values()

@@ -18,7 +18,7 @@ import numpy as np
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.memory import Kind
-from dask_slaq.simulation.workload.curves import Curve, iterations_to, sample
+from dask_slaq.simulation.workload.curves import LossCurve, iterations_to, sample
 
 #: Setting of the paper's §6.2, and its mean seconds to 90 and 95 % under fair shares.
 PAPER_JOBS, PAPER_CORES, PAPER_INTERARRIVAL = 160, 640, 15.0
@@ -84,7 +84,7 @@ class SimulatedJob:
 
 
 def make_jobs(
-    curves: Sequence[Curve],
+    curves: Sequence[LossCurve],
     seed: int,
     *,
     jobs: int = PAPER_JOBS,
@@ -132,7 +132,7 @@ def offered_load(jobs: Sequence[SimulatedJob], cores: int) -> float | None:
     return sum(job.total for job in jobs) / (cores * time) if time > 0 else None
 
 
-def calibrate(curves: Sequence[Curve]) -> float:
+def calibrate(curves: Sequence[LossCurve]) -> float:
     """Return the mean core-seconds per job that reproduce the times of the paper's §6.2."""
     lists = [make_jobs(curves, seed) for seed in CALIBRATION_SEEDS]
     arrivals = [np.array([job.arrival for job in jobs]) for jobs in lists]

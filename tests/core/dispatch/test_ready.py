@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.dispatch import Account, Contender, Handover, Like, Order
+from dask_slaq.core.dispatch import DurationEstimate, Guarantee, Handover, JobQueue, Order
 from dask_slaq.core.dispatch.order import OWED, WITHIN_CAP
 from dask_slaq.core.dispatch.ready import Ready
 
-WORKERS, NOBODY = ("a", "b", "c"), Contender("")
+WORKERS, NOBODY = ("a", "b", "c"), JobQueue("")
 
 steps = st.lists(
     st.one_of(
@@ -29,7 +29,7 @@ def test_the_first_at_each_home_is_that_of_a_plain_list(steps):
     for count, (what, number, homes) in enumerate(steps):
         if what == "push":
             rank, homes = (False, (number,), count), tuple(sorted(homes))
-            task = Handover(NOBODY, count, Like(), rank, homes=homes)
+            task = Handover(NOBODY, count, DurationEstimate(), rank, homes=homes)
             ready.push(task)
             kept.append(task)
         elif kept and what == "pop":
@@ -54,7 +54,7 @@ NOW = 100.0
 def test_jobs_are_owed_since_their_balance_began_to_grow():
     order = Order()
     for balance, rate, since in ((2.0, 0.5, 96.0), (1.0, 1.0, 99.0)):
-        job = Contender("a", account=Account(balance, rate, 100.0, 60.0))
+        job = JobQueue("a", account=Guarantee(balance, rate, 100.0, 60.0))
         job.granted.index = 1.0
         assert order.key(job, 100.0).lag == pytest.approx(since)
 
@@ -62,19 +62,19 @@ def test_jobs_are_owed_since_their_balance_began_to_grow():
 def test_whoever_prefers_is_told_only_while_others_compete():
     told = []
     order = Order(prefers=told.append)
-    first = Contender("first", "owner", index_of=order.waiting)
-    first.push(Handover(first, "x", Like(1.0), (False, (-5, 0), 0)))
+    first = JobQueue("first", "owner", index_of=order.waiting)
+    first.push(Handover(first, "x", DurationEstimate(1.0), (False, (-5, 0), 0)))
     order.before([first], NOW)
     assert not told
-    other = Contender("other", "another", index_of=order.waiting)
-    other.push(Handover(other, "y", Like(1.0), (False, (0, 1), 1)))
+    other = JobQueue("other", "another", index_of=order.waiting)
+    other.push(Handover(other, "y", DurationEstimate(1.0), (False, (0, 1), 1)))
     order.before([first, other], NOW)
     assert told == ([first] if first.user_priority() < 0 else [])
 
 
 def test_a_job_that_is_owed_nothing_comes_in_its_turn_and_one_without_an_account_first():
     order = Order()
-    one, first = Contender("a"), Contender("b")
+    one, first = JobQueue("a"), JobQueue("b")
     one.granted.index, first.granted.index = 1.0, math.inf
     assert (order.key(one, NOW).standing, order.key(one, NOW).rank) == (WITHIN_CAP, 1)
     assert (order.key(first, NOW).standing, order.key(first, NOW).rank) == (OWED, 0)
@@ -82,13 +82,13 @@ def test_a_job_that_is_owed_nothing_comes_in_its_turn_and_one_without_an_account
 
 
 def test_a_job_with_strict_sets_is_entitled_to_its_share_and_to_a_fraction_by_tokens():
-    order, job = Order(lend=False), Contender("a")
+    order, job = Order(lend=False), JobQueue("a")
     job.granted.index, job.granted.share = 1.0, 1.5
-    job.tokens = Account(-0.5, 1.5, NOW)
+    job.tokens = Guarantee(-0.5, 1.5, NOW)
     assert order.key(job, NOW).entitled
-    job.enter(Handover(job, "x", Like()), "w", moves=False)
+    job.enter(Handover(job, "x", DurationEstimate()), "w", moves=False)
     assert not order.key(job, NOW + 0.3).entitled
     assert order.key(job, NOW + 0.34).entitled
-    job.enter(Handover(job, "y", Like()), "w", moves=False)
+    job.enter(Handover(job, "y", DurationEstimate()), "w", moves=False)
     assert not order.key(job, NOW + 9).entitled
     assert order.key(job, NOW + 9).standing == WITHIN_CAP

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from loss_curves import without_huge_start
 
 from dask_slaq.core.errors import NonFiniteLoss
-from dask_slaq.core.forecast import Forecast, LossPredictor, Status
+from dask_slaq.core.forecast import FitStatus, Forecast, LossPredictor
 from dask_slaq.core.forecast import predictor as loss_module
 from dask_slaq.core.forecast.history import Histories, normalize_window
 from dask_slaq.core.forecast.types import HORIZONS
@@ -62,7 +62,7 @@ def assert_well_formed(forecast: Forecast) -> None:
     reported = forecast.n_reports > 0
     assert np.isfinite(forecast.level[reported]).all()
     assert np.isnan(forecast.level[~reported]).all()
-    assert set(forecast.status) <= set(Status)
+    assert set(forecast.status) <= set(FitStatus)
 
 
 # Any input
@@ -84,7 +84,7 @@ def test_any_reports_give_a_well_formed_forecast(
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
 def test_few_reports_are_a_status(n: int) -> None:
     forecast = predict(FAMILIES["exponential"][:n])
-    assert forecast.status[0] == Status.TOO_FEW_REPORTS
+    assert forecast.status[0] == FitStatus.TOO_FEW_REPORTS
     assert_well_formed(forecast)
 
 
@@ -106,9 +106,9 @@ def test_constant_job_has_nothing_to_gain() -> None:
 def test_rising_job_diverges_until_it_falls_again() -> None:
     up = np.linspace(1, 2, 20)
     forecast = predict(up)
-    assert forecast.status[0] == Status.DIVERGING
+    assert forecast.status[0] == FitStatus.DIVERGING
     assert forecast.reduction.max() < 1e-12
-    assert predict([*up, *np.linspace(2, 0, 20)]).status[0] == Status.OK
+    assert predict([*up, *np.linspace(2, 0, 20)]).status[0] == FitStatus.OK
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -117,7 +117,7 @@ def test_a_spike_changes_little(late: bool) -> None:
     spiky = clean.copy()
     spiky[-1 if late else -6] += 5.0
     forecast = predict(spiky)
-    assert forecast.status[0] == Status.OK
+    assert forecast.status[0] == FitStatus.OK
     assert abs(forecast.level[0] - clean[-1]) < 0.05
     assert fall(forecast, 10) == pytest.approx(fall(predict(clean), 10), rel=0.5)
 
@@ -336,7 +336,7 @@ def test_a_smooth_curve_has_no_noise(name: str) -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(10, 120))
 def test_a_noisy_job_is_never_given_up(seed: int, n: int) -> None:
     forecast = predict(np.random.default_rng(seed).standard_normal(n), every=7)
-    if forecast.status[0] == Status.OK:
+    if forecast.status[0] == FitStatus.OK:
         assert fall(forecast, 1) > 0
 
 
@@ -370,13 +370,13 @@ def test_target_gives_the_range_until_the_curve_can() -> None:
 )
 def test_what_falls_again_is_not_given_up(losses: list[float]) -> None:
     forecast = predict(losses)
-    assert forecast.status[0] == Status.OK
+    assert forecast.status[0] == FitStatus.OK
     assert fall(forecast, 10) > 0.005 * forecast.level[0]
 
 
 def test_target_stands_in_for_a_diverging_curve() -> None:
     forecast = predict(np.linspace(1, 2, 20), target=0.0)
-    assert forecast.status[0] == Status.DIVERGING
+    assert forecast.status[0] == FitStatus.DIVERGING
     assert forecast.remaining[0] == forecast.level[0]
     assert_well_formed(forecast)
 
@@ -473,7 +473,7 @@ def test_only_the_most_urgent_are_fitted(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (some.n_reports == 30).all(), "who is not fitted is moved along"
     np.testing.assert_allclose(some.level, all_of_them.level, atol=1e-3)
     np.testing.assert_allclose(some.reduction[1:], all_of_them.reduction[1:], atol=0.01)
-    assert some.status[0] == Status.DIVERGING, "who surprised most went first"
+    assert some.status[0] == FitStatus.DIVERGING, "who surprised most went first"
 
 
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.forecast import LossPredictor, Status
+from dask_slaq.core.forecast import FitStatus, LossPredictor
 from dask_slaq.core.memory import Kind, PastRun, PastRuns, thinned
 
 KIND = Kind("sgd", (("lr", -2.0),))
@@ -58,7 +58,7 @@ def test_before_the_first_report_the_forecast_is_the_like_curve_in_units_of_its_
     # From 0 to 1 iteration nothing has fallen: the hull of the curve starts a little higher.
     assert forecast.reduction[0, 3:20] == pytest.approx(fallen[3:], abs=0.05)
     assert forecast.remaining[0] == pytest.approx(1.0)
-    assert forecast.status[0] == Status.OK
+    assert forecast.status[0] == FitStatus.OK
     slope = np.diff(forecast.reduction[0]) / np.diff(forecast.horizons)
     assert (slope >= -1e-12).all() and (np.diff(slope) <= 1e-12).all()
 

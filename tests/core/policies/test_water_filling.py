@@ -1,4 +1,4 @@
-"""Water-filling agrees with a heap, enumeration and bisection; hulls agree with chords."""
+"""Water-rounds agrees with a heap, enumeration and bisection; hulls agree with chords."""
 
 import heapq
 

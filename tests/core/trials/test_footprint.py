@@ -8,9 +8,9 @@ from dask_slaq.core.trials import (
     MANY,
     TARGET,
     Footprint,
-    Room,
     SearchSettings,
     Trials,
+    WorkerQuota,
     choose,
     choose_everywhere,
 )
@@ -108,7 +108,7 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
             return
         left = TARGET * limit - sum(bytes_of[k] for k in taken.values())
         left -= model.per_step * sum(trials.steps_left(trials.alive[k]) for k in taken)
-        room = Room(threads, 0, left < 0, admitted(model, steps, 0, left))
+        room = WorkerQuota(threads, 0, left < 0, admitted(model, steps, 0, left))
         found, _ = choose_everywhere(trials, {"a": room}, len(unstarted), None)
         turns = found["a"]
         for place, key in enumerate(turns.order):
@@ -132,5 +132,5 @@ def test_turns_go_by_the_models_that_memory_admits(models, what, by_admitted):
     for number in range(models):
         trials.report(trials.at(number, "a"), [1.0] * FIRST_TURN, 0.3)
     for admits, expected in by_admitted.items():
-        turns = choose(trials, {"a": Room(models, admits=admits)}, unstarted=9)["a"]
+        turns = choose(trials, {"a": WorkerQuota(models, admits=admits)}, unstarted=9)["a"]
         assert getattr(turns, what) == expected

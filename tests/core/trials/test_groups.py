@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.trials import Room, SearchSettings, Trials, choose, group_of
+from dask_slaq.core.trials import SearchSettings, Trials, WorkerQuota, choose, group_of
 
 OFFSETS = (0.0, 3.0, 30.0)
 
@@ -31,7 +31,7 @@ def searched(*, grouped: bool, done: int = 2) -> Trials:
 
 
 def pruned_by(trials: Trials) -> set[tuple[int, int]]:
-    return {key for key, *_ in choose(trials, {"a": Room(1)}, 0)["a"].pruned}
+    return {key for key, *_ in choose(trials, {"a": WorkerQuota(1)}, 0)["a"].pruned}
 
 
 def test_models_are_compared_with_those_of_their_group_only():

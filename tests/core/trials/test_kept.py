@@ -17,13 +17,13 @@ from dask_slaq.core.trials import (
     as_parameters,
     bounded,
 )
-from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, Curve
+from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, TrialCurve
 from dask_slaq.core.trials.unreported import Unreported
 
 
 @given(st.integers(2, 40), st.lists(st.floats(-10, 10), min_size=1, max_size=300))
 def test_few_points_evenly_from_the_first_to_the_last(most, losses):
-    curve = Curve()
+    curve = TrialCurve()
     for step, loss in enumerate(losses, 1):
         curve.add(step, loss, most)
         assert len(curve) <= most
@@ -38,7 +38,7 @@ def test_few_points_evenly_from_the_first_to_the_last(most, losses):
 
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=100))
 def test_the_bound_may_change(bounds):
-    curve = Curve()
+    curve = TrialCurve()
     for step, most in enumerate(bounds, 1):
         curve.add(step, 1.0, most)
         assert len(curve) <= most and curve.steps[-1] == step

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.trials import (
     Destinations,
-    Room,
     SearchSettings,
     Trials,
+    WorkerQuota,
     choose,
     choose_everywhere,
 )
@@ -37,7 +37,7 @@ def decided(trials, rooms, at=lambda key: (), unstarted=0, **given):
 def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():
     trials = trials_at("a", "a")
     assert trials.leave(1)
-    rooms = {"a": Room(1), "b": Room(1), "c": Room(1)}
+    rooms = {"a": WorkerQuota(1), "b": WorkerQuota(1), "c": WorkerQuota(1)}
     turns, found = decided(trials, rooms, lambda key: {"c"} if key == 1 else ())
     assert found == [(1, "c")]
     assert (turns["c"].width, turns["a"].width, turns["b"].width) == (0, 1, 1)
@@ -47,7 +47,7 @@ def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():
 def test_one_that_waits_beside_better_ones_is_told_to_leave_for_a_free_thread(copies):
     trials = trials_at("a", "a")
     trials.alive[1].checkpoint.reports = copies
-    turns, found = decided(trials, {"a": Room(1), "b": Room(1)})
+    turns, found = decided(trials, {"a": WorkerQuota(1), "b": WorkerQuota(1)})
     assert (turns["a"].order[:1], turns["a"].leave, found) == ([0], [1], [])
 
 
@@ -56,7 +56,7 @@ def test_a_better_one_takes_the_thread_of_a_worse_one_once_its_turn_is_over():
     assert trials.leave(0)
     worse = trials.alive[1]
     trials.begin_turn(worse)
-    rooms = {"b": Room(1)}
+    rooms = {"b": WorkerQuota(1)}
     for _ in range(TURN):
         _, found = decided(trials, rooms)
         assert not found
@@ -71,7 +71,7 @@ def test_what_is_dear_to_move_goes_where_its_state_is_or_stays():
     for trial in trials.alive.values():
         trials.can_move(trial, 10**9, 1e6)
         assert trial.turn.span > TURN
-    turns, found = decided(trials, {"a": Room(1), "b": Room(1)}, bandwidth=1e6)
+    turns, found = decided(trials, {"a": WorkerQuota(1), "b": WorkerQuota(1)}, bandwidth=1e6)
     assert (turns["a"].leave, found) == ([], [])
 
 
@@ -79,7 +79,7 @@ def test_all_leave_a_worker_that_closes_and_none_comes():
     trials = trials_at("a", "a", "b")
     trials.leave(2)
     trials.begin_turn(trials.alive[0])
-    closing = Room(1, leaves=True, closing=True)
+    closing = WorkerQuota(1, leaves=True, closing=True)
     turns, found = decided(trials, {"a": closing})
     assert (sorted(turns["a"].leave), found) == ([0, 1], [])
 
@@ -103,7 +103,7 @@ def test_a_trial_goes_on_from_an_earlier_state_with_its_curve():
 def test_one_that_is_over_its_time_is_given_up():
     trials = trials_at("a", "a", trial_timeout=0.5)
     trials.report(trials.alive[1], [1.1] * 3, 0.3)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == [(1, None, 0)]
+    assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].pruned == [(1, None, 0)]
     with pytest.raises(InvalidSetting, match="trial_timeout"):
         SearchSettings(trial_timeout=0)
 
@@ -126,7 +126,10 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
         elif what == "t" and used[worker] < threads[WORKERS.index(worker)]:
             trials.begin_turn(trials.alive[number])
             used[worker] += 1
-    rooms = {w: Room(n, guests=min(g, n)) for w, n, g in zip(WORKERS, threads, guests, strict=True)}
+    rooms = {
+        w: WorkerQuota(n, guests=min(g, n))
+        for w, n, g in zip(WORKERS, threads, guests, strict=True)
+    }
     before = copy.deepcopy({w: t.width for w, t in choose(trials, rooms, unstarted).items()})
     turns, found = decided(trials, rooms, unstarted=unstarted)
     assert len({key for key, _ in found}) == len(found)
@@ -151,5 +154,5 @@ def test_a_model_that_loads_data_for_long_is_dear_to_move(setup, moves_away):
         trials.can_move(trial, 0, 1.0)
         trial.waits, trial.checkpoint.reports = True, FIRST_TURN
         assert trial.setup == pytest.approx(setup)
-    turns, _ = decided(trials, {"a": Room(1), "b": Room(1)})
+    turns, _ = decided(trials, {"a": WorkerQuota(1), "b": WorkerQuota(1)})
     assert bool(turns["a"].leave) is moves_away

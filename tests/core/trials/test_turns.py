@@ -12,11 +12,11 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import PATIENCE
 from dask_slaq.core.trials import (
-    Account,
     Destinations,
-    Room,
     SearchSettings,
+    TrialAccount,
     Trials,
+    WorkerQuota,
     choose,
     choose_everywhere,
 )
@@ -46,7 +46,7 @@ def make_ready(trials: Trials, *losses: float) -> None:
 
 
 def pruned_by(trials: Trials) -> list:
-    return [key for key, *_ in choose(trials, {"a": Room(1)}, 0)["a"].pruned]
+    return [key for key, *_ in choose(trials, {"a": WorkerQuota(1)}, 0)["a"].pruned]
 
 
 def train(trials: Trials, *numbers: int) -> None:
@@ -60,9 +60,9 @@ def allowed(turns) -> list:
 
 def test_each_worker_trains_its_best():
     trials = trials_at(*"abab")
-    found = choose(trials, {"a": Room(1), "b": Room(1)}, unstarted=0)
+    found = choose(trials, {"a": WorkerQuota(1), "b": WorkerQuota(1)}, unstarted=0)
     assert (allowed(found["a"]), allowed(found["b"])) == ([0], [1])
-    assert choose(trials, {"a": Room(2)}, unstarted=0)["a"].order == [0, 2]
+    assert choose(trials, {"a": WorkerQuota(2)}, unstarted=0)["a"].order == [0, 2]
 
 
 def test_a_trial_keeps_its_thread_for_a_turn():
@@ -70,20 +70,20 @@ def test_a_trial_keeps_its_thread_for_a_turn():
     worse = trials.alive[1]
     worse.waits, worse.turn.begun_at = False, worse.reports
     for more in range(TURN):
-        assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [1], more
+        assert allowed(choose(trials, {"a": WorkerQuota(1)}, 0)["a"]) == [1], more
         trials.report(worse, [1.2], 0.1)
-    assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [0]
+    assert allowed(choose(trials, {"a": WorkerQuota(1)}, 0)["a"]) == [0]
 
 
 def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
     trials = trials_at(*"aaa")
     trials.report(trials.alive[1], [1.1] * 5, 0.5)
-    assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [0]
+    assert allowed(choose(trials, {"a": WorkerQuota(1)}, 0)["a"]) == [0]
     trials.at("other", "a")
     trials.end("other", "done")
     served = []
     for _ in range(9):
-        (chosen,) = allowed(choose(trials, {"a": Room(1)}, 0)["a"])
+        (chosen,) = allowed(choose(trials, {"a": WorkerQuota(1)}, 0)["a"])
         served.append(chosen)
         trial = trials.alive[chosen]
         trials.begin_turn(trial)
@@ -94,7 +94,11 @@ def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
 
 @pytest.mark.parametrize(
     ("room", "unstarted", "expected"),
-    [(Room(1, begun=1), 0, (0, 1)), (Room(1), 3, (0, 1)), (Room(2, begun=1), 0, (1, 0))],
+    [
+        (WorkerQuota(1, begun=1), 0, (0, 1)),
+        (WorkerQuota(1), 3, (0, 1)),
+        (WorkerQuota(2, begun=1), 0, (1, 0)),
+    ],
 )
 def test_new_models_are_explored_first(room, unstarted, expected):
     trials = trials_at(*"aa")
@@ -107,7 +111,7 @@ def test_new_models_are_explored_first(room, unstarted, expected):
 def test_nothing_waits_where_there_are_few_models_per_thread(unstarted, width, explored):
     trials = trials_at(*"aa")
     train(trials, 0, 1)
-    turns = choose(trials, {"a": Room(2)}, unstarted)["a"]
+    turns = choose(trials, {"a": WorkerQuota(2)}, unstarted)["a"]
     assert (turns.width, turns.explored) == (width, explored)
 
 
@@ -117,13 +121,15 @@ def test_new_models_begin_where_the_work_will_end_first(begun, unstarted, width)
     trials = trials_at(*"aaab")
     train(trials, 0, 3)
     with mock.patch("dask_slaq.core.trials.turns.FEWEST", 2):
-        found = choose(trials, {"a": Room(1, begun=1), "b": Room(1, begun=begun)}, unstarted)
+        found = choose(
+            trials, {"a": WorkerQuota(1, begun=1), "b": WorkerQuota(1, begun=begun)}, unstarted
+        )
     assert found["a"].width == width
     if unstarted:
         assert found["b"].width == 0
 
 
-@pytest.mark.parametrize("room", [Room(1, 1, crowded=True), Room(1, 1)])
+@pytest.mark.parametrize("room", [WorkerQuota(1, 1, crowded=True), WorkerQuota(1, 1)])
 def test_nothing_more_waits_than_may(room):
     trials = trials_at(*"aa", max_waiting=100 if room.crowded else 1)
     train(trials, 0)
@@ -134,15 +140,15 @@ def test_nothing_more_waits_than_may(room):
 def test_trials_may_swap_while_nothing_more_may_wait():
     trials = trials_at(*"aa", max_waiting=1)
     train(trials, 1)
-    assert allowed(choose(trials, {"a": Room(1)}, unstarted=3)["a"]) == [0]
+    assert allowed(choose(trials, {"a": WorkerQuota(1)}, unstarted=3)["a"]) == [0]
     # The thread that a swap frees would go to a task that is there, and one more would wait.
-    assert allowed(choose(trials, {"a": Room(1, 1)}, unstarted=3)["a"]) == [1]
+    assert allowed(choose(trials, {"a": WorkerQuota(1, 1)}, unstarted=3)["a"]) == [1]
 
 
 def test_a_crowded_worker_ends_what_is_nearest_to_its_end():
     trials = trials_at(*"aa")
     trials.report(trials.alive[1], [1.1] * 20, 2.0)
-    assert choose(trials, {"a": Room(1, crowded=True)}, 0)["a"].order == [1, 0]
+    assert choose(trials, {"a": WorkerQuota(1, crowded=True)}, 0)["a"].order == [1, 0]
 
 
 def test_of_two_that_train_the_one_that_was_told_first_waits():
@@ -150,12 +156,12 @@ def test_of_two_that_train_the_one_that_was_told_first_waits():
     train(trials, 0, 1)
     for number in (0, 1, 1, 0):  # each is nearer to its end in turn, by the order of messages
         trials.report(trials.alive[number], [1.0, 0.9], 0.2)
-        assert allowed(choose(trials, {"a": Room(1, 1, admits=0)}, unstarted=3)["a"]) == [0]
+        assert allowed(choose(trials, {"a": WorkerQuota(1, 1, admits=0)}, unstarted=3)["a"]) == [0]
 
 
 def test_without_threads_all_wait():
     trials = trials_at(*"aa", reports=1)
-    turns = choose(trials, {"a": Room(0)}, unstarted=3)["a"]
+    turns = choose(trials, {"a": WorkerQuota(0)}, unstarted=3)["a"]
     assert (sorted(turns.order), turns.width) == ([0, 1], 0)
 
 
@@ -163,10 +169,10 @@ def test_a_model_that_diverges_is_last_and_hopeless():
     trials = trials_at(*"aaa", prune=True)
     for number, pruned in ((0, []), (2, [(2, None, 0)])):  # the first has the lowest loss so far
         trials.report(trials.alive[number], [math.nan] * max(PATIENCE, LOST), 0.4)
-        turns = choose(trials, {"a": Room(1)}, 0)["a"]
+        turns = choose(trials, {"a": WorkerQuota(1)}, 0)["a"]
         assert turns.order[-1] == number and turns.pruned == pruned
         trials.report(trials.alive[number], [0.1], 0.1)
-        assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
+        assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].pruned == []
 
 
 def test_pruning_needs_models_that_are_ready_and_better():
@@ -251,7 +257,7 @@ def test_scores_are_turned_round():
     trials = Trials(SearchSettings(steps=40, maximize=True))
     for number in range(3):
         trials.report(trials.at(number, "a"), [number - 1 / (k + 1) for k in range(8)], 0.8)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order == [2, 1, 0]
+    assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == [2, 1, 0]
     for trial in trials.as_dicts():
         assert trial["low"] <= trial["predicted"] <= trial["high"]
         assert trial["loss"] == trial["key"] - 1 / 8
@@ -275,7 +281,7 @@ def test_all_as_a_goal_ranks_by_the_fall(models, order):
         losses = [first * rate**k for k in range(reports)]
         for part in (losses[: reports // 2], losses[reports // 2 :]):
             trials.report(trials.at(key, "a"), part, each * len(part))
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order == order
+    assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == order
 
 
 def test_a_model_began_before_it_computed_its_first_report():
@@ -299,7 +305,7 @@ def test_a_task_that_runs_elsewhere_begins_anew_and_one_task_may_train_several()
 
 
 def test_account_gives_what_is_due():
-    account, used = Account(), []
+    account, used = TrialAccount(), []
     for _ in range(300):
         account.update(1.4, used[-1] if used else 0, 0.05)
         used.append(account.due(1.4))
@@ -315,7 +321,7 @@ def test_a_model_whose_result_was_lost_is_ranked_by_its_known_loss():
     assert [trial.key for trial in trials] == [1, 2] and trials.ended == []
     again = trials.at(0, "a")
     trials.report(again, [9.0] * FIRST_TURN, 0.3)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0, 1, 2]
+    assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == [0, 1, 2]
     assert (again.forecast.final, again.forecast.low, again.forecast.high) == (-5.0,) * 3
     trials.end(0, "done")
     assert sorted(trial.key for trial in trials) == [0, 1, 2]
@@ -376,7 +382,7 @@ def test_a_trial_that_trains_is_silent_beyond_the_limit_and_ten_times_its_pace(
     # Its thread is counted by nobody, and no other one is taken for its.
     is_held_up = not waits and (50.0 + silence) - 50.0 > max(min(limit, HELD_UP), 10 * pace)
     assert trial.contact.held_up == is_held_up
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0] * (not is_held_up)
+    assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == [0] * (not is_held_up)
 
 
 def test_nothing_is_silent_without_a_limit_or_a_report():
@@ -396,7 +402,7 @@ def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
     for trial in trials:
         trial.checkpoint.reports, trial.checkpoint.usable = True, True
     turns, _ = choose_everywhere(
-        trials, {"a": Room(0), "b": Room(2)}, 0, Destinations(lambda key: ())
+        trials, {"a": WorkerQuota(0), "b": WorkerQuota(2)}, 0, Destinations(lambda key: ())
     )
     assert turns["a"].leave == [other.key]
 
@@ -404,9 +410,9 @@ def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
 def test_only_those_with_states_are_told_to_leave():
     trials = trials_at(*"aaa")
     trials.can_move(trials.alive[2], 0, 1.0)
-    assert choose(trials, {"a": Room(1, leaves=True)}, 0)["a"].leave == [2]
+    assert choose(trials, {"a": WorkerQuota(1, leaves=True)}, 0)["a"].leave == [2]
     train(trials, 0, 1, 2)
-    assert choose(trials, {"a": Room(3, leaves=True)}, 0)["a"].leave == []
+    assert choose(trials, {"a": WorkerQuota(3, leaves=True)}, 0)["a"].leave == []
 
 
 def test_nothing_is_known_any_more_of_a_task_that_was_dropped():
@@ -483,7 +489,7 @@ def test_all_as_a_goal_a_model_whose_result_was_lost_comes_last():
     trials.end(0, "done")
     trials.again(0)
     trials.report(trials.at(0, "a"), [9.0] * FIRST_TURN, 0.3)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].order[-1] == 0
+    assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order[-1] == 0
 
 
 def test_the_lowest_final_loss_is_that_of_the_best_that_is_done():
@@ -506,7 +512,7 @@ def test_models_of_one_report_are_compared_by_their_places():
     for key, loss in enumerate((9.0, 2.0), SAMPLE):
         trials.report(trials.at(key, "a"), [loss], 0.1)
         trials.alive[key].waits = True
-    order = choose(trials, {"a": Room(1)}, 0)["a"].order
+    order = choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order
     assert order[0] == 0 and order.index(SAMPLE + 1) < order.index(SAMPLE)
     assert math.isnan(trials.alive[SAMPLE].forecast.final)
 
@@ -523,7 +529,9 @@ def test_places_count_as_far_as_early_ones_have_told_final_losses():
 def test_one_of_eight_threads_leads_to_the_first_models_that_are_ready():
     trials = trials_at(*"a" * 8)
     trials.report(trials.alive[1], [1.1] * 20, 1.0)  # among the best two, it is ready first
-    choose(trials, {"a": Room(8)}, 0)
+    choose(trials, {"a": WorkerQuota(8)}, 0)
     trials.report(trials.alive[1], [5.0] * 5, 0.2)
     assert [t.key for t in trials if t.leads] == [1]
-    assert allowed(choose(trials, {"a": Room(1)}, 5)["a"]) == [1]  # though others are to come
+    assert allowed(choose(trials, {"a": WorkerQuota(1)}, 5)["a"]) == [
+        1
+    ]  # though others are to come

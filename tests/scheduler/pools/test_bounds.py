@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from driving import jobs, map_in_each, on_virtual, work
 
-from dask_slaq.core.dispatch import Contender, Handover, Like, Ready
+from dask_slaq.core.dispatch import DurationEstimate, Handover, JobQueue, Ready
 from dask_slaq.core.dispatch.ready import FEW
 from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
 from dask_slaq.scheduler.pools.slots import SentTasks
@@ -23,7 +23,7 @@ async def test_epochs_beside_long_tasks_leave_one_timer_per_worker(client, clust
             if seconds == 100.0:
                 await client.gather(futures)  # now it is known how long they take
         await asyncio.sleep(200)  # epochs
-        assert len(plugin.pools.filling._alarm) <= 6 + 1  # timers
+        assert len(plugin.pools.rounds._alarm) <= 6 + 1  # timers
         await client.cancel(futures)
 
 
@@ -66,4 +66,4 @@ def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
 
 def _task(ts, order, homes=()):
     rank = False, (order,), order
-    return Handover(Contender("a"), ts, Like(), rank, homes=homes, order=(order,))
+    return Handover(JobQueue("a"), ts, DurationEstimate(), rank, homes=homes, order=(order,))

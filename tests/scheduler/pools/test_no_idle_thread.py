@@ -10,7 +10,7 @@ import pytest
 from driving import jobs, on_virtual_clock, tasks_of
 
 from benchmarks import virtual
-from dask_slaq.core.dispatch import Filler
+from dask_slaq.core.dispatch import Dispatcher
 
 #: Virtual seconds between two looks, and of a scenario.
 EVERY, LONG = 0.0137, 4.0
@@ -22,15 +22,15 @@ HAIR = 0.25
 def missed(plugin):
     """Return the first task that a fill would send to a free thread, although none is scheduled."""
     pools = plugin.pools
-    if pools.filling.due or not pools.tracker.holding or pools.filling.filler.has_kept_slots:
+    if pools.rounds.due or not pools.tracker.holding or pools.rounds.dispatcher.has_kept_slots:
         return []
     now = virtual.now()
-    filler = Filler(pools.order, pools.filling, 0.0)
+    dispatcher = Dispatcher(pools.order, pools.rounds, 0.0)
     for ws in pools.scheduler.running:
         slots = pools.sent.on(ws)
         if slots.has_thread:
-            filler.look(slots, now)
-    some = islice(filler.choices(now), 1)
+            dispatcher.look(slots, now)
+    some = islice(dispatcher.choices(now), 1)
     return [(task.pool.name, task.ts.key, task.homes, task.worker, task.why) for task in some]
 
 

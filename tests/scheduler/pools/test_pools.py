@@ -40,7 +40,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
-from dask_slaq.core.dispatch import Account
+from dask_slaq.core.dispatch import Guarantee
 from dask_slaq.core.dispatch.ready import Waiting
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.pool import Pool
@@ -300,7 +300,7 @@ async def test_a_task_that_two_jobs_wait_for_is_sent_once(c, s, plugin, a, b):
 @pytest.mark.parametrize(("tasks", "seconds"), [(3, 4.0), (8, 8.0)])
 def test_a_job_that_submits_again_has_submitted_at_least_what_it_usually_does(tasks, seconds):
     given = {"client": "c", "reports": True, "durations": Durations()}
-    pool = Pool("a", "", 1.0, False, Waiting(), account=Account(most_accrued=1.0), **given)
+    pool = Pool("a", "", 1.0, False, Waiting(), account=Guarantee(most_accrued=1.0), **given)
     pool.ended, pool.used, pool.unfinished = 2, 2.0, set(range(tasks))
     pool.gaps.spell = 4.0  # core-seconds between two gaps
     assert pool.submitted == tasks

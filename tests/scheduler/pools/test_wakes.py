@@ -13,7 +13,7 @@ def counted(plugin):
 
     def count():
         send, sent = plugin.pools.tracker.send, []
-        plugin.pools.filling.send = lambda choice: sent.append(choice) or send(choice)
+        plugin.pools.rounds.send = lambda choice: sent.append(choice) or send(choice)
         dispatch()
         found["all"] += 1
         found["empty"] += not sent

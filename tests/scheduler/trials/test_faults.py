@@ -8,7 +8,7 @@ from moving import descend
 
 import dask_slaq as slaq
 from dask_slaq.core.jobs.reports import MOST_LOSSES
-from dask_slaq.worker.desk import desk_of
+from dask_slaq.worker.trial_agent import agent_of
 
 STEPS = 60
 
@@ -22,7 +22,7 @@ async def begin(client, plugin):
 
 
 def waiting(*workers) -> int:
-    return sum(seat.waits for worker in workers for seat in desk_of(worker).seats.values())
+    return sum(slot.waits for worker in workers for slot in agent_of(worker).slots.values())
 
 
 async def check_all_go_on(client, futures, *workers):
@@ -40,7 +40,7 @@ async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
         elif what == "unregistered":
             await c.unregister_scheduler_plugin("slaq")
         else:
-            plugin.searches.desks.send = lambda *args: None
+            plugin.searches.agents.send = lambda *args: None
         await check_all_go_on(c, futures, a, b)
     assert ("every task is left to Dask" in log.getvalue()) == what.startswith("fail")
 
@@ -50,7 +50,7 @@ async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     waits = next(key for key, trial in search.trials.alive.items() if trial.waits)
     await next(f for f in futures if f.key == waits).cancel()
-    await until(lambda: all(waits not in desk_of(w).seats for w in (a, b)))
+    await until(lambda: all(waits not in agent_of(w).slots for w in (a, b)))
     rest = [f for f in futures if f.key != waits]
     assert sorted(await c.gather(rest)) == sorted(i for i in range(8) if futures[i].key != waits)
 

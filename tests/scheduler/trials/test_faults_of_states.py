@@ -14,7 +14,7 @@ from moving import begin, check, killing, let_some_leave
 import dask_slaq as slaq
 from dask_slaq.scheduler.trials.states import release
 from dask_slaq.worker import reports
-from dask_slaq.worker.desk import desk_of
+from dask_slaq.worker.trial_agent import agent_of
 
 
 @with_plugin([1, 1])
@@ -24,7 +24,7 @@ async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b
         await let_some_leave(other, plugin, a)
         assert futures
     await until(lambda: not s.tasks)
-    await until(lambda: not (desk_of(b).seats or plugin.searches.running))
+    await until(lambda: not (agent_of(b).slots or plugin.searches.running))
     assert not plugin.pools.tracker.away and not plugin.searches.states.names
 
 

@@ -12,8 +12,8 @@ from driving import in_job, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker import reports
-from dask_slaq.worker.desk import desk_of
-from dask_slaq.worker.seat import Seat
+from dask_slaq.worker.trial_agent import agent_of
+from dask_slaq.worker.trial_slot import TrialSlot
 
 STEPS = 12
 #: Bytes of a process without models, and the memory limit of a worker.
@@ -174,56 +174,56 @@ async def test_a_worker_that_leaves_for_another_reason_changes_nothing(c, s, plu
 
 @small_worker()
 async def test_what_begins_together_shares_the_growth(c, s, plugin, a):
-    memory, desk = [100.0], desk_of(a)
+    memory, agent = [100.0], agent_of(a)
     a.monitor.get_process_memory = lambda: memory[0]
 
     def grown(*keys, now):
         memory[0] = now
-        return [desk.report(key, "run", None, 1.0).unsent.grown[-1] for key in keys]
+        return [agent.report(key, "run", None, 1.0).unsent.grown[-1] for key in keys]
 
     for key in "xyz":
-        desk.begin(key)
+        agent.begin(key)
     assert grown(*"xyz", now=400.0) == [100.0] * 3
     assert grown("x", now=410.0) == [10.0]
-    desk.begin("w")
+    agent.begin("w")
     assert grown("x", now=410.0) == [None]
     assert grown("w", now=450.0) == [40.0]
-    desk.leave("w")
+    agent.leave("w")
     assert grown("x", "x", now=410.0) == [None, 0.0]
     for key in "xyz":
-        desk.leave(key)
-    assert not desk.knows("x")
+        agent.leave(key)
+    assert not agent.knows("x")
 
 
 @small_worker()
 async def test_no_second_is_lost_or_doubled_between_two_threads(c, s, plugin, a, monkeypatch):
     """A trial reports while the event loop makes a message of what it has reported."""
-    desk, messages = desk_of(a), []
-    monkeypatch.setattr(desk, "_post", messages.append)
-    monkeypatch.setattr(desk, "is_cancelled", lambda seat: False)
+    agent, messages = agent_of(a), []
+    monkeypatch.setattr(agent, "_post", messages.append)
+    monkeypatch.setattr(agent, "is_cancelled", lambda slot: False)
     monkeypatch.setattr(reports, "_task_here", lambda: (a, "x"))
     monkeypatch.setattr(reports, "_pool_here", lambda: None)
     monkeypatch.setattr(reports, "run_of", lambda *_: "run")
     reports.report_trial(1.0)
     await until(lambda: messages)
-    seat: Seat = desk.seats["x"]
-    seat.unsent.computed, seat.sent = 5.0, time.monotonic() + 100
+    slot: TrialSlot = agent.slots["x"]
+    slot.unsent.computed, slot.sent = 5.0, time.monotonic() + 100
     clock, thread = time.monotonic, threading.Thread(target=reports.report_trial, args=(2.0,))
 
     def meanwhile() -> float:
         if not thread.ident:
-            seat.since = clock() - 100
+            slot.since = clock() - 100
             thread.start()
             thread.join(0.2)
         return clock()
 
-    monkeypatch.setattr("dask_slaq.worker.seat.monotonic", meanwhile)
-    desk.send(seat, "reports")
+    monkeypatch.setattr("dask_slaq.worker.trial_slot.monotonic", meanwhile)
+    agent.send(slot, "reports")
     thread.join()
 
     def total() -> float:
-        return seat.unsent.computed + sum(message["computed"] for message in messages[1:])
+        return slot.unsent.computed + sum(message["computed"] for message in messages[1:])
 
     await asyncio.wait([asyncio.ensure_future(until(lambda: total() >= 105))], timeout=2)
     assert 105 <= total() < 110, messages
-    desk.leave("x")
+    agent.leave("x")

@@ -14,8 +14,8 @@ from driving import pause, until, with_plugin
 from moving import RUN, STEPS, begin, check, count_kept, let_some_leave, train
 
 import dask_slaq as slaq
-from dask_slaq.worker.desk import desk_of
-from dask_slaq.worker.seat import Checkpoint, Seat
+from dask_slaq.worker.trial_agent import agent_of
+from dask_slaq.worker.trial_slot import SavedState, TrialSlot
 
 
 @with_plugin([1, 1])
@@ -89,7 +89,7 @@ async def train_and_check(client, search) -> list[Any]:
 def all_are_kept(monkeypatch):
     """Keep the state of every report, the last one included."""
     monkeypatch.setattr("dask_slaq.worker.keeping.KEEP", 0.0)
-    monkeypatch.setattr("dask_slaq.worker.seat.KEEPING", 1e9)
+    monkeypatch.setattr("dask_slaq.worker.trial_slot.KEEPING", 1e9)
     RUN.clear()
     yield
     assert any(step == 6 for _, step in RUN)  # one had no step to make
@@ -299,13 +299,13 @@ async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b
 
 @with_plugin([1])
 async def test_a_model_at_its_last_step_does_not_leave(c, s, plugin, a):
-    desk = desk_of(a)
+    agent = agent_of(a)
     turn = {"run": "run", "leaves": True, "steps": 3, "order": [], "width": 0, "stop": False}
-    desk.set_turns([{**turn, "explored": 0, "prune": []}])
-    seat = Seat("x", "run", checkpoint=Checkpoint(offered=1, resumes=True, nbytes=1))
+    agent.set_turns([{**turn, "explored": 0, "prune": []}])
+    slot = TrialSlot("x", "run", checkpoint=SavedState(offered=1, resumes=True, nbytes=1))
     for step, leaves in ((1, True), (2, True), (3, False)):
-        seat.iterations.count(step)
-        assert desk.must_leave(seat, waits=True) == leaves
+        slot.iterations.count(step)
+        assert agent.must_leave(slot, waits=True) == leaves
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")

@@ -10,7 +10,7 @@ from driving import alerts_of, let_end, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker import reports
-from dask_slaq.worker.desk import desk_of
+from dask_slaq.worker.trial_agent import agent_of
 
 
 def report_all(losses, seconds=0.005, **step):
@@ -72,9 +72,9 @@ async def test_a_verdict_on_a_curve_does_not_end_the_next_one(c, s, plugin, a):
 
     async with slaq.search("grid", client=c, prune=True) as search:
         future = c.submit(find_rate_and_train)
-        trials, desk = plugin.searches.running["grid"].trials, desk_of(a)
+        trials, agent = plugin.searches.running["grid"].trials, agent_of(a)
         trials.peers[None].is_hopeless = lambda trial, *_: trial.losses.first == 9.0
-        await until(lambda: any(turn["prune"] for turn in desk._turns), 20)
+        await until(lambda: any(turn["prune"] for turn in agent._turns), 20)
         assert await let_end(c, future, "judged") == 0.4
     (row,) = await search.trials()
     assert (row["state"], row["iteration"]) == ("done", 3)
@@ -95,7 +95,7 @@ async def test_a_complete_model_is_kept(c, s, plugin, a):
         trials = plugin.searches.running["grid"].trials
         await until(lambda: [t.step for t in trials.alive.values()] in ([59, 54], [54, 59]), 20)
         trials.peers[None].is_hopeless = lambda *_: True  # as they make their last step
-        desk = desk_of(a)
-        await until(lambda: any(len(turn["prune"]) == 2 for turn in desk._turns), 20)
+        agent = agent_of(a)
+        await until(lambda: any(len(turn["prune"]) == 2 for turn in agent._turns), 20)
         assert await let_end(c, futures, "hopeless") == ["complete"] * 2
     assert {trial["state"] for trial in await search.trials()} == {"done"}

@@ -29,7 +29,7 @@ from moving import descend
 import dask_slaq as slaq
 from dask_slaq.core.trials import SearchSettings, Trials, Turns
 from dask_slaq.scheduler.trials.running import IN_FLIGHT, PromisedThreads
-from dask_slaq.worker.desk import desk_of
+from dask_slaq.worker.trial_agent import agent_of
 
 GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
 #: Seconds after which a search counts as stuck. Each of these takes one or two.
@@ -155,7 +155,7 @@ def test_a_desk_does_not_keep_its_worker():
 
     worker = Worker(stream_handlers={}, plugin_add=None, loop=Mock())
     known = weakref.ref(worker)
-    assert desk_of(worker) is desk_of(worker)
+    assert agent_of(worker) is agent_of(worker)
     del worker
     gc.collect()
     assert known() is None
@@ -181,8 +181,8 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
         future = c.submit(leave, key="a")
         await Event("left").wait()
         await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
-        desk_of(a).set_turns([])
-        assert not desk_of(a).seats["a"].away
+        agent_of(a).set_turns([])
+        assert not agent_of(a).slots["a"].away
         await let_end(c, future)
 
 

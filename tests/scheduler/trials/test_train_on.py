@@ -15,7 +15,7 @@ MORE = 40
 @pytest.fixture(autouse=True)
 def _states_are_kept_soon(monkeypatch):
     monkeypatch.setattr("dask_slaq.worker.keeping.KEEP", 0.02)
-    monkeypatch.setattr("dask_slaq.worker.seat.KEEPING", 1.0)
+    monkeypatch.setattr("dask_slaq.worker.trial_slot.KEEPING", 1.0)
     RUN.clear()
 
 

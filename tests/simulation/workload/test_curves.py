@@ -38,14 +38,16 @@ def test_made_curves_depend_on_the_seed_alone_and_are_fit_for_jobs():
 def test_curves_without_progress_are_not_given_to_jobs():
     flat, short = np.ones(50), np.geomspace(10, 1, 5)
     cliff = np.r_[10.0, np.linspace(1, 0.9, 49)]
-    bad = [curves.Curve(str(i), "x", loss, False) for i, loss in enumerate((flat, short, cliff))]
+    bad = [
+        curves.LossCurve(str(i), "x", loss, False) for i, loss in enumerate((flat, short, cliff))
+    ]
     assert curves.fit_for_jobs(bad) == []
     with pytest.raises(curves.CurveError, match="no curve is fit"):
         curves.sample([], 3, np.random.default_rng(0))
 
 
 def test_a_sample_takes_every_group_before_one_twice():
-    many = [curves.Curve(f"{g}{i}", g, np.ones(2), False) for g in "abc" for i in range(9)]
+    many = [curves.LossCurve(f"{g}{i}", g, np.ones(2), False) for g in "abc" for i in range(9)]
     drawn = curves.sample(many, 6, np.random.default_rng(0))
     assert sorted(c.group for c in drawn) == ["a", "a", "b", "b", "c", "c"]
     assert len({c.id for c in drawn}) == 6

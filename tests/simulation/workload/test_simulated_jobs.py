@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.simulation.workload.curves import Curve, make_curves
+from dask_slaq.simulation.workload.curves import LossCurve, make_curves
 from dask_slaq.simulation.workload.simulated_jobs import (
     calibrate,
     make_jobs,
@@ -77,6 +77,6 @@ def test_calibration_meets_the_paper(seed):
 
 
 def test_curves_that_do_not_fall_cannot_be_calibrated():
-    flat = [Curve("a", "a", np.ones(20), False)]
+    flat = [LossCurve("a", "a", np.ones(20), False)]
     with pytest.raises(InvalidSetting, match="no curve falls"):
         calibrate(flat)

@@ -1,4 +1,4 @@
-"""Seat of a trial at the desk of a worker: what is known of it, and not told the scheduler yet."""
+"""Slot of a trial at the agent of a worker: what is known of it, and not told the scheduler yet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Unsent:
 
     losses: list[float] = field(default_factory=list)
     others: list[Mapping[str, float]] = field(default_factory=list)  # metrics with these losses
-    grown: list[float | None] = field(default_factory=list)  # see `Desk._growth`; one per loss
+    grown: list[float | None] = field(
+        default_factory=list
+    )  # see `TrialAgent._growth`; one per loss
     steps: list[int] = field(default_factory=list)  # iterations of these losses
     computed: float = 0.0  # seconds
     took: float = 0.0  # seconds to keep or fetch its last state
@@ -37,7 +39,7 @@ class Unsent:
 
 
 @dataclass(slots=True)
-class Checkpoint:
+class SavedState:
     """States of a trial: what it goes on from, and what is kept."""
 
     resumes: bool = False  # whether its task goes on from states
@@ -67,8 +69,8 @@ class Checkpoint:
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
-    """Task of a trial at a desk. Times are monotonic seconds."""
+class TrialSlot:
+    """Task of a trial at an agent. Times are monotonic seconds."""
 
     key: Hashable
     run: str  # search that the trial belongs to
@@ -81,7 +83,7 @@ class Seat:
     since: float = 0.0  # when its latest stretch of computing began
     sent: float = 0.0  # when its last message was sent
     unsent: Unsent = field(default_factory=Unsent)
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    checkpoint: SavedState = field(default_factory=SavedState)
     thread: threading.Thread = field(default_factory=threading.current_thread)  # that runs it
     # Threads of the pool that the thread began in; None if a thread cannot leave it.
     pool: Collection[threading.Thread] | None = None
@@ -131,7 +133,7 @@ class Seat:
         return steps is not None and done.last + done.gap > steps
 
     def message(self, what: str, waited: float) -> dict[str, Any]:
-        """Return the message `what` of the trial, and count it as sent; see `Desk.send`."""
+        """Return the message `what` of the trial, and count it as sent; see `TrialAgent.send`."""
         unsent, states = self.unsent, self.checkpoint
         self.unsent, self.sent = Unsent(), monotonic()
         message = {

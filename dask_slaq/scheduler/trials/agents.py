@@ -1,4 +1,4 @@
-"""Desks of workers: which turns each was sent, and when it is sent some again."""
+"""TrialAgents of workers: which turns each was sent, and when it is sent some again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from distributed.scheduler import Scheduler, WorkerState
 REPEAT = 0.4
 
 
-class Desks:
-    """Desks of the workers on which a trial has reported; only these know what turns are."""
+class TrialAgents:
+    """TrialAgents of the workers on which a trial has reported; only these know what turns are."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -29,7 +29,7 @@ class Desks:
             self._scheduler.loop.add_callback(self._prepare, some)
 
     async def _prepare(self, workers: list[str]) -> None:
-        from dask_slaq.worker.desk import prepare
+        from dask_slaq.worker.trial_agent import prepare
 
         message = {"op": "run", "function": pickle.dumps(prepare)}
         with suppress(Exception):  # a worker without this package has no models that report
@@ -75,6 +75,6 @@ class Desks:
     def send(self, worker: str, turns: list[dict[str, Any]]) -> None:
         """Send a worker turns, if it is known."""
         # A message for which a worker has no handler would end its connection.
-        desk = self._known.get(worker)
-        if desk is not None and desk is self._comm(worker) and not desk.closed():
-            desk.send({"op": "slaq-turns", "turns": turns})
+        agent = self._known.get(worker)
+        if agent is not None and agent is self._comm(worker) and not agent.closed():
+            agent.send({"op": "slaq-turns", "turns": turns})

@@ -11,7 +11,7 @@ from typing import Any
 from dask_slaq.core.dispatch.constants import EPSILON, MOMENT
 from dask_slaq.core.dispatch.handover import Handover
 from dask_slaq.core.dispatch.order import Key
-from dask_slaq.core.dispatch.ready import ANY, Ready, TaskKind, Waiting
+from dask_slaq.core.dispatch.ready import ANY, Ready, TaskConstraints, Waiting
 from dask_slaq.core.grants import Terms
 
 
@@ -82,13 +82,13 @@ class Group:
         held = (needs for pool in self.pools for needs in pool.held())
         return float(sum(n for needs in held for r, n in needs if r == name))
 
-    def add(self, pool: Contender) -> None:
+    def add(self, pool: JobQueue) -> None:
         """Add a job to this group and its teams, with the threads that its tasks use."""
         for group in self.line():
             group.pools.append(pool)
             group.running += pool.threads - pool.lent
 
-    def remove(self, pool: Contender) -> None:
+    def remove(self, pool: JobQueue) -> None:
         """Remove a job that uses no more threads."""
         for group in self.line():
             group.pools.remove(pool)
@@ -128,7 +128,7 @@ class Granted:
 
 
 @dataclass(slots=True, eq=False)
-class Account:
+class Guarantee:
     """Account of a guarantee: core-seconds that a job is owed."""
 
     balance: float = 0.0  # as of `accrued_at`
@@ -165,7 +165,7 @@ class CachedKey:
 
 
 @dataclass(eq=False)
-class Contender:
+class JobQueue:
     """Job that contends for slots. All times are in monotonic seconds."""
 
     name: str
@@ -175,7 +175,9 @@ class Contender:
     index_of: Waiting = field(default_factory=Waiting)  # the ready tasks of all jobs
 
     ready: dict[Any, Handover] = field(default_factory=dict)  # held, or wanted and held by others
-    kinds: dict[TaskKind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
+    kinds: dict[TaskConstraints, Ready] = field(
+        default_factory=dict
+    )  # the ready tasks in Dask's order
     running: dict[Any, Handover] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use
     lent: float = 0.0  # threads of those that wait for tasks of their own
@@ -192,9 +194,9 @@ class Contender:
     paused: bool = False
     gives_way: bool = False  # whether it reached its target: what is above its cap it may borrow
     group: Group | None = None  # the jobs of the same owner, if owners are configured
-    account: Account = field(default_factory=Account)
+    account: Guarantee = field(default_factory=Guarantee)
     # Tokens of its share, which decide on the fraction of a thread in it where sets are strict.
-    tokens: Account = field(default_factory=Account)
+    tokens: Guarantee = field(default_factory=Guarantee)
     # Core-seconds used over weight: start tag of start-time fair queueing (Goyal, Vin, Cheng,
     # SIGCOMM 1996). It and the account are charged in advance, and corrected when a task ends.
     service: float = 0.0

@@ -9,20 +9,20 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch import Filler, Inputs, Pinned, constants
-from dask_slaq.scheduler.event_loop import Alarm
+from dask_slaq.core.dispatch import Dispatcher, Inputs, Pinned, constants
+from dask_slaq.scheduler.event_loop import Timers
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
-    from dask_slaq.core.dispatch import Contender, Handover, Key, Order, Slots, TaskKind
+    from dask_slaq.core.dispatch import Handover, JobQueue, Key, Order, Slots, TaskConstraints
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang, PinnedGangs
     from dask_slaq.scheduler.pools.slots import SentTasks
 
 
-class Filling:
-    """Schedule of fills, and what `Filler` has to know of the cluster.
+class DispatchRounds:
+    """Schedule of fills, and what `Dispatcher` has to know of the cluster.
 
     `send` sends one choice, and returns whether Dask took it. `fill` is what the event loop calls,
     by `enter`; it calls `fill_now`.
@@ -43,10 +43,10 @@ class Filling:
         self.scheduler, self.order, self.sent = scheduler, order, sent
         self._gangs, self._limits = gangs, limits
         self._fill, self._enter = fill, enter
-        self.filler = Filler(order, self, sent.ahead)
+        self.dispatcher = Dispatcher(order, self, sent.ahead)
         self.look_at: set[str] = set()  # workers where something has changed
         self.draining: Collection[str] = ()  # workers that get no further task
-        self._alarm = Alarm(partial(enter, self._rang))
+        self._alarm = Timers(partial(enter, self._rang))
         self._next: asyncio.Handle | None = None
 
     # When
@@ -73,7 +73,7 @@ class Filling:
         """Forget a worker that left."""
         self.look_at.discard(address)
         self._alarm.forget(address)
-        self.filler.close(address)
+        self.dispatcher.close(address)
         self.sent.forget(address)
 
     def _rang(self, worker: str) -> None:
@@ -82,27 +82,27 @@ class Filling:
 
     def _now(self) -> None:
         self._next = None
-        if self.look_at or self.filler.free or self.filler.soon:
+        if self.look_at or self.dispatcher.free or self.dispatcher.soon:
             self._fill()
 
     def fill_now(self) -> None:
         """Send tasks to workers with slots, until slots or tasks run out."""
-        filler, now, workers = self.filler, monotonic(), self.scheduler.workers
+        dispatcher, now, workers = self.dispatcher, monotonic(), self.scheduler.workers
         for address in self.look_at:
             ws = workers.get(address)
             if ws is None or not self.may_get_tasks(ws):
-                filler.close(address)
+                dispatcher.close(address)
             else:
-                filler.look(self.sent.on(ws), now)
+                dispatcher.look(self.sent.on(ws), now)
         self.look_at.clear()
-        for choice in filler.choices(now):
+        for choice in dispatcher.choices(now):
             if not self.send(choice):  # Dask or a hook failed, and would again
                 break
-        for slots, seconds in filler.opens_in.items():
+        for slots, seconds in dispatcher.opens_in.items():
             if self._wants(slots):
                 self._alarm.move(now + seconds, slots.address)
-        filler.opens_in.clear()
-        if filler.has_kept_slots:
+        dispatcher.opens_in.clear()
+        if dispatcher.has_kept_slots:
             self.look_in("", constants.BACK_WITHIN)
         if self.order.tokens_at < math.inf:
             self._alarm.set(max(self.order.tokens_at, now), "")
@@ -114,11 +114,11 @@ class Filling:
         if ws is None or not self.may_get_tasks(ws):
             return True
         slots, now = self.sent.on(ws), monotonic()
-        self.filler.look(slots, now)
-        seconds = self.filler.opens_in.pop(slots, 0.0)
+        self.dispatcher.look(slots, now)
+        seconds = self.dispatcher.opens_in.pop(slots, 0.0)
         if seconds and self._wants(slots):
             self._alarm.move(now + seconds, address)
-        return address in self.filler.free or address in self.filler.soon
+        return address in self.dispatcher.free or address in self.dispatcher.soon
 
     def _wants(self, slots: Slots) -> bool:
         """Return whether a task may wait for a thread of a worker: not only too many roots."""
@@ -150,7 +150,7 @@ class Filling:
         """Number of workers that may get tasks."""
         return len(self.running)
 
-    def key(self, pool: Contender) -> Key | None:
+    def key(self, pool: JobQueue) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served."""
         return self.order.key(pool, monotonic())
 
@@ -168,7 +168,7 @@ class Filling:
         ws = self.scheduler.workers.get(address)
         return 0.0 if ws is None else ws.occupancy
 
-    def idle(self, kinds: Collection[TaskKind]) -> tuple[int, int]:
+    def idle(self, kinds: Collection[TaskConstraints]) -> tuple[int, int]:
         """Return the free threads of workers that suit any of some kinds, and all their threads."""
         fits = [ws for ws in self.running if any(kind.allows(ws) for kind in kinds)]
         return sum(self.sent.on(ws).free for ws in fits), sum(ws.nthreads for ws in fits)
@@ -189,9 +189,9 @@ class Filling:
         """Return whether a task of a label runs."""
         return self._limits.runs(label)
 
-    def pinned(self, now: float) -> Mapping[Contender, list[Pinned]]:
+    def pinned(self, now: float) -> Mapping[JobQueue, list[Pinned]]:
         """Return the gangs of pinned tasks that are complete, by job."""
-        found: dict[Contender, list[Pinned]] = {}
+        found: dict[JobQueue, list[Pinned]] = {}
         for gang in self._gangs.waiting() if self._gangs.of_task else ():
             if gang.complete(now):
                 ready, threads = gang.pool.ready, self.threads_of(gang)

@@ -1,6 +1,6 @@
-"""Desk of a worker: which of its trials train, and which wait in their report.
+"""Agent of a search on a worker: which of its trials train, and which wait in their report.
 
-The scheduler sends turns, an order of trials and the number of them that may train, and the desk
+The scheduler sends turns, an order of trials and the number of them that may train, and the agent
 follows the last ones by itself. Law: nothing waits unless the scheduler was heard of within
 `SILENCE` seconds, over an open connection, on a worker that runs.
 """
@@ -23,9 +23,9 @@ from distributed.worker import thread_state
 from dask_slaq.core.jobs.reports import MOST_LOSSES
 from dask_slaq.worker.carrying import CARRIES, Carrier
 from dask_slaq.worker.keeping import StateKeeper
-from dask_slaq.worker.seat import Seat, parameters_of
 from dask_slaq.worker.shared import SharedArguments
 from dask_slaq.worker.states import FILES, KeptState, safe_folder
+from dask_slaq.worker.trial_slot import TrialSlot, parameters_of
 
 #: Seconds without a word of the scheduler after which all trials train on.
 SILENCE = 1.5
@@ -47,30 +47,30 @@ _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
 #: States of a worker whose results nobody gets.
 ENDS = (Status.closing, Status.closed, Status.failed)
 
-_desks: weakref.WeakKeyDictionary[Worker, Desk] = weakref.WeakKeyDictionary()
+_agents: weakref.WeakKeyDictionary[Worker, TrialAgent] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
 
 
-def desk_of(worker: Worker) -> Desk:
-    """Return the desk of a worker, which is made at first."""
+def agent_of(worker: Worker) -> TrialAgent:
+    """Return the agent of a worker, which is made at first."""
     with _making:
-        desk = _desks.get(worker)
-        if desk is None:
-            desk = _desks[worker] = Desk(worker)
-        return desk
+        agent = _agents.get(worker)
+        if agent is None:
+            agent = _agents[worker] = TrialAgent(worker)
+        return agent
 
 
 def prepare(dask_worker: Worker) -> None:
     """Know what belongs to the process of a worker before a model changes it; for ``run``."""
-    desk_of(dask_worker)
+    agent_of(dask_worker)
 
 
-class Desk:
-    """Desk of one worker."""
+class TrialAgent:
+    """Agent of the searches on one worker."""
 
     def __init__(self, worker: Worker) -> None:
-        self.worker: Worker = weakref.proxy(worker)  # `_desks` keeps the desk while it lives
-        self.seats: dict[Hashable, Seat] = {}  # by key of the task
+        self.worker: Worker = weakref.proxy(worker)  # `_agents` keeps the agent while it lives
+        self.slots: dict[Hashable, TrialSlot] = {}  # by key of the task
         self._turns: list[dict[str, Any]] = []
         self._held: set[Hashable] = set()
         self._explored: set[Hashable] = set()  # those of them that wait for a place in the order
@@ -105,27 +105,27 @@ class Desk:
         loss: float,
         step: int | None = None,
         others: Mapping[str, float] | None = None,
-    ) -> Seat:
+    ) -> TrialSlot:
         """Record a report of iteration `step`, or of the next one, with `others` than the loss.
 
-        Returns the seat of the task, which is made at its first report.
+        Returns the slot of the task, which is made at its first report.
         """
         now, memory = monotonic(), self._process_memory()
         with self._lock:
-            seat = self.seats.get(key)
-            if seat is None:
-                seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
-                self._resume(seat)
-            if seat.number != number or seat.iterations.goes_back(step):
-                if seat.unsent.losses:  # of what ends here
-                    self._post_soon(self._message(seat, "reports"))
-                seat.begin_again(number)
-            grown = self._growth(seat.key, memory, is_first=seat.reports == 0)
-            seat.add(loss, others or {}, step, grown, now)
-            self._hold(seat)
-            if len(seat.unsent.losses) >= MOST_LOSSES:
-                self._post_soon(self._message(seat, "left" if seat.away else "reports"))
-            return seat
+            slot = self.slots.get(key)
+            if slot is None:
+                slot = self.slots[key] = TrialSlot(key, run, number, since=_start_of_task())
+                self._resume(slot)
+            if slot.number != number or slot.iterations.goes_back(step):
+                if slot.unsent.losses:  # of what ends here
+                    self._post_soon(self._message(slot, "reports"))
+                slot.begin_again(number)
+            grown = self._growth(slot.key, memory, is_first=slot.reports == 0)
+            slot.add(loss, others or {}, step, grown, now)
+            self._hold(slot)
+            if len(slot.unsent.losses) >= MOST_LOSSES:
+                self._post_soon(self._message(slot, "left" if slot.away else "reports"))
+            return slot
 
     def resume(self, key: Hashable, kept: KeptState | None, took: float) -> None:
         """Record the state that a task goes on from, and took seconds to fetch; None without."""
@@ -134,25 +134,25 @@ class Desk:
         with self._lock:
             self._resumed[key] = kept, took
 
-    def _resume(self, seat: Seat) -> None:
-        states = seat.checkpoint
-        states.resumes = seat.key in self._resumed
-        kept, seat.unsent.took = self._resumed.pop(seat.key, (None, 0.0))
-        states.folder = safe_folder(annotation_of(self.worker, seat.key, FILES))
+    def _resume(self, slot: TrialSlot) -> None:
+        states = slot.checkpoint
+        states.resumes = slot.key in self._resumed
+        kept, slot.unsent.took = self._resumed.pop(slot.key, (None, 0.0))
+        states.folder = safe_folder(annotation_of(self.worker, slot.key, FILES))
         states.kept_at = monotonic()
-        if kept is not None and kept.number == seat.number:
-            states.begins, seat.iterations = kept.reports, replace(kept.iterations)
+        if kept is not None and kept.number == slot.number:
+            states.begins, slot.iterations = kept.reports, replace(kept.iterations)
             states.note(kept.nbytes, 0.0)
             states.kept_at -= kept.age
 
-    def send_kept(self, seat: Seat, state: Mapping[str, Any]) -> None:
+    def send_kept(self, slot: TrialSlot, state: Mapping[str, Any]) -> None:
         """Send the scheduler what is known of a state that is kept. On the event loop."""
         with self._lock:
-            message = {**self._message(seat, "keeps"), "state": state}
+            message = {**self._message(slot, "keeps"), "state": state}
         self._post(message)
 
     def leave(self, key: Hashable, *, done: bool = False) -> None:
-        """Remove the seat of a task that ended; the next trial in order may go on.
+        """Remove the slot of a task that ended; the next trial in order may go on.
 
         A task that is `done` without a report here goes on from a state after its last one: that is
         sent again, as the scheduler may know nothing of it. Called on the event loop before Dask
@@ -160,48 +160,48 @@ class Desk:
         """
         self.carrier.end(key)
         with self._lock:
-            seat = self.seats.pop(key, None)
+            slot = self.slots.pop(key, None)
             self._begun.pop(key, None)
             kept, _ = self._resumed.pop(key, (None, 0.0))
-            if done and seat is None and kept is not None:
-                seat = self._seat_of_last_report(key, kept)
+            if done and slot is None and kept is not None:
+                slot = self._seat_of_last_report(key, kept)
             self._memory = None
             self._settle()
-            unsent = seat is not None and seat.unsent.losses
-            message = self._message(seat, "reports") if unsent else None
-        if seat is not None:
-            seat.may_go.set()
-            if seat.leave is not None:
+            unsent = slot is not None and slot.unsent.losses
+            message = self._message(slot, "reports") if unsent else None
+        if slot is not None:
+            slot.may_go.set()
+            if slot.leave is not None:
                 # Dask's record of the error and its traceback hold each other, and with them the
                 # model, until garbage is collected. Another model begins before that.
-                clear_frames(seat.leave.__traceback__)
+                clear_frames(slot.leave.__traceback__)
         if message is not None:
             self._post(message)
 
-    def _seat_of_last_report(self, key: Hashable, kept: KeptState) -> Seat | None:
+    def _seat_of_last_report(self, key: Hashable, kept: KeptState) -> TrialSlot | None:
         run = run_of(self.worker, key)
         if run is None or kept.last is None:
             return None
         loss, others = kept.last
-        seat = Seat(key, run, kept.number, iterations=kept.iterations)
-        seat.checkpoint.begins = kept.reports - 1
-        seat.queue(loss, others)
+        slot = TrialSlot(key, run, kept.number, iterations=kept.iterations)
+        slot.checkpoint.begins = kept.reports - 1
+        slot.queue(loss, others)
         ts = self.worker.state.tasks.get(key)
-        seat.unsent.params = parameters_of(None if ts is None else ts.run_spec)
-        return seat
+        slot.unsent.params = parameters_of(None if ts is None else ts.run_spec)
+        return slot
 
     def _is_alone(self) -> bool:
         """Return whether one thread runs the tasks of this process."""
         if self.worker.address.startswith("inproc://"):
             return False  # a program is there, too
         with _making:
-            others = [worker for worker in _desks if worker.address != self.worker.address]
+            others = [worker for worker in _agents if worker.address != self.worker.address]
         running = any(worker.status not in ENDS for worker in others)
         return self.worker.state.nthreads == 1 and not running
 
     def knows(self, key: Hashable) -> bool:
         """Return whether a task of a search runs here."""
-        return key in self.seats or key in self._begun
+        return key in self.slots or key in self._begun
 
     def _process_memory(self) -> float:
         return self.worker.monitor.get_process_memory()
@@ -229,113 +229,113 @@ class Desk:
             for turn in self._turns:
                 self.keeper.peer = turn.get("peer", "")
             self._explored.clear()
-            for seat in self.seats.values():
-                if not (seat.waits or seat.away) and self._left_pool(seat):
+            for slot in self.slots.values():
+                if not (slot.waits or slot.away) and self._left_pool(slot):
                     # Dask does not tell the scheduler if the task has seceded before.
-                    seat.away = True
-                    self._post(self._message(seat, "left"))
+                    slot.away = True
+                    self._post(self._message(slot, "left"))
             self._settle()
 
-    def _left_pool(self, seat: Seat) -> bool:
+    def _left_pool(self, slot: TrialSlot) -> bool:
         # Dask sends its own message first, at the first secession, and fails if it comes second.
-        ts = self.worker.state.tasks.get(seat.key)
+        ts = self.worker.state.tasks.get(slot.key)
         knows = ts is not None and ts.state == "long-running"
-        return knows and seat.pool is not None and seat.thread not in seat.pool
+        return knows and slot.pool is not None and slot.thread not in slot.pool
 
     def _settle(self) -> None:
-        held = self._explored & self.seats.keys()
+        held = self._explored & self.slots.keys()
         for turn in self._turns:
             if not turn["stop"]:
-                alive = [k for k in turn["order"] if k in self.seats and not self.seats[k].away]
+                alive = [k for k in turn["order"] if k in self.slots and not self.slots[k].away]
                 held.update(alive[turn["width"] :])
                 # One goes on when another stops: that trains on until its next report.
-                rest = [k for k in alive[: turn["width"]] if self.seats[k].wait_is_known]
-                train = sum(not self.seats[k].wait_is_known for k in alive)
+                rest = [k for k in alive[: turn["width"]] if self.slots[k].wait_is_known]
+                train = sum(not self.slots[k].wait_is_known for k in alive)
                 held.update(rest[max(turn["width"] - train, 0) :])
                 held.difference_update(key for key, *_ in turn["prune"])
                 held.difference_update(turn.get("free", ()))
         self._held = held
         self._leaving = {key for turn in self._turns for key in turn.get("leave", ())}
-        for key, seat in self.seats.items():
-            leaves = key in self._leaving and seat.waits
-            if leaves or (key not in held and not self._hold(seat)):
-                seat.may_go.set()
+        for key, slot in self.slots.items():
+            leaves = key in self._leaving and slot.waits
+            if leaves or (key not in held and not self._hold(slot)):
+                slot.may_go.set()
             else:
-                seat.may_go.clear()
+                slot.may_go.clear()
 
-    def _hold(self, seat: Seat) -> bool:
+    def _hold(self, slot: TrialSlot) -> bool:
         """Hold a trial that has no place in the order yet once it is explored.
 
         Returns whether it did.
         """
         for turn in self._turns:
-            if _is_of(turn, seat) and turn["explored"] > 0 and not turn["stop"]:
-                known = seat.key in self._held or seat.key in turn["order"]
-                known = known or seat.key in turn.get("free", ())
-                if not known and seat.reports >= turn["explore"]:
+            if _is_of(turn, slot) and turn["explored"] > 0 and not turn["stop"]:
+                known = slot.key in self._held or slot.key in turn["order"]
+                known = known or slot.key in turn.get("free", ())
+                if not known and slot.reports >= turn["explore"]:
                     turn["explored"] -= 1
-                    self._explored.add(seat.key)
-                    self._held.add(seat.key)
-                    seat.may_go.clear()
+                    self._explored.add(slot.key)
+                    self._held.add(slot.key)
+                    slot.may_go.clear()
                     return True
         return False
 
-    def must_wait(self, seat: Seat) -> bool:
+    def must_wait(self, slot: TrialSlot) -> bool:
         """Return whether a trial must wait in its report."""
-        if seat.key not in self._held or monotonic() - self._heard > SILENCE:
+        if slot.key not in self._held or monotonic() - self._heard > SILENCE:
             return False
         worker = self.worker
         return worker.status == Status.running and not worker.batched_stream.closed()
 
-    def yield_thread(self, seat: Seat) -> None:
+    def yield_thread(self, slot: TrialSlot) -> None:
         """Let another trial have the thread of one that waits in its report."""
         with self._lock:
-            seat.wait_is_known = True
+            slot.wait_is_known = True
             self._settle()
 
-    def goes_on(self, seat: Seat) -> bool:
+    def goes_on(self, slot: TrialSlot) -> bool:
         """Return whether a trial that waits goes on. From then on it counts as one that trains."""
         with self._lock:
-            seat.wait_is_known = self.must_wait(seat) and not self.is_cancelled(seat)
-            return not seat.wait_is_known
+            slot.wait_is_known = self.must_wait(slot) and not self.is_cancelled(slot)
+            return not slot.wait_is_known
 
-    def goes_apart(self, seat: Seat) -> bool:
+    def goes_apart(self, slot: TrialSlot) -> bool:
         """Return whether a trial goes on outside of the pool: what has its threads may need it."""
-        return any(turn.get("apart") and _is_of(turn, seat) for turn in self._turns)
+        return any(turn.get("apart") and _is_of(turn, slot) for turn in self._turns)
 
-    def must_leave(self, seat: Seat, *, waits: bool) -> bool:
+    def must_leave(self, slot: TrialSlot, *, waits: bool) -> bool:
         """Return whether a trial must leave its worker, instead of waiting if it `waits`."""
-        if not seat.checkpoint.can_be_kept:
+        if not slot.checkpoint.can_be_kept:
             return False
         if monotonic() - self._heard > SILENCE or self.worker.batched_stream.closed():
             return False
-        if any(_is_of(turn, seat) and seat.is_last(turn.get("steps")) for turn in self._turns):
+        if any(_is_of(turn, slot) and slot.is_last(turn.get("steps")) for turn in self._turns):
             return False  # it is about to end
-        if waits and any(turn.get("leaves") and _is_of(turn, seat) for turn in self._turns):
+        if waits and any(turn.get("leaves") and _is_of(turn, slot) for turn in self._turns):
             return True
-        return seat.key in self._leaving
+        return slot.key in self._leaving
 
-    def verdict(self, seat: Seat) -> str:
+    def verdict(self, slot: TrialSlot) -> str:
         """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""
         for turn in self._turns:
-            if seat.key in turn.get("free", ()):  # others want its result
+            if slot.key in turn.get("free", ()):  # others want its result
                 return ""
-            if _is_of(turn, seat) and turn.get("stop"):
+            if _is_of(turn, slot) and turn.get("stop"):
                 return "stopped"
             # The next trial or curve of the task is not meant, nor one that is complete by now.
-            meant = seat.key, seat.number, seat.iterations.curve
-            if meant in turn["prune"] and not seat.is_last(turn.get("steps")):
+            meant = slot.key, slot.number, slot.iterations.curve
+            if meant in turn["prune"] and not slot.is_last(turn.get("steps")):
                 return "pruned"
         return ""
 
-    def is_cancelled(self, seat: Seat) -> bool:
+    def is_cancelled(self, slot: TrialSlot) -> bool:
         """Return whether nobody wants the result of the task any more, or can have it from here."""
         if self.worker.status in ENDS:
             return True
-        ts = self.worker.state.tasks.get(seat.key)
+        ts = self.worker.state.tasks.get(slot.key)
         return ts is None or ts.state in ("cancelled", "released", "forgotten")
 
-    def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
+    def send(self, slot: TrialSlot, what: str, waited: float = 0.0) -> None:
         """Send the scheduler what a trial does from now on, and what was not sent before.
 
         `what` is ``"reports"``, ``"waits"`` in its report, ``"goes"`` on after it `waited` some
@@ -343,12 +343,12 @@ class Desk:
         it did, or ends as it was ``"pruned"`` or ``"stopped"``.
         """
         with self._lock:
-            self._post_soon(self._message(seat, what, waited))
+            self._post_soon(self._message(slot, what, waited))
 
-    def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
+    def _message(self, slot: TrialSlot, what: str, waited: float = 0.0) -> Mapping[str, Any]:
         # Called with the lock: the thread of the trial and the event loop make messages.
-        message = seat.message(what, waited)
-        ts = self.worker.state.tasks.get(seat.key)
+        message = slot.message(what, waited)
+        ts = self.worker.state.tasks.get(slot.key)
         message["run_id"] = None if ts is None else ts.run_id
         message["memory"] = self._process_memory()
         if self.worker.lifetime:
@@ -364,9 +364,9 @@ class Desk:
             stream.send(message)
 
 
-def _is_of(turn: Mapping[str, Any], seat: Seat) -> bool:
-    """Return whether a turn is of the search of a seat, in this block of it or an earlier one."""
-    return turn["run"] == seat.run or seat.run in turn.get("runs", ())
+def _is_of(turn: Mapping[str, Any], slot: TrialSlot) -> bool:
+    """Return whether a turn is of the search of a slot, in this block of it or an earlier one."""
+    return turn["run"] == slot.run or slot.run in turn.get("runs", ())
 
 
 def _start_of_task() -> float:
@@ -376,21 +376,21 @@ def _start_of_task() -> float:
 
 
 class _Follower(WorkerPlugin):
-    """Tells a desk which tasks of searches begin and end."""
+    """Tells an agent which tasks of searches begin and end."""
 
     name = "slaq-trials"
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, agent: TrialAgent) -> None:
+        self._agent = agent
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         """Follow a task of the worker."""
         if finish == "executing" and start not in _ON:
-            if run_of(self._desk.worker, key) is not None:
-                self._desk.begin(key)
+            if run_of(self._agent.worker, key) is not None:
+                self._agent.begin(key)
         # A trial whose task was cancelled looks for itself, and ends.
-        elif start in _ON and finish not in _ON and self._desk.knows(key):
-            self._desk.leave(key, done=finish == "memory")
+        elif start in _ON and finish not in _ON and self._agent.knows(key):
+            self._agent.leave(key, done=finish == "memory")
 
 
 def annotation_of(worker: Worker, key: Any, name: str = ANNOTATION) -> Any:

@@ -69,7 +69,7 @@ class ReadyTasks(ABC):
         """Send tasks soon: a slot may have opened."""
 
 
-class Seam:
+class SchedulerPatch:
     """Override of the scheduler's choice of workers for ready tasks that are held.
 
     `tasks`, which is set before it is installed, is asked and told. `fall_back` is called with an

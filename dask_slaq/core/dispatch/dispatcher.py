@@ -16,8 +16,8 @@ from typing import Any
 
 from dask_slaq.core.dispatch.cluster import Cluster, Pinned
 from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
-from dask_slaq.core.dispatch.contender import Contender
 from dask_slaq.core.dispatch.handover import Handover
+from dask_slaq.core.dispatch.job_queue import JobQueue
 from dask_slaq.core.dispatch.order import ENTITLED, Key, Order
 from dask_slaq.core.dispatch.ready import ANY, Ready
 from dask_slaq.core.dispatch.slot_rules import SlotRules
@@ -30,7 +30,7 @@ TURNS = (
 )
 
 
-class Filler:
+class Dispatcher:
     """Chooser of tasks for workers with slots, which are sent another one `ahead` of an end."""
 
     def __init__(self, order: Order, cluster: Cluster, ahead: float) -> None:
@@ -89,7 +89,7 @@ class Filler:
             if waiting.pools and (self.free or (self.soon and "" in waiting.at)):
                 yield from self._serve(list(waiting.pools), None)
 
-    def _near(self, pinned: Mapping[Contender, Any]) -> Collection[Contender]:
+    def _near(self, pinned: Mapping[JobQueue, Any]) -> Collection[JobQueue]:
         """Return the jobs that may have a task for an open worker without moving its inputs."""
         index = self.order.waiting
         together = (pool for pool in index.pools if pool.gang)
@@ -105,14 +105,14 @@ class Filler:
         return found
 
     def _serve(
-        self, pools: Collection[Contender], pinned: Mapping[Contender, Sequence[Pinned]] | None
+        self, pools: Collection[JobQueue], pinned: Mapping[JobQueue, Sequence[Pinned]] | None
     ) -> Iterator[Handover]:
         """Serve jobs in turn, one task per turn: of those at home, if there are `pinned` ones."""
         order, now, moves = self.order, self._now, pinned is None
-        before: Mapping[Contender, Key] = {}
-        queue: list[tuple[Key, int, Contender]] = []
+        before: Mapping[JobQueue, Key] = {}
+        queue: list[tuple[Key, int, JobQueue]] = []
 
-        def rank(pool: Contender) -> Key | None:
+        def rank(pool: JobQueue) -> Key | None:
             key = order.key(pool, now)
             return key if key is None or pool not in before else min(key, before[pool])
 
@@ -163,7 +163,7 @@ class Filler:
                     heapq.heappush(queue, (again, i, pool))
 
     def _take(
-        self, pool: Contender, task: Handover, slots: Slots, key: Key, why: str, threads: float = 0
+        self, pool: JobQueue, task: Handover, slots: Slots, key: Key, why: str, threads: float = 0
     ) -> Handover:
         """Return a task to be sent to a worker; one of a gang uses some `threads` until it ends."""
         address, like = slots.address, task.like
@@ -177,7 +177,7 @@ class Filler:
         task.entitled = key.standing == ENTITLED or pool.granted.most < 1
         return task
 
-    def _leave_backlogs(self, pool: Contender) -> None:
+    def _leave_backlogs(self, pool: JobQueue) -> None:
         """Leave workers to tasks of a job that Dask has sent, and that wait: it is their turn."""
         for address in list(pool.sent_by_dask):
             slots = self.soon.get(address)
@@ -187,7 +187,7 @@ class Filler:
     # Tasks that start together
 
     def _start_pinned(
-        self, pool: Contender, key: Key, gangs: Sequence[Pinned]
+        self, pool: JobQueue, key: Key, gangs: Sequence[Pinned]
     ) -> Iterator[Handover]:
         """Choose all members of each gang of a job at once, or keep its workers until that fits."""
         for gang in gangs:
@@ -203,7 +203,7 @@ class Filler:
             for address in places:
                 self.close(address)
 
-    def _start_together(self, pool: Contender, key: Key) -> Iterator[Handover]:
+    def _start_together(self, pool: JobQueue, key: Key) -> Iterator[Handover]:
         """Choose free threads for all ready tasks of a gang, or as many as can ever run.
 
         A task whose home is busy does not wait for it, since the others would hold their threads
@@ -224,7 +224,7 @@ class Filler:
             self.look(slots, self._now)
 
     def _options(
-        self, pool: Contender, tasks: Iterable[Handover]
+        self, pool: JobQueue, tasks: Iterable[Handover]
     ) -> list[tuple[Handover, Slots, str]]:
         """Return a free thread for each of some tasks, or fewer."""
         free = {address: slots.free for address, slots in self.free.items()}
@@ -249,7 +249,7 @@ class Filler:
 
     # One task
 
-    def _choose(self, pool: Contender, moves: bool) -> tuple[Handover, Slots, str] | None:
+    def _choose(self, pool: JobQueue, moves: bool) -> tuple[Handover, Slots, str] | None:
         """Return the job's first task, in Dask's order, that may take a slot, and why there."""
         best: tuple[Handover, Slots, str] | None = None
         least: tuple[Any, ...] = ()
@@ -289,7 +289,7 @@ class Filler:
         """Return whether a job loads no more while its data waits at home, if others wait."""
         return len(ready) > ready.count_at[""] and len(self.order.waiting.pools) > 1
 
-    def _least_loaded(self, pool: Contender, task: Handover, moves: bool) -> Slots | None:
+    def _least_loaded(self, pool: JobQueue, task: Handover, moves: bool) -> Slots | None:
         """Return the worker for a task without a home: with a free thread, and little of its job.
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
@@ -323,7 +323,7 @@ class Filler:
             for slots in islice(self.cluster.busy(), LOOKED_AT)
         )
 
-    def _moved(self, pool: Contender, ready: Ready) -> tuple[Handover, Slots, str] | None:
+    def _moved(self, pool: JobQueue, ready: Ready) -> tuple[Handover, Slots, str] | None:
         """Return a task that would wait for its home longer than it takes to move its inputs."""
         free = list(islice(self.free.values(), LOOKED_AT))
         count = ready.count_at
@@ -365,7 +365,7 @@ class Filler:
         left = slots.next_end(now)
         return left if left < math.inf else self.cluster.occupancy(slots.address) / slots.nthreads
 
-    def _is_kept_from(self, pool: Contender, task: Handover, slots: Slots, more: int = 0) -> bool:
+    def _is_kept_from(self, pool: JobQueue, task: Handover, slots: Slots, more: int = 0) -> bool:
         """Return whether a slot is kept for a job that is about to have a ready task again.
 
         `more` is the number of slots that are taken together with it.

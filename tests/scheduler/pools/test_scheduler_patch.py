@@ -178,12 +178,12 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
 
     What is held stays so whenever ours was put in last.
     """
-    rng, seam, others = random.Random(0), plugin.pools.seam, []
+    rng, patch, others = random.Random(0), plugin.pools.patch, []
     future = await begun(s, c.submit(wait_for, "go", 1))
     ts = s.tasks[future.key]
     held = False
     told = dict.fromkeys(("came", "left", "slots_opened"), lambda *args: None)
-    seam.tasks = SimpleNamespace(asked=lambda ts: held, is_held=lambda ts: held, **told)
+    patch.tasks = SimpleNamespace(asked=lambda ts: held, is_held=lambda ts: held, **told)
 
     def ask():
         found = []
@@ -205,11 +205,11 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
         name = rng.choice(sorted(OVERRIDDEN))
         if act == "hold":
             held = True
-            seam.install()
+            patch.install()
             assert s.decide_worker_non_rootish(ts) is None and not s.is_rootish(ts)
         elif act == "rest":
             held = False
-            seam.remove()
+            patch.remove()
         elif act == "come" and len(others) < 4:
             others.append(Other(s, name))
         elif act == "undo" and others:
@@ -219,7 +219,7 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
         answers = ask()
         if not held:
             assert all(found == plain for found, plain in answers)
-        assert seam.is_rootish(ts) == type(s).is_rootish(s, ts)
+        assert patch.is_rootish(ts) == type(s).is_rootish(s, ts)
         assert all(depth(name) < 30 for name in OVERRIDDEN)
     for name in OVERRIDDEN:
         vars(s).pop(name, None)
