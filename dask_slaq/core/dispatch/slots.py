@@ -136,8 +136,7 @@ class Slots:
                 late = min(late, elapsed - task.expected - 2 * BETWEEN_MESSAGES)
         trip = BUSY_TRIP if longest < BRIEF else ROUND_TRIP
         least = max(min(ahead, trip), BETWEEN_MESSAGES)
-        seconds = max(seconds, self.ours * least / 8)
-        if self.ours >= threads and seconds >= least * threads:
+        if self.ours >= threads and max(seconds, self.ours * least / 8) >= least * threads:
             return math.inf  # no thread idles until the worker reports the next end
         wait = seconds / threads - ahead
         return 0.0 if late + wait <= 0 else max(end + wait, 0.0)
