@@ -1,7 +1,7 @@
 """Settings in the ``slaq`` section of the Dask configuration, validated when they are read.
 
-`Settings` has a row per setting, with its check. ``slaq.yaml`` has their defaults and what they
-mean. Options of ``--preload dask_slaq`` and the documentation are made from both.
+`PluginSettings` has a row per setting, with its check. ``slaq.yaml`` has their defaults and what
+they mean. Options of ``--preload dask_slaq`` and the documentation are made from both.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ _PATH = "the name of a file, or null"
 
 
 @dataclass(frozen=True)
-class Settings:
+class PluginSettings:
     """Validated settings of the plugin, one row per setting in ``slaq.yaml``; times in seconds."""
 
     policy: str = _setting(_policy, "the name or the class path of a policy", str)
@@ -237,7 +237,7 @@ class Settings:
 
 
 #: Metadata of each setting by name, with underscores; see `_setting`.
-ROWS = {row.name: row.metadata for row in fields(Settings)}
+ROWS = {row.name: row.metadata for row in fields(PluginSettings)}
 
 
 def meanings() -> dict[str, str]:
@@ -253,7 +253,7 @@ def meanings() -> dict[str, str]:
     return {key: " ".join(filter(None, lines)) for key, lines in found.items()}
 
 
-def settings(**given: Any) -> Settings:
+def settings(**given: Any) -> PluginSettings:
     """Read and validate the settings from the Dask configuration.
 
     Settings in `given`, by name with underscores, override the configuration unless they are None.
@@ -274,7 +274,7 @@ def settings(**given: Any) -> Settings:
     for key in merged:
         if key not in ROWS:
             raise InvalidSetting(_unknown(key.replace("_", "-")))
-    return Settings(**{key: convert(key, merged[key]) for key in merged})
+    return PluginSettings(**{key: convert(key, merged[key]) for key in merged})
 
 
 def is_strict(given: bool | None = None) -> bool:

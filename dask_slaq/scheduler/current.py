@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Scheduler
 
-from dask_slaq.config import Settings
+from dask_slaq.config import PluginSettings
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.memory import Memory
@@ -51,8 +51,8 @@ class RunningPlugin(ABC):
     """
 
     scheduler: Scheduler
-    settings: Settings
-    machine: Settings
+    settings: PluginSettings
+    machine: PluginSettings
     engine: Engine
     jobs: ScheduledJobs
     pools: Pools

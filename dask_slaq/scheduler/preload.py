@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 from distributed import Client, Scheduler, Worker
 
-from dask_slaq.config import ROWS, Settings, convert, is_strict, meanings, settings
+from dask_slaq.config import ROWS, PluginSettings, convert, is_strict, meanings, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.text import printable
 
@@ -61,7 +61,7 @@ class CheckedCommand(click.Command):
             return context
 
 
-def _settings_or_none(given: dict[str, Any]) -> Settings | None:
+def _settings_or_none(given: dict[str, Any]) -> PluginSettings | None:
     """Return the settings; None if the configuration is invalid, which `dask_setup` reports."""
     try:
         return settings(**given)
@@ -127,7 +127,7 @@ async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> 
     logger.info("dask_slaq: %s", _in_words(plugin.settings))
 
 
-def _in_words(settings: Settings) -> str:
+def _in_words(settings: PluginSettings) -> str:
     """Return what an operator has set, in one line."""
     names = {
         "owners": ", ".join(settings.owners or ()),

@@ -12,7 +12,7 @@ from distributed.comm.core import Comm
 from distributed.core import error_message
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_slaq.config import ROWS, Settings, settings
+from dask_slaq.config import ROWS, PluginSettings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.scheduler.board import add_pages
@@ -45,7 +45,9 @@ def others_to_replace(scheduler: Scheduler, kind: type[RunningPlugin]) -> list[R
     return others
 
 
-def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Settings, Settings]:
+def with_settings_of_machine(
+    scheduler: Scheduler, given: PluginSettings
+) -> tuple[PluginSettings, PluginSettings]:
     """Return the settings of a plugin that a client registers, and those of the machine.
 
     Raises `NotAllowed` if the machine has set ``slaq.lock``.

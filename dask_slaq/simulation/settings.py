@@ -26,7 +26,7 @@ def _setting(default: Any, about: str, *allowed: Any, unset: str = "") -> Any:
 
 
 @dataclass(frozen=True)
-class SimulationSettings:
+class Settings:
     """Settings of a simulation; the defaults are those of the paper's §6.2. See `_setting`."""
 
     cores_per_gpu: float | None = _setting(

@@ -17,7 +17,7 @@ from dask_slaq.core.policies import POLICIES, Policy, add_policy, added_policies
 from dask_slaq.simulation.fluid import Simulation, Watcher
 from dask_slaq.simulation.metrics import SimulatedRun, summarize
 from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor
-from dask_slaq.simulation.settings import SimulationSettings
+from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.workload import (
     Law,
     LossCurve,
@@ -59,7 +59,7 @@ def check_policy(name: str) -> None:
 def simulate(
     policies: Sequence[str] = ("fair", "max-total", "oracle"),
     curves: str | Path | Sequence[str | Path] | Sequence[LossCurve] | None = None,
-    settings: SimulationSettings | None = None,
+    settings: Settings | None = None,
     *,
     arrivals: str | Path | Trace | None = None,
     trace: str | None = None,
@@ -87,7 +87,7 @@ def simulate(
     say : callable, optional
         Called with the number of lists of jobs that have been simulated, after each.
     **options
-        Individual fields of `SimulationSettings`; they override `settings`.
+        Individual fields of `Settings`; they override `settings`.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def simulate(
     """
     for name in policies:
         check_policy(name)
-    settings = SimulationSettings(**{**(asdict(settings) if settings else {}), **options})
+    settings = Settings(**{**(asdict(settings) if settings else {}), **options})
     found = load_curves(curves, settings.seed)
     chosen = _trace(arrivals, trace, settings)
     lists = job_lists(found, settings, chosen)
@@ -130,7 +130,7 @@ def simulate(
 
 
 def job_lists(
-    curves: Sequence[LossCurve], settings: SimulationSettings, trace: Trace | None = None
+    curves: Sequence[LossCurve], settings: Settings, trace: Trace | None = None
 ) -> list[tuple[int, list[SimulatedJob]]]:
     """Make jobs from `curves` for each seed of `settings`; with a `trace`, only losses differ."""
     if settings.load is None:
@@ -160,7 +160,7 @@ def run(
     name: str,
     seed: int,
     jobs: Sequence[SimulatedJob],
-    settings: SimulationSettings,
+    settings: Settings,
     watch: Watcher | None = None,
 ) -> SimulatedRun:
     """Simulate one list of `jobs` under one policy or oracle, with a law drawn by `seed`."""
@@ -178,9 +178,7 @@ def run(
     return SimulatedRun(seed, jobs, simulation.run())
 
 
-def make_engine(
-    name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: SimulationSettings
-) -> Engine:
+def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: Settings) -> Engine:
     """Make the engine of the policy or oracle `name` by `settings`, without jobs."""
     knows, of = parse_policy(name)
     predictor: Any = None if settings.predictor == "default" else settings.predictor
@@ -202,7 +200,7 @@ def make_engine(
 
 
 def _trace(
-    arrivals: str | Path | Trace | None, name: str | None, settings: SimulationSettings
+    arrivals: str | Path | Trace | None, name: str | None, settings: Settings
 ) -> Trace | None:
     if arrivals is None:
         for option, value in (("trace", name), ("cores_per_gpu", settings.cores_per_gpu)):

@@ -15,7 +15,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.comm.core import Comm
 
-from dask_slaq.config import Settings
+from dask_slaq.config import PluginSettings
 from dask_slaq.core.dispatch import Group
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
@@ -57,7 +57,7 @@ class ScheduledJobs(KnownJobs):
         scheduler: Scheduler,
         engine: Engine,
         pools: Pools,
-        settings: Settings,
+        settings: PluginSettings,
         changed: Callable[[], None],
         memory: Memory,
         name_of: Callable[[str], str | None],
