@@ -18,7 +18,7 @@ class TrialCurve:
 
     The last one is always there.
 
-    >>> curve = Curve()
+    >>> curve = TrialCurve()
     >>> for step in range(1, 11):
     ...     curve.add(step, 1 / step, most=4)
     >>> list(curve.steps)

@@ -25,7 +25,7 @@ class TrialAccount:
 
     A share of half a thread is one thread, half of the time:
 
-    >>> account, used, due = Account(), 0, []
+    >>> account, used, due = TrialAccount(), 0, []
     >>> for _ in range(8):
     ...     account.update(share=0.5, used=used, seconds=0.5)
     ...     used = account.due(share=0.5)
