@@ -77,34 +77,26 @@ class TaskTracker(TaskRecords, ReadyTasks):
     def flow(
         self, task: Handover, plain: Callable[[TaskState], WorkerState | None]
     ) -> WorkerState | None:
-        """Return the worker that `plain` chooses for a task with inputs; None to hold it.
+        """Return the worker that `plain` chooses for a short task with inputs; None to hold it.
 
-        It is sent in its turn, if no job that comes before its own waits for a thread: a short one,
-        which a round trip would delay by as much, if it is expected to start soon; another one if
-        it finds a free thread beside its inputs, which it would be sent to all the same.
+        A round trip would take as long. It is sent if it is expected to start soon, in its turn,
+        and no job that comes before its own waits for a thread.
         """
         pool, ts, like = task.pool, task.ts, task.like
         assert isinstance(pool, Pool)
-        is_long = constants.SHORT < like.usual < math.inf
-        beside = self._beside_inputs(ts) if is_long else None
-        if is_long and beside is None:
+        if constants.SHORT < like.usual < math.inf or pool.gang or pool.group is not None:
             return None
-        if pool.gang or pool.group is not None or ts.resource_restrictions:
+        if ts.resource_restrictions or (self.limits.most and self.limits.label_of(ts)):
             return None
         now, order = monotonic(), self._order
-        if (self.limits.most and self.limits.label_of(ts)) or (key := order.key(pool, now)) is None:
+        if (key := order.key(pool, now)) is None or order.has_before(key, now):
             return None
-        if order.has_before(key, now):
+        ws = plain(ts)
+        if ws is None or self.sent.on(ws).free_in(now) > constants.SOON:
             return None
-        ws = beside or plain(ts)
-        if ws is None or (not beside and self.sent.on(ws).free_in(now) > constants.SOON):
-            return None
-        if beside is not None:
-            task.expected, task.why = like.expected, "its turn: a thread beside its inputs is free"
-        else:  # while it is unknown, few are sent
-            task.expected, task.why = min(like.usual, constants.SHORT), "short"
-        task.worker, task.homes, task.key = ws.address, (ws.address,), key
+        task.worker, task.homes, task.key, task.why = ws.address, (ws.address,), key, "short"
         task.order, task.tag = (*key[:-1], next(self._count)), pool.service
+        task.expected = min(like.usual, constants.SHORT)  # while it is unknown, few are sent
         task.soonest, task.entitled = like.soonest, key.entitled or pool.granted.most < 1
         if not (pool.ready or pool.running):
             self._is_back(pool)
@@ -112,17 +104,6 @@ class TaskTracker(TaskRecords, ReadyTasks):
         self.control.restrict(task)
         self.control.give_priority(ts)
         return ws
-
-    def _beside_inputs(self, ts: TaskState) -> WorkerState | None:
-        """Return a worker with all inputs of a task and a thread that is kept for nobody else."""
-        if self._index.coming or not self._order.lend:
-            return None
-        first, *others = ts.dependencies
-        for ws in first.who_has or ():
-            here = self.sent.on(ws).has_thread and self.rounds.may_get_tasks(ws)
-            if here and all(ws in (dep.who_has or ()) for dep in others):
-                return ws
-        return None
 
     def came(self, task: Handover) -> None:
         """File a task that has come to the queue."""
