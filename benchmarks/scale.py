@@ -318,9 +318,9 @@ def costs(
         if (quick or few) and jobs > FEW:
             continue
         size = {"workers": min(workers, 50) if quick else workers}
-        size["tasks"] = 600 if quick else 1_500 if jobs <= 2 else 40 * workers
+        size["tasks"] = 300 if quick else 1_500 if jobs <= 2 else 40 * workers
         by_shape: dict[str, dict[str, float]] = {}
-        for shape in SHAPES if jobs <= 2 else ("chains",):
+        for shape in SHAPES if jobs <= 2 and not quick else ("chains",):
             print(f"{jobs} jobs, {shape}", file=sys.stderr, flush=True)
             runs = [
                 [cost(side, jobs, shape, seed + i, **size) for side in (policy, "none")]
