@@ -413,7 +413,7 @@ def _least(runs: list[dict[str, float]]) -> dict[str, float]:
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--repetitions", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, help="Seed of the task durations.")
-@click.option("--quick", is_flag=True, help="Smaller sizes; takes under half a minute.")
+@click.option("--quick", is_flag=True, help="Smaller sizes; takes about a minute.")
 @click.option("--costs", "only", is_flag=True, help="Only what a task costs with few jobs.")
 @click.option("--calls", "count", is_flag=True, help="Only our calls per task, and of what.")
 @json_option
