@@ -246,6 +246,13 @@ def test_short_tasks_wait_in_runs_of_up_to_eight(trivial, count):
     assert len(build(world).fill()) == count
 
 
+@pytest.mark.parametrize(("seconds", "count"), [(1 / 256, 7), (1 / 128, 2), (1 / 16, 1)])
+def test_the_shorter_tasks_are_the_longer_they_wait_in_sum(seconds, count):
+    tasks = tuple(Task(1, seconds=seconds) for _ in range(20))
+    world = World((Worker(1, busy=((0, 2**-14),)),), (Job(index=1.0), Job(index=1.0)), tasks)
+    assert len(build(world).fill()) == count
+
+
 # The order
 
 
