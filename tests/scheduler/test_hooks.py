@@ -38,7 +38,13 @@ SCHEDULES = (
     *("call_soon", "call_later", "call_at", "call_soon_threadsafe", "PeriodicCallback"),
     *("add_done_callback", "Throttle", "Timers", "ChunkedWork"),
 )
-BY_THEMSELVES = {"self.pools.give_up", "self._ticked", "self._tell", "decide_soon"}
+BY_THEMSELVES = {
+    "self.free_forgotten",
+    "self.pools.give_up",
+    "self._ticked",
+    "self._tell",
+    "decide_soon",
+}
 
 
 NODES = [(path.name, node) for path in SOURCES for node in ast.walk(ast.parse(path.read_text()))]

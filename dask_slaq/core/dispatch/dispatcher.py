@@ -297,11 +297,13 @@ class Dispatcher:
         unless the owner is owed threads, or it stays free for a worker with less that opens soon.
         """
         made, most = pool.made_at, math.inf
+        spread = math.inf  # tasks without a home per thread, if they were everywhere
         owed = pool.group is not None and pool.group.lag > 0
         others = len(self.order.waiting.pools) > 1
         if made and task.loads and others and not owed and task.kind is ANY:
-            most = sum(made.values()) / self.cluster.threads + 1
-            if moves and not self._opens_soon(made, most):
+            most = spread = sum(made.values()) / self.cluster.threads + 1
+            late = self._now - pool.kept_since >= SHORT  # others took what opened
+            if moves and (late or not self._opens_soon(made, most)):
                 most = math.inf
         best: Slots | None = None
         least: tuple[bool, float, bool] | None = None
@@ -312,7 +314,11 @@ class Dispatcher:
             rank = (slots.load >= slots.nthreads, there, slots.address not in pool.granted.planned)
             if there <= most and (least is None or rank < least) and self._may(pool, task, slots):
                 best, least = slots, rank
-        self.has_kept_slots = self.has_kept_slots or (best is None and moves and most < math.inf)
+        if best is not None and made.get(best.address, 0.0) / best.nthreads <= spread:
+            pool.kept_since = math.inf
+        elif best is None and moves and most < math.inf:
+            pool.kept_since = min(pool.kept_since, self._now)
+            self.has_kept_slots = True
         return best
 
     def _opens_soon(self, made: Mapping[str, float], most: float) -> bool:

@@ -185,6 +185,7 @@ class JobQueue:
     holds: dict[Any, Any] = field(default_factory=dict)  # resources of tasks without a thread
     sent_by_dask: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
     made_at: dict[str, float] = field(default_factory=dict)  # tasks without a home, by worker
+    kept_since: float = math.inf  # since when a thread is kept free rather than given to its loads
     prioritized: bool = False  # whether any ready task has had a priority of the user's
     ended: int = 0  # tasks that have computed
     used: float = 0.0  # core-seconds of these

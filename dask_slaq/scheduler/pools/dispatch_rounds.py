@@ -96,6 +96,11 @@ class DispatchRounds:
                 dispatcher.look(self.sent.on(ws), now)
         self.look_at.clear()
         for choice in dispatcher.choices(now):
+            ws = workers.get(choice.worker)
+            if ws is None or not self.may_get_tasks(ws):  # since this turn of the event loop
+                dispatcher.close(choice.worker)
+                self.soon()
+                break
             if not self.send(choice):  # Dask or a hook failed, and would again
                 break
         for slots, seconds in dispatcher.opens_in.items():

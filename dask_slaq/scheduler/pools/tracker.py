@@ -273,6 +273,8 @@ class TaskTracker(TaskRecords, ReadyTasks):
             if task.own_priority is not None:
                 self.control.take_priority(ts)
         if task is None or task.key is None:
+            if ts in pool.ready:  # Dask failed to send it before
+                self._not_ready(pool, ts)
             self._record(pool, ts)
             self.rounds.look_at.add(ws.address)
             self._bind(pool, ts.key, ws, "sent by Dask", "passed")

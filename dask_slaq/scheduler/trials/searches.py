@@ -278,10 +278,10 @@ class Searches:
         self._defer(self._pools.let_models_move, False)
         for name, search in self.running.items():
             self.ended.add(search.run, search.trials.as_dicts(curves=True))
-            self._defer(self.states.unpin, search.trained_on)
             self._defer(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
                 self._defer(self._end_job, name, search.outcome)
+        self._defer(self.states.free_forgotten)
         self.running.clear()
         self._pools.sent.promises.clear()
         self._with_job.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from time import time
@@ -15,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 #: Client that wants the keys of all states.
 CLIENT = "slaq-states"
+#: Seconds between two looks for tasks that were forgotten, once the plugin does not follow them.
+PERIOD = 5.0
 
 
 def remove_files(folder: str) -> None:
@@ -72,6 +75,12 @@ class States:
         """Free the state of a task, unless others go on from it."""
         if key not in self._pinned:
             release(self._scheduler, self.names.pop(key, ()), CLIENT)
+
+    def free_forgotten(self) -> None:
+        """Free the states of tasks that are forgotten, now and later: no hook will tell of them."""
+        self.unpin(list(self._pinned))
+        if self.names:
+            asyncio.get_running_loop().call_later(PERIOD, self.free_forgotten)
 
     def at(self, key: Any) -> set[str]:
         """Return the workers that have the state of a task."""

@@ -477,6 +477,16 @@ def test_a_job_does_not_load_all_on_one_worker_while_another_opens_soon(left):
     assert (built.fill() == []) == (left < 1) == built.kept
 
 
+@pytest.mark.parametrize("since", [0.01, 0.06])
+def test_a_thread_is_not_kept_for_long_where_others_take_what_opens(since):
+    load = Task(0, 1 / 1024, root=True, loads=True)
+    world = World((Worker(1), Worker(1, busy=((1, 0.04),))), (Job(), Job(paused=True)), (load,))
+    world = replace(world, tasks=(load, Task(1, 1.0)))
+    built = build(world)
+    built.pools[0].made_at["worker-0"], built.pools[0].kept_since = 4.0, NOW - since
+    assert (built.fill() == []) == (since < 0.05)
+
+
 def test_no_task_of_a_search_is_sent_ahead_where_its_models_take_the_next_thread():
     world = World((Worker(1),), (Job(), Job()), (Task(0, 1.0), Task(1, 1.0)))
     built = build(world)

@@ -320,3 +320,18 @@ async def test_tasks_that_dask_refuses_are_chosen_again(c, s, plugin, a, b):
         futures = map_in_each(c, "ab", inc, range(10))
         assert await c.gather(futures) == [*range(1, 11)] * 2
     assert len(refused) == 3
+
+
+@with_plugin([1, 1], ahead=0)
+async def test_nothing_is_sent_to_a_worker_that_stopped_in_the_same_turn(c, s, plugin, a, b):
+    async with jobs(c, "a", "b"):
+        futures = await held_tasks(c, plugin, "a", 6, run=2)
+        stopped = s.workers[b.address]
+        s.running.discard(stopped)
+        plugin.pools.rounds.dispatcher.free[b.address] = plugin.pools.sent.on(stopped)
+        before = set(stopped.processing)
+        plugin.pools.dispatch()
+        assert set(stopped.processing) == before
+        s.running.add(stopped)
+        plugin.pools.slots_changed(b.address)
+        assert await let_end(c, futures) == list(range(6))
